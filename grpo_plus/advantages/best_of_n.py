@@ -1,6 +1,11 @@
 """The best completions are imitated, nothing is discouraged: rejection sampling as an advantage.
 
-All that are tied for the best get 1. A group whose rewards are all equal has no best one and gets 0.
+Use it when a wrong completion says little about what to avoid, as early in training: the policy is only drawn towards
+what was right.
+
+Assumes that the best completion of a group is good enough to be imitated, whatever its reward.
+
+Degenerate case: all that are tied for the best get 1. A group whose rewards are all equal has no best one and gets 0.
 """
 
 from torch import Tensor
@@ -11,7 +16,12 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def best_of_n(table: RewardTable) -> Tensor:
-    """1 for the best of the group (all of them when tied), 0 for the rest."""
+    """1 for the best of the group (all of them when tied), 0 for the rest.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("best_of_n", RewardTable.of([2, 2, 0]))
+    tensor([1., 1., 0.])
+    """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
     bar_G = groups.highest(totals_N, scorable_N) - groups.tolerance(totals_N, scorable_N)

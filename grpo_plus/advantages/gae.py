@@ -1,13 +1,25 @@
-"""Generalised advantage estimation: rewards against a critic's values (Schulman et al., arXiv:1506.02438).
+"""Generalised advantage estimation: rewards against a critic's values.
 
 δ_t = r_t + γ·V_{t+1} − V_t and A_t = Σ_l (γλ)^l·δ_{t+l}, over the trained tokens of a completion. Tokens that are not
 trained on (tool results) are stepped over: the successor of a token is the next trained one. The reward stands on the
 last trained token, after which the value is 0. λ = 1 is R − V, λ = 0 is δ. ``length_alpha`` makes λ follow the length,
-λ_i = 1 − 1/(α·l_i) within [0, 1] (VAPO, arXiv:2504.05118): long completions pass the reward on, short ones trust the
-critic.
+λ_i = 1 − 1/(α·l_i) within [0, 1]: long completions pass the reward on, short ones trust the critic.
 
-Not relative to a group: works with one completion a prompt. A completion without a reward, and one without a trained
-token, gets exactly 0.
+Use it when there is one completion a prompt, or when credit should differ from token to token without a verifier of
+steps. With objective ``ppo_clip`` it is PPO. It takes a critic, which is trained along.
+
+Paper: Schulman et al., arXiv:1506.02438; PPO, arXiv:1707.06347; ``length_alpha`` is VAPO's, arXiv:2504.05118.
+
+Assumes that the critic has learned something: warm it up, or its errors are the advantages of the first steps.
+
+Degenerate case: a completion without a reward, and one without a trained token, gets exactly 0. Equal rewards in a
+group do not: nothing is relative to a group.
+
+Config:
+    advantage: gae
+    advantage_kwargs: {gamma: 1.0, lam: 0.95, whiten: true}
+    objective: ppo_clip
+    critic: {}
 """
 
 from collections.abc import Mapping
@@ -33,7 +45,19 @@ def gae(
     length_alpha: Annotated[float, Range(0, open_low=True, finite=True)] | None = None,
     whiten: bool = False,
 ) -> Tensor:
-    """Σ_l (γλ)^l·δ_{t+l} with δ_t = r_t + γ·V_{t+1} − V_t, whitened over the batch's trained tokens if asked for."""
+    """Σ_l (γλ)^l·δ_{t+l} with δ_t = r_t + γ·V_{t+1} − V_t, whitened over the batch's trained tokens if asked for.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("gae", RewardTable.of([1], values=[[0.5, 0.6, 0.8]]), lam=0.5)
+    tensor([[0.2500, 0.3000, 0.2000]])
+
+    Args:
+        table: the rewards and the critic's values.
+        gamma: discount of later rewards and values.
+        lam: 1 trusts the reward (R − V), 0 trusts the critic (one step ahead).
+        length_alpha: makes λ follow the length, 1 − 1/(α·tokens), in the place of ``lam``.
+        whiten: gives the trained tokens of the batch mean 0 and standard deviation 1.
+    """
     trainable_NT = table.trainable()
     values_NT = values_of(table)[:, : table.width]
     lam_N = lam if length_alpha is None else length_adaptive(trainable_NT, length_alpha)

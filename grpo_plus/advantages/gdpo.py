@@ -1,8 +1,15 @@
-"""Each reward normalised on its own, then summed: GDPO (arXiv:2601.05242); TRL's ``normalize_then_sum``.
+"""Each reward normalised on its own, then summed: GDPO; TRL's ``normalize_then_sum``.
 
 Summing first lets different combinations of rewards collapse into one advantage and lets the reward with the largest
-spread rule; a z-score per reward keeps them apart. What has contrast is asked of each reward column, not of the sum: a
-completion gets exactly 0 when no reward that applies to it (and has a weight) differs within its group.
+spread rule; a z-score per reward keeps them apart. What has contrast is asked of each reward column, not of the sum.
+
+Use it when several rewards of different size or spread are summed (correctness, format, length), and none of them
+should drown in another.
+
+Paper: GDPO, arXiv:2601.05242.
+
+Degenerate case: a completion gets exactly 0 when no reward that applies to it (and has a weight) differs within its
+group. With a single reward it is ``zscore``, whitened over the batch.
 """
 
 import torch
@@ -15,7 +22,18 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def gdpo(table: RewardTable, *, eps: Eps = 1e-4, ddof: Ddof = 1) -> Tensor:
-    """Whitened over the batch: (x − mean x) / (std x + eps), x = Σ_k w_k · z_k, z_k in the group."""
+    """Whitened over the batch: (x − mean x) / (std x + eps), x = Σ_k w_k · z_k, z_k in the group.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> table = RewardTable.of([[1, 0], [1, 1], [0, 1], [0, 0]], weights=[1.0, 0.5])
+    >>> compute_advantages("gdpo", table, eps=0.0)
+    tensor([ 0.3873,  1.1619, -0.3873, -1.1619])
+
+    Args:
+        table: the rewards, a column each.
+        eps: added to the standard deviation before dividing by it.
+        ddof: 0: standard deviation of the population, 1: of a sample.
+    """
     groups = Groups.of(table.groups)
     sum_N = torch.zeros_like(table.totals())
     live_N = torch.zeros_like(table.scorable())

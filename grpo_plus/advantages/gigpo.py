@@ -1,20 +1,31 @@
-"""Group-in-group credit: turns that begin in the same state are compared with each other (GiGPO, arXiv:2505.10978).
+"""Group-in-group credit: turns that begin in the same state are compared with each other (GiGPO).
 
 A token carries A^E + ω·A^S of its turn. A^E is the outcome R against the group's outcomes. The return of turn t of
 completion i is Σ_{k ≥ t} γ^(k − t)·r_k, where r_k is the turn's score and the last turn's has R on top. The turns of a
 group that begin in equal states are an anchor group, and A^S is the return against theirs. Both are divided by σ + eps,
 or with ``scale="none"`` by 1.
 
-Assumes that completions of a prompt meet the same states again. A turn without a state, alone in its state, or whose
+Use it when an environment tells its states (``state_key``) and the completions of a prompt meet the same ones again, as
+in games and on web pages: a turn is then judged against other turns taken in the same place.
+
+Paper: GiGPO, arXiv:2505.10978.
+
+Assumes that completions of a prompt meet the same states again.
+
+Degenerate case: a turn without a state, alone in its state, or whose
 anchor group has equal returns has A^S = 0; a turn without a score counts 0 in the return. A completion without an
 outcome gets 0 and is in no statistic. In a group of one nothing is compared, not even the same state met twice.
-
 Unlike the other estimators of groups, equal rewards need not give 0: a state from which the same outcome is farther
 away has the smaller return with γ < 1.
 
-Deviations: the paper's A^E is of the sum of all rewards, here of R, which has the scores of turns in it only where a
+Deviation: the paper's A^E is of the sum of all rewards, here of R, which has the scores of turns in it only where a
 reward with a weight says so; the paper tells states apart by the whole observation, here the environment's
 ``state_key`` does.
+
+Config:
+    advantage: gigpo
+    advantage_kwargs: {gamma: 0.95, omega: 1.0}
+    environment: ./game.py:Treasure
 """
 
 from collections.abc import Mapping
@@ -42,7 +53,23 @@ def gigpo(
     ddof: Ddof = 1,
     steps_from: str | None = None,  # noqa: ARG001 - which verifier scores the turns: whoever fills the table reads it
 ) -> Tensor:
-    """(R − μ)/(σ + eps) + ω·(return − its mean over turns in the same state)/(their σ + eps)."""
+    """(R − μ)/(σ + eps) + ω·(return − its mean over turns in the same state)/(their σ + eps).
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> steps = [[(0.0, 0, 1, 7), (0.0, 1, 2, 8)], [(0.0, 0, 1, 7), (0.0, 1, 2, 9)]]
+    >>> compute_advantages("gigpo", RewardTable.of([1, 0], steps=steps), gamma=0.5, scale="none")
+    tensor([[ 0.7500,  0.5000],
+            [-0.7500, -0.5000]])
+
+    Args:
+        table: the rewards, and turns with the states before them.
+        gamma: discount of a turn's return, by turns.
+        omega: weight of the comparison within states beside that of outcomes.
+        scale: ``std`` divides both by their standard deviations, ``none`` by nothing.
+        eps: added to the standard deviation before dividing by it.
+        ddof: 0: standard deviation of the population, 1: of a sample.
+        steps_from: the verifier whose scores of turns count, where several give some.
+    """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups, rows_S = Groups.of(table.groups), steps_of(table).rows
     several_G = groups.size(totals_N.nan_to_num(nan=0.0), scorable_N) > 1

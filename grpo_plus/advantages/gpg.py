@@ -1,7 +1,16 @@
-"""Centred, and scaled up for the completions that teach nothing: GPG (arXiv:2504.02546).
+"""Centred, and scaled up for the completions that teach nothing: GPG.
 
 Groups without contrast add nothing to the gradient but count in its mean; α = completions / completions of groups with
-contrast undoes that dilution. Unscorable completions count on neither side.
+contrast undoes that dilution.
+
+Use it when many groups are dead and the size of the update should not shrink with their number, without drawing other
+prompts in their place (``dead_groups: resample``).
+
+Paper: GPG, arXiv:2504.02546.
+
+Assumes that the learning rate bears a factor that differs from batch to batch.
+
+Degenerate case: a batch of dead groups only gives 0. Unscorable completions count on neither side.
 """
 
 from torch import Tensor
@@ -12,7 +21,12 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def gpg(table: RewardTable) -> Tensor:
-    """α · (R − μ), α = completions / completions of groups with contrast."""
+    """α · (R − μ), α = completions / completions of groups with contrast.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("gpg", RewardTable.of([1, 0, 1, 1, 0, 0], groups=[0, 0, 1, 1, 2, 2]))
+    tensor([ 1.5000, -1.5000,  0.0000,  0.0000,  0.0000,  0.0000])
+    """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
     live = groups.live(totals_N, scorable_N).sum().clamp(min=1)

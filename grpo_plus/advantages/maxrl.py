@@ -1,8 +1,17 @@
-"""Deviation relative to the mean: MaxRL (arXiv:2602.02710).
+"""Deviation relative to the mean: MaxRL.
 
 For 0/1 rewards the weight 1/μ turns the expected-reward gradient into one that approaches maximum likelihood: hard
-prompts count more. Assumes rewards that are not negative; a mean of 0 or less, up to the tolerance within which rewards
-count as equal, gives 0 instead of a sign flip or an explosion.
+prompts count more.
+
+Use it when rewards are 0 or 1 and prompts that are rarely solved should count more, so that they are not given up for
+the easy ones.
+
+Paper: MaxRL, arXiv:2602.02710.
+
+Assumes rewards that are not negative.
+
+Degenerate case: a mean of 0 or less, up to the tolerance within which rewards count as equal, gives 0 instead of a
+sign flip or an explosion.
 """
 
 import torch
@@ -14,7 +23,12 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def maxrl(table: RewardTable) -> Tensor:
-    """(R − μ) / μ, and 0 when μ ≤ 0."""
+    """(R − μ) / μ, and 0 when μ ≤ 0.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("maxrl", RewardTable.of([1, 0, 0, 0]))
+    tensor([ 3., -1., -1., -1.])
+    """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
     mean_G = groups.mean(totals_N, scorable_N)

@@ -1,8 +1,17 @@
 """A weighted sum of estimators, each with its own keywords.
 
-``mix(parts={"sign": 1.0, "process": 0.5}, sign={"band": 0.25}, process={"credit": "return"})``. Each part obeys its own
-rules for groups without contrast. One part that gives values to tokens makes the sum one of tokens, where the value of
-a completion stands on each of its trainable tokens.
+``mix(parts={"sign": 1.0, "process": 0.5}, sign={"band": 0.25}, process={"credit": "return"})``. One part that gives
+values to tokens makes the sum one of tokens, where the value of a completion stands on each of its trainable tokens.
+
+Use it when two signals should add up that one estimator does not read together, such as the outcome's sign and the
+z-scores of steps.
+
+Degenerate case: each part obeys its own rules for groups without contrast. Weights that are all 0 are refused.
+
+Config:
+    advantage: mix
+    advantage_kwargs: {parts: {sign: 1.0, process: 0.5}, sign: {band: 0.25}, process: {credit: return}}
+    verifiers: [math, {name: math_steps, weight: 0.0}]
 """
 
 import math
@@ -23,7 +32,17 @@ from grpo_verifiers.errors.messages import unknown
 
 
 def mix(table: RewardTable, *, parts: Mapping[str, float], **keywords: Mapping[str, Any]) -> Tensor:
-    """Σ_j λ_j · A^(j) over the parts {name: λ}; further keywords are named after a part and hold its keywords."""
+    """Σ_j λ_j · A^(j) over the parts {name: λ}; further keywords are named after a part and hold its keywords.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("mix", RewardTable.of([1, 1, 1, 0]), parts={"sign": 1.0, "center": 2.0})
+    tensor([ 1.5000,  1.5000,  1.5000, -2.5000])
+
+    Args:
+        table: the rewards.
+        parts: the weight of each estimator, by its name.
+        **keywords: of each part, under the part's name.
+    """
     found = [weight * compute_advantages(name, table, **keywords.get(name, {})) for name, weight in parts.items()]
     if any(values.dim() == 2 for values in found):
         trainable_NT = table.trainable()

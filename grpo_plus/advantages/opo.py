@@ -1,10 +1,17 @@
-"""Length-weighted baseline: OPO (arXiv:2505.23585).
+"""Length-weighted baseline: OPO.
 
 Of all baselines the one that minimises the gradient's variance weighs each reward by its squared gradient norm; taking
 that as proportional to the number of tokens trained on gives Σ l·R / Σ l. Tokens that the model did not write (results
-of tools) have no gradient and do not count. Assumes exact on-policy training: with several optimizer steps on a
-generation batch it is a baseline like any other, no longer the best. When no token of a group is trained on, the
-baseline is the mean.
+of tools) have no gradient and do not count.
+
+Use it when completions of a group differ much in length and each generation batch is trained on once.
+
+Paper: OPO, arXiv:2505.23585.
+
+Assumes exact on-policy training: with several optimizer steps on a generation batch it is a baseline like any other, no
+longer the best.
+
+Degenerate case: when no token of a group is trained on, the baseline is the mean.
 """
 
 import torch
@@ -16,7 +23,12 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def opo(table: RewardTable) -> Tensor:
-    """R − Σ l·R / Σ l, with l the tokens of a completion that are trained on."""
+    """R − Σ l·R / Σ l, with l the tokens of a completion that are trained on.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("opo", RewardTable.of([1, 1, 1, 0], lengths=[10, 20, 30, 40]))
+    tensor([ 0.4000,  0.4000,  0.4000, -0.6000])
+    """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
     # Around the mean first: weighing deviations keeps the digits that weighing large rewards would lose.

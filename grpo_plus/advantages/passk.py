@@ -1,13 +1,19 @@
-"""Unbiased for the gradient of E[best of k]: pass@k policy optimisation (arXiv:2505.15201), leave-one-out baseline.
+"""Unbiased for the gradient of E[best of k]: pass@k policy optimisation with a leave-one-out baseline.
 
 A completion's advantage is the mean best reward of the k-subsets that hold it, less that of the k-subsets without it;
-k times the group's mean of A · ∇log π then has expectation ∇E[best of k]. Assumes that k attempts are made and the best
-one counts; k = 1 is ``rloo``. No subset is visited: among n sorted rewards, the gap between ranks j − 1 and j adds
-gap · C(j, k) / C(n − 1, k) to those above it and takes gap · C(j − 1, k − 1) / C(n − 1, k − 1) · (n − j) / (n − k)
-from those below.
+k times the group's mean of A · ∇log π then has expectation ∇E[best of k]. No subset is visited: among n sorted
+rewards, the gap between ranks j − 1 and j adds gap · C(j, k) / C(n − 1, k) to those above it and takes
+gap · C(j − 1, k − 1) / C(n − 1, k − 1) · (n − j) / (n − k) from those below.
 
-Degenerate: subsets without a completion need k ≤ n − 1, which a config is checked for. A group that lost members while
-running (no reward applied to them) takes the largest k that fits, n − 1; a group of one gets 0.
+Use it when several attempts are made at test time and the best one counts, or when a policy that is too sure of itself
+should keep trying different ways.
+
+Paper: PKPO, arXiv:2505.15201.
+
+Assumes that k attempts are made and the best one counts; k = 1 is ``rloo``.
+
+Degenerate case: subsets without a completion need k ≤ n − 1, which a config is checked for. A group that lost members
+while running (no reward applied to them) takes the largest k that fits, n − 1; a group of one gets 0.
 """
 
 from collections.abc import Mapping
@@ -26,7 +32,16 @@ _ATTEMPTS = Range(1, told="a finite number of at least 1, and an integer")
 
 
 def passk(table: RewardTable, *, k: Annotated[int, _ATTEMPTS] = K) -> Tensor:
-    """Mean of max R over the k-subsets with the completion − mean over those without it."""
+    """Mean of max R over the k-subsets with the completion − mean over those without it.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> compute_advantages("passk", RewardTable.of([1, 0, 0, 0]), k=2)
+    tensor([ 1.0000, -0.3333, -0.3333, -0.3333])
+
+    Args:
+        table: the rewards.
+        k: the attempts of which the best counts, at most one less than the completions of a prompt.
+    """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
     sorted_GM, order_GM = groups.grid(totals_N, scorable_N, torch.inf).sort(dim=1, stable=True)

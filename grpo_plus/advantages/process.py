@@ -1,14 +1,28 @@
-"""Process supervision: z-scores of steps over all steps of all completions of a group (DeepSeekMath, section 4.1.3).
+"""Process supervision: z-scores of steps over all steps of all completions of a group.
 
 Credit "return" is the paper's: a token carries the sum over its own and all later steps, each times ``gamma`` for every
 step between (1 in the paper). Credit "step" gives it its own step's score only, so that good steps before a mistake are
 not blamed for it. Credit "turn" compares a step with the steps of equal number only, the second with the second ones
-(`turns.py`, MT-GRPO); ``gamma``, if set, adds later ones as in "return". Outcome rewards never gate the steps; a step
-without a score is out of the statistics and adds 0, but is a step between others; fewer than two scored steps, or all
-equal, give 0. The outcome counts by ``outcome_weight`` times its z-score, added to every token, without a discount.
+(`turns.py`, MT-GRPO); ``gamma``, if set, adds later ones as in "return". Outcome rewards never gate the steps. The
+outcome counts by ``outcome_weight`` times its z-score, added to every token, without a discount.
+
+Use it when a verifier scores the steps of a completion (``math_steps``, ``code_steps``, ``prm``) or its turns, and
+tokens should answer for their own step rather than for the whole.
+
+Paper: DeepSeekMath, arXiv:2402.03300, section 4.1.3; credit "turn": MT-GRPO, arXiv:2505.11821.
+
+Assumes that the scores of steps can be trusted: an easy step that always scores 1 is paid like a hard one.
+
+Degenerate case: a step without a score is out of the statistics and adds 0, but is a step between others; fewer than
+two scored steps, or all equal, give 0.
 
 Deviation: the paper has rewards at the ends of steps; here steps carry spans, so tokens outside any step get 0 with
 credit "step".
+
+Config:
+    advantage: process
+    advantage_kwargs: {credit: step, outcome_weight: 1.0}
+    verifiers: [math, {name: math_steps, weight: 0.0}]
 """
 
 from typing import Literal
@@ -32,7 +46,23 @@ def process(
     steps_from: str | None = None,  # noqa: ARG001 - which verifier's steps: whoever fills the table reads it
     aggregate: Literal["min", "mean", "last", "product"] | None = None,  # noqa: ARG001 - of its reward column: same
 ) -> Tensor:
-    """(r − μ)/(σ + eps) of steps over those of the group (credit turn: of equal number) + outcome_weight·outcome's."""
+    """(r − μ)/(σ + eps) of steps over those of the group (credit turn: of equal number) + outcome_weight·outcome's.
+
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> table = RewardTable.of([1, 0], steps=[[(1.0, 0, 1), (0.0, 1, 2)], [(1.0, 0, 1), (0.0, 1, 2)]])
+    >>> compute_advantages("process", table, ddof=0, eps=0.0)
+    tensor([[ 1., -1.],
+            [ 1., -1.]])
+
+    Args:
+        table: the rewards and the scored steps.
+        credit: ``step``: a token has its own step's value; ``return``: that and all later ones; ``turn``: steps are
+            compared with those of equal number only.
+        eps: added to the standard deviation before dividing by it.
+        ddof: 0: standard deviation of the population, 1: of a sample.
+        steps_from: the verifier whose steps count, by its label, where several give steps.
+        aggregate: how the scores of steps become that verifier's own reward, in the place of its own setting.
+    """
     steps = steps_of(table)
     groups = same_turn(table, steps) if credit == "turn" else Groups.of(table.groups[steps.rows])
     return zscores(steps.scores, ~steps.scores.isnan(), groups, eps=eps, ddof=ddof)

@@ -63,6 +63,16 @@ def spread(
     ``outcome_weight`` times the completion's outcome z-score (with ``eps`` and ``ddof``) is added to every token. A
     table does not say which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets
     1 where a reward other than that of the steps' source has a weight.
+
+    Args:
+        table: the rewards and the steps.
+        values_S: a value for each step.
+        credit: ``step`` or ``return``.
+        gamma: discount of later steps, for every step between; 1 unless set.
+        outcome_weight: weight of the outcome's z-score, which is added to every token. Unset: 1 where a reward other
+            than that of the steps' source has a weight, else 0.
+        eps: added to the standard deviation of outcomes.
+        ddof: 0: of the population, 1: of a sample.
     """
     steps = steps_of(table)
     trainable_NT = table.trainable()

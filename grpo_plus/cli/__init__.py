@@ -26,7 +26,7 @@ COMMANDS = {
     "doctor": "look at this machine, and at a config, for what would go wrong",
     "plan": "estimate the memory of a run, and find settings that fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
-    "plugins": "list every estimator, objective and verifier, and its source",
+    "plugins": "list every part and its source, or show one: formula, keywords, example",
     "export": "write a run's adapter, or the model with the adapter folded in",
     "report": "write one HTML page about a run, or about several side by side",
     "reward-model": "train a reward model on preferences or labelled steps, or measure one",

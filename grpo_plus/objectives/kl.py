@@ -28,7 +28,14 @@ KLEstimator = Callable[[Tensor, Tensor], Tensor]
 
 
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """log(π/π_ref): unbiased as a value; its gradient without the ratio has mean zero."""
+    """The log-ratio itself: unbiased as a value; its gradient without the ratio has mean zero.
+
+    Use it when the KL term is taken from the reward (``placement: reward``), where it is the only right one.
+
+    Paper: Schulman, 2020, Approximating KL divergence, http://joschu.net/blog/kl-approx.html.
+
+    Degenerate case: single tokens may have a negative estimate. In the loss without the ratio it is refused.
+    """
     return logps - ref_logps
 
 
@@ -36,7 +43,14 @@ K1 = Piece("kl", "k1", k1, "log(π/π_ref)")
 
 
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """½·log(π/π_ref)²: biased as a value; its gradient without the ratio is that of the reverse KL."""
+    """Half the squared log-ratio: biased as a value; its gradient without the ratio is that of the reverse KL.
+
+    Use it when the KL term stands in the loss and no ratio is to multiply it: its expected gradient is right as it is.
+
+    Paper: Schulman, 2020, Approximating KL divergence, http://joschu.net/blog/kl-approx.html.
+
+    Degenerate case: far from the reference its value is no longer near the divergence. In the reward it is refused.
+    """
     return 0.5 * (logps - ref_logps).square()
 
 
@@ -44,9 +58,15 @@ K2 = Piece("kl", "k2", k2, "½·log(π/π_ref)²", takes_ratio=False)
 
 
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """π_ref/π − log(π_ref/π) − 1: unbiased as a value and never negative; its gradient needs the ratio.
+    """The estimate of GRPO: unbiased as a value and never negative; its gradient needs the ratio.
 
-    Where the reference is e³⁰ times likelier the exponential goes on as its tangent: large, finite, with a gradient.
+    Use it when the KL term stands in the loss and its logged value should be low in variance: it is the rule.
+
+    Paper: Schulman, 2020, Approximating KL divergence, http://joschu.net/blog/kl-approx.html; DeepSeekMath,
+    arXiv:2402.03300.
+
+    Degenerate case: where the reference is e³⁰ times likelier the exponential goes on as its tangent: large, finite,
+    with a gradient. In the reward it is refused.
     """
     log_ratio = ref_logps - logps
     return bounded_exp(log_ratio) - log_ratio - 1

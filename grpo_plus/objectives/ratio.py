@@ -22,7 +22,14 @@ def bounded_exp(x: Tensor) -> Tensor:
 
 
 def token(batch: TokenBatch) -> Tensor:
-    """One ratio a token, ρ_t (PPO, arXiv:1707.06347)."""
+    """One ratio a token, ρ_t.
+
+    Use it when advantages differ from token to token, and as the rule: it is that of PPO and GRPO.
+
+    Paper: PPO, arXiv:1707.06347.
+
+    Degenerate case: before the first update on a batch every ratio is 1.
+    """
     return bounded_exp(batch.log_ratio)
 
 
@@ -30,7 +37,15 @@ TOKEN = Piece("ratio", "token", token, "ρ_t = exp(lp_t − old_t)")
 
 
 def sequence(batch: TokenBatch) -> Tensor:
-    """One ratio a completion, the geometric mean of its token ratios (GSPO, arXiv:2507.18071)."""
+    """One ratio a completion, the geometric mean of its token ratios.
+
+    Use it when ratios of single tokens are noisy, as in mixtures of experts, and all tokens of a completion have one
+    advantage. It stays near 1: clip it within thousandths.
+
+    Paper: GSPO, arXiv:2507.18071.
+
+    Degenerate case: a completion of one token has the token's ratio.
+    """
     return bounded_exp(row_mean(batch.log_ratio, batch.mask))
 
 
@@ -38,7 +53,14 @@ SEQUENCE = Piece("ratio", "sequence", sequence, "s = exp(mean_t(lp_t − old_t))
 
 
 def sequence_token(batch: TokenBatch) -> Tensor:
-    """The completion's ratio as the value, each token's own log-probability as the gradient (GSPO-token)."""
+    """The completion's ratio as the value, each token's own log-probability as the gradient: GSPO-token.
+
+    Use it when ``sequence`` is wanted and advantages differ from token to token.
+
+    Paper: GSPO, arXiv:2507.18071, section 4.3.
+
+    Degenerate case: with equal advantages within a completion the gradient is that of ``sequence``.
+    """
     own = torch.where(batch.mask, batch.logps - batch.logps.detach(), 0.0)
     return sequence(batch).detach() * torch.exp(own)
 
@@ -47,7 +69,13 @@ SEQUENCE_TOKEN = Piece("ratio", "sequence_token", sequence_token, "s_t = sg[s]·
 
 
 def sequence_sum(batch: TokenBatch) -> Tensor:
-    """One ratio a completion, the product of its token ratios: the unnormalised importance weight."""
+    """One ratio a completion, the product of its token ratios: the unnormalised importance weight.
+
+    Use it when completions are short and the weight of a whole completion has to be exact: that of a long one leaves
+    the bounds of a clip after a single step.
+
+    Degenerate case: it grows and shrinks exponentially with the length; above e³⁰ it goes on linearly.
+    """
     return bounded_exp(batch.log_ratio.sum(-1, keepdim=True))
 
 
@@ -55,7 +83,13 @@ SEQUENCE_SUM = Piece("ratio", "sequence_sum", sequence_sum, "S = exp(Σ_t(lp_t �
 
 
 def none(batch: TokenBatch) -> Tensor:
-    """No ratio: for surrogates that read none."""
+    """No ratio: for surrogates that read none.
+
+    Use it when a surrogate has no importance weight (``logp``, ``target``); it is chosen with them.
+
+    Config:
+        objective: reinforce
+    """
     return torch.ones_like(batch.logps)
 
 

@@ -16,7 +16,14 @@ from grpo_verifiers.options import Range
 
 
 def sequence_mean(values: Tensor, batch: TokenBatch) -> Tensor:
-    """Mean over completions of the mean over tokens (GRPO, arXiv:2402.03300)."""
+    """Mean over completions of the mean over tokens.
+
+    Use it when every completion should count alike, whatever its length: a token of a long one counts less.
+
+    Paper: DeepSeekMath (GRPO), arXiv:2402.03300.
+
+    Degenerate case: a completion without a trained token adds 0 and counts.
+    """
     return (values.sum(-1) / batch.mask.sum(-1).clamp(min=1)).sum() / batch.counts.completions
 
 
@@ -24,7 +31,14 @@ SEQUENCE_MEAN = Piece("reduce", "sequence_mean", sequence_mean, "mean over compl
 
 
 def token_mean(values: Tensor, batch: TokenBatch) -> Tensor:
-    """Mean over all tokens (DAPO, arXiv:2503.14476)."""
+    """Mean over all tokens.
+
+    Use it when every token should count alike: completions count by their length.
+
+    Paper: DAPO, arXiv:2503.14476.
+
+    Degenerate case: a batch of very long wrong completions is mostly about these.
+    """
     return values.sum() / batch.counts.tokens
 
 
@@ -32,9 +46,19 @@ TOKEN_MEAN = Piece("reduce", "token_mean", token_mean, "Σ_t / tokens")
 
 
 def constant(values: Tensor, batch: TokenBatch, *, length: Annotated[int, Range(1)] | None = None) -> Tensor:
-    """Sum over tokens by completions times a constant length (Dr. GRPO, arXiv:2503.20783).
+    """Sum over tokens by completions times a constant length.
 
-    The constant is `max_completion_length` unless ``length`` is set.
+    Use it when no completion should gain or lose by being long or short, and the scale of the loss should not follow
+    the lengths of the batch.
+
+    Paper: Dr. GRPO, arXiv:2503.20783.
+
+    Degenerate case: a ``length`` far above what is drawn makes the update small; raise the learning rate with it.
+
+    Args:
+        values: of every token.
+        batch: with the counts.
+        length: the constant; `max_completion_length` unless set.
     """
     length = batch.max_completion_length if length is None else length
     if length is None:
@@ -49,7 +73,14 @@ CONSTANT = Piece("reduce", "constant", constant, "Σ_t / (completions · {length
 
 
 def sequence_sum(values: Tensor, batch: TokenBatch) -> Tensor:
-    """Mean over completions of the sum over tokens (LUSPO, arXiv:2602.05261)."""
+    """Mean over completions of the sum over tokens.
+
+    Use it when a ratio per completion is reduced (``luspo``), where a mean over tokens would favour short completions.
+
+    Paper: LUSPO, arXiv:2602.05261.
+
+    Degenerate case: the scale of the loss grows with the length.
+    """
     return values.sum() / batch.counts.completions
 
 
@@ -57,7 +88,12 @@ SEQUENCE_SUM = Piece("reduce", "sequence_sum", sequence_sum, "mean over completi
 
 
 def prompt_mean(values: Tensor, batch: TokenBatch) -> Tensor:
-    """Mean over prompts of the mean over the tokens of the prompt's completions, on whichever rank they are."""
+    """Mean over prompts of the mean over the tokens of the prompt's completions, on whichever rank they are.
+
+    Use it when every prompt should count alike, however long its completions are, and tokens alike within a prompt.
+
+    Degenerate case: a prompt that was drawn twice in a batch counts twice.
+    """
     if batch.prompt_tokens is None or batch.counts.prompts is None:
         raise ValueError(
             "the reduction 'prompt_mean' needs the tokens of each prompt (prompt_tokens) and the number of prompts "

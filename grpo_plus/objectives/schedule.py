@@ -12,7 +12,10 @@ from grpo_verifiers.options import option_problems
 
 @dataclass(frozen=True)
 class Constant:
-    """β stays what it is."""
+    """β stays what it is.
+
+    Use it when the reference should hold the policy alike at all times: it is the rule.
+    """
 
     adapts = False
 
@@ -27,7 +30,18 @@ class Constant:
 
 @dataclass(frozen=True)
 class Warmup:
-    """β rises linearly from 0 over the first ``steps`` optimizer steps; skipped ones (`stop_fraction`) do not count."""
+    """β rises linearly from 0 over the first ``steps`` optimizer steps; skipped ones (`stop_fraction`) do not count.
+
+    Use it when the policy should first learn the format freely, and be held later.
+
+    Attributes:
+        steps: optimizer steps until β is whole.
+
+    Config:
+        objective: grpo
+        objective_kwargs: {kl: {schedule: {name: warmup, steps: 100}}}
+        beta: 0.04
+    """
 
     steps: int
     adapts = False
@@ -43,9 +57,22 @@ class Warmup:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """β follows the measured KL: β ← β·(1 + rate·clip(KL/target − 1, −0.2, 0.2)) (arXiv:1909.08593).
+    """β follows the measured KL: β ← β·(1 + rate·clip(KL/target − 1, −0.2, 0.2)).
 
-    ``target`` is the KL per token to hold, in nats.
+    Use it when the divergence from the reference should be held at a value, rather than its coefficient.
+
+    Paper: Ziegler et al., arXiv:1909.08593, section 2.2.
+
+    Degenerate case: a β of 0 stays 0.
+
+    Attributes:
+        target: the KL per token to hold, in nats.
+        rate: how fast β follows.
+
+    Config:
+        objective: grpo
+        objective_kwargs: {kl: {schedule: {name: adaptive, target: 0.01}}}
+        beta: 0.04
     """
 
     target: float

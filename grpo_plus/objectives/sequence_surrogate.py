@@ -22,10 +22,22 @@ def gmpo(
     epsilon_low: AtLeast0 = 0.4,
     epsilon_high: AtLeast0 | None = None,
 ) -> Terms:
-    """The geometric mean of the clipped token ratios, times A (GMPO, arXiv:2507.20673).
+    """The geometric mean of the clipped token ratios, times A: GMPO.
 
     The bounds are in log space: ratios are clipped to (exp(−ε_low), exp(ε_high)), on the side that the advantage
     pushes towards. A token outside the focus is left out of the mean.
+
+    Use it when single tokens with extreme ratios upset training, and a wider clip is wanted than GRPO bears.
+
+    Paper: GMPO, arXiv:2507.20673.
+
+    Degenerate case: a completion of one token is clipped as by ``clip``, within exp(±ε).
+
+    Args:
+        batch: the tokens.
+        ratio: not read: it makes its own of the token ratios.
+        epsilon_low: the lower bound of a token's log-ratio is −``epsilon_low``.
+        epsilon_high: the upper bound; as ``epsilon_low`` if unset.
     """
     high = epsilon_low if epsilon_high is None else epsilon_high
     log_ratio, advantages = batch.log_ratio, batch.advantages
@@ -60,10 +72,25 @@ def vespo(
     k_neg: AtLeast0 = 3.0,
     lambda_neg: AtLeast0 = 2.0,
 ) -> Terms:
-    """sg[φ(S)]·A·log π with the gamma weight φ(S) = exp(λ)·S^k·exp(−λS) (VESPO, arXiv:2602.10693).
+    """A smooth weight of the whole completion's ratio S, φ(S) = exp(λ)·S^k·exp(−λS), without a gradient: VESPO.
 
     S is the unnormalised ratio of the completion, k and λ go by the sign of A, and φ(1) = 1. Importance weights of
     another sampler belong inside S. Everything is bounded in log space: tokens to ±20, S from below to 1e-8.
+
+    Use it when completions come from a stale policy (asynchronous drawing, many steps on a batch), where ratios of
+    whole completions vary by orders of magnitude.
+
+    Paper: VESPO, arXiv:2602.10693.
+
+    Degenerate case: on-policy φ is 1 and it is REINFORCE.
+
+    Args:
+        batch: the tokens.
+        ratio: not read: it makes its own of the token ratios.
+        k_pos: exponent of S where A ≥ 0: how fast the weight falls below 1.
+        lambda_pos: rate where A ≥ 0: how fast the weight falls above 1.
+        k_neg: exponent where A < 0.
+        lambda_neg: rate where A < 0.
     """
     with torch.no_grad():
         log_s = batch.log_ratio.clamp(-_HIGHEST, _HIGHEST).sum(-1, keepdim=True)

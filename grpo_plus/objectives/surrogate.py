@@ -28,11 +28,23 @@ def clip(
     delta: MoreThan0 | None = None,
     dual: Annotated[float, Range(1, open_low=True)] | None = None,
 ) -> Terms:
-    """The smaller of ρA and ρA with ρ kept in [1 − ε_low, 1 + ε_high] (PPO, arXiv:1707.06347; DAPO, arXiv:2503.14476).
+    """The smaller of ρA and ρA with ρ kept within 1 − ε_low and 1 + ε_high: the clip of PPO.
 
-    Below 1 − ``epsilon_low`` a negative advantage stops pushing, above 1 + ``epsilon_high`` (the same if unset) a
-    positive one stops pulling. ``delta`` caps ρ in the unclipped term (INTELLECT-2, arXiv:2505.07291). ``dual`` sets
-    the floor ``dual·A`` for negative advantages (dual-clip PPO, arXiv:1912.09729).
+    Use it when each generation batch is trained on for several steps: a token whose ratio has moved far enough is left
+    alone. A higher ``epsilon_high`` (0.28 in DAPO) lets rare tokens rise.
+
+    Paper: PPO, arXiv:1707.06347; ``epsilon_high``: DAPO, arXiv:2503.14476; ``delta``: INTELLECT-2, arXiv:2505.07291;
+    ``dual``: dual-clip PPO, arXiv:1912.09729.
+
+    Degenerate case: before the first update on a batch every ratio is 1 and nothing is clipped.
+
+    Args:
+        batch: the tokens.
+        ratio: of each token or completion.
+        epsilon_low: below 1 − ``epsilon_low`` a negative advantage stops pushing.
+        epsilon_high: above 1 + ``epsilon_high`` a positive advantage stops pulling; as ``epsilon_low`` if unset.
+        delta: the largest ratio of the term that is not clipped: bounds the push of negative advantages.
+        dual: the floor ``dual·A`` for negative advantages.
     """
     advantages = batch.advantages
     low, high = 1 - epsilon_low, 1 + (epsilon_low if epsilon_high is None else epsilon_high)
@@ -72,7 +84,13 @@ def clip_metrics(past_low: Tensor, past_high: Tensor) -> dict[str, Metric]:
 
 
 def importance(batch: TokenBatch, ratio: Tensor) -> Terms:
-    """ρA without any clip: plain importance sampling."""
+    """ρA without any clip: plain importance sampling.
+
+    Use it when each generation batch is trained on once, or to see what a clip changes: it is unbiased off-policy and
+    of unbounded variance.
+
+    Degenerate case: on-policy its gradient is that of ``logp``.
+    """
     return Terms(ratio * batch.advantages)
 
 
@@ -80,9 +98,15 @@ IS = Piece("surrogate", "is", importance, "r·A", zero_advantage_means_zero_grad
 
 
 def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - every surrogate is called alike
-    """A·log π: REINFORCE (Williams 1992).
+    """A·log π: REINFORCE.
+
+    Use it when each generation batch is trained on for one step, where no ratio is needed.
+
+    Paper: Williams, 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning.
 
     Assumes on-policy samples: it has no ratio, so its gradient is biased after the first optimizer step on a batch.
+
+    Degenerate case: negative advantages push a probability down without a bound.
     """
     return Terms(batch.advantages * torch.where(batch.mask, batch.logps, 0.0))
 
@@ -91,9 +115,21 @@ LOGP = Piece("surrogate", "logp", logp, "A·lp_t", ratios=("none",), zero_advant
 
 
 def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: MoreThan0 = 5.0) -> Terms:
-    """sg[min(ρ, ε_max)]·A·log π (CISPO, MiniMax-M1, arXiv:2506.13585; ε_max as in ScaleRL, arXiv:2510.13786).
+    """The ratio as a capped weight without a gradient, times A·log π: CISPO.
 
-    The weight is capped, the gradient of the token never cut. ``epsilon_max`` is the cap itself, not 1 + ε.
+    The weight is capped, the gradient of the token never cut.
+
+    Use it when rare tokens that turn a solution around (however, wait) should keep their gradient, which a clip cuts
+    off first.
+
+    Paper: MiniMax-M1, arXiv:2506.13585; the cap of 5 as in ScaleRL, arXiv:2510.13786.
+
+    Degenerate case: on-policy it is REINFORCE.
+
+    Args:
+        batch: the tokens.
+        ratio: of each token or completion.
+        epsilon_max: the largest weight: the cap itself, not 1 + ε.
     """
     weight = ratio.detach().clamp(max=epsilon_max)
     capped = (ratio > epsilon_max) & (batch.advantages > 0)
@@ -105,15 +141,25 @@ CISPO = Piece("surrogate", "cispo", cispo, "sg[min(r, {epsilon_max})]·A·lp_t",
 
 
 def dis(batch: TokenBatch, ratio: Tensor, *, epsilon_low: AtLeast0 = 0.8, epsilon_high: AtLeast0 = 3.0) -> Terms:
-    """sg[ρ]·A·log π where 1 − ε_low ≤ ρ ≤ 1 + ε_high, else 0 (direct double-sided importance sampling of SAO).
-
-    arXiv:2607.07508, section 3.1.
+    """The ratio as a weight without a gradient, and 0 outside of a trust region: direct double-sided sampling of SAO.
 
     A token outside is left out on both sides, whatever the sign of its advantage: a clip would only stop one of them.
     ρ is against the policy that drew: importance weights per token of another sampler belong inside it. Those per
     completion multiply what is left.
 
-    The paper trains agents that write code with the defaults, and mathematics with tools with 0.3 and 5.0.
+    Use it when completions were drawn by an older policy or another engine (vLLM with token-level importance weights),
+    and tokens far off should teach nothing at all.
+
+    Paper: SAO, arXiv:2607.07508, section 3.1: the defaults are those for agents that write code; mathematics with
+    tools has 0.3 and 5.0.
+
+    Degenerate case: while every ratio is 1, which is so before the first update on a batch, it is REINFORCE.
+
+    Args:
+        batch: the tokens.
+        ratio: of each token or completion.
+        epsilon_low: tokens with a ratio below 1 − ``epsilon_low`` are left out.
+        epsilon_high: tokens with a ratio above 1 + ``epsilon_high`` are left out.
     """
     drawn, factor = ratio.detach(), ratio.new_ones(())
     if batch.weights is not None and batch.weights.shape == batch.mask.shape:
@@ -139,7 +185,20 @@ DIS = Piece(
 def sapo(
     batch: TokenBatch, ratio: Tensor, *, temperature_pos: MoreThan0 = 1.0, temperature_neg: MoreThan0 = 1.05
 ) -> Terms:
-    """σ(τ(ρ − 1))·4/τ·A, τ by the sign of A: a smooth gate instead of a clip (SAPO, arXiv:2511.20347)."""
+    """A smooth gate instead of a clip: the pull of a token fades as its ratio leaves 1.
+
+    Use it when a hard clip throws away too many tokens, or trains unstably on mixtures of experts.
+
+    Paper: SAPO, arXiv:2511.20347.
+
+    Degenerate case: on-policy the gradient is that of ``is``, whatever the temperatures.
+
+    Args:
+        batch: the tokens.
+        ratio: of each token or completion.
+        temperature_pos: how fast the gate closes for positive advantages.
+        temperature_neg: the same for negative ones; higher closes faster.
+    """
     positive = batch.advantages > 0
     temperature = torch.where(positive, temperature_pos, temperature_neg).to(ratio.dtype)
     return Terms(torch.sigmoid(temperature * (ratio - 1)) * 4 / temperature * batch.advantages)

@@ -5,11 +5,19 @@ whether it is good or bad: by the sign of the sum of their advantages. A good no
 p_old^a (a < 1, up), a bad one's p_old^b (b > 1, down); the loss is the distance that is left, in log space, and zero
 beyond. There is no ratio to clip, no KL term, and no weight of group size or length.
 
-Assumption: several optimizer steps on each generation batch. The gradient of the first one is the sign of the target
+Use it when each generation batch is trained on for several steps and how far a probability moves should be said
+outright, rather than follow from a learning rate and a clip.
+
+Assumes several optimizer steps on each generation batch. The gradient of the first one is the sign of the target
 alone, so with a single step the exponents would change nothing; a training config with one is refused.
 
-Degenerate cases: advantages that cancel, or that are all zero, leave a node without a target. Targets of one context
+Degenerate case: advantages that cancel, or that are all zero, leave a node without a target. Targets of one context
 that sum to more than 1 are made to fit (`fit_to_one`).
+
+Config:
+    objective: target
+    objective_kwargs: {good_exponent: 0.5, bad_exponent: 2.0}
+    num_iterations: 2
 """
 
 # ruff: noqa: RUF001 - formulas
@@ -52,7 +60,14 @@ def target(
     good_exponent: Annotated[float, Range(0, 1)] = 0.5,  # noqa: ARG001 - read where the targets are made, once per generation batch
     bad_exponent: Annotated[float, Range(1)] = 2.0,  # noqa: ARG001 - same
 ) -> Terms:
-    """−w·max(0, ±(log p* − log π)): the distance to the target, one-sided."""
+    """The distance to the target of each probability, one-sided: nothing pulls beyond it.
+
+    Args:
+        batch: the tokens, with their targets.
+        ratio: not read.
+        good_exponent: the target of a good token is p_old to this power: 1 leaves it, 0 asks for certainty.
+        bad_exponent: the target of a bad token is p_old to this power: 1 leaves it.
+    """
     if batch.target_logps is None or batch.target_sign is None or batch.target_weights is None:
         raise ValueError(
             "the surrogate 'target' needs target_logps, target_sign and target_weights, which this batch lacks: they "

@@ -1,10 +1,19 @@
 """Prompts whose groups are likely to have contrast: the others teach a group-relative estimator nothing.
 
 A prompt's pass rate x has the posterior Beta(a, b): its decayed passes and fails on a prior that is fitted to all
-prompts seen, by moments (Kleinman, 1973). A group of G has contrast with P = 1 − E[x^G + (1 − x)^G], in closed form.
+prompts seen, by moments. A group of G has contrast with P = 1 − E[x^G + (1 − x)^G], in closed form.
 Rewards with more than two values have no pass rate: P is then the decayed rate of groups with contrast, drawn towards
-the rate of all by one group. Degenerate: fewer than two prompts seen, and the prior is Beta(1, 1). Decayed counts pass
+the rate of all by one group.
+
+Use it when many prompts are always or never solved, so that their groups are dead, and the run passes over the data
+more than once: nothing is known of a prompt before it is drawn.
+
+Paper: Kleinman, 1973, Proportions with extraneous variance, for the fit of the prior.
+
+Assumes that a prompt's pass rate changes slowly enough for its last visits to tell of the next one. Decayed counts pass
 for counts in the fit.
+
+Degenerate case: fewer than two prompts seen, and the prior is Beta(1, 1).
 """
 
 from typing import Annotated
@@ -21,7 +30,18 @@ LEAST, MOST = 0.5, 32.0
 
 
 def contrast(history: PromptHistory, *, power: Annotated[float, Range(0, finite=True)] = 1.0) -> Tensor:
-    """π ∝ P(contrast)^power, where P(contrast) = 1 − E[x^G + (1 − x)^G] and x is the pass rate of the prompt."""
+    """π ∝ P(contrast)^power, where P(contrast) = 1 − E[x^G + (1 − x)^G] and x is the pass rate of the prompt.
+
+    >>> from grpo_plus.selection import selection_weights
+    >>> history = PromptHistory.of([[1, 1, 1, 1], [1, 0, 1, 0]], num_generations=4)
+    >>> always, sometimes = selection_weights("contrast", history).tolist()
+    >>> always < sometimes
+    True
+
+    Args:
+        history: of the prompts.
+        power: 0 draws all alike, more than 1 keeps to prompts with contrast more strictly.
+    """
     return contrast_chance(history).pow(power)
 
 

@@ -3,6 +3,16 @@
 The difficulty is a column of the dataset, or one minus the share of right samples in a file of ``grpo-plus eval``. At
 first the easiest ``start`` of the prompts are open; their share grows evenly until all are open after ``full`` of the
 steps. Prompts of equal difficulty open together. Biased: prompts that are not open are drawn by ``explore`` only.
+
+Use it when hard prompts are never solved at first, and the difficulty of each is known or can be measured beforehand.
+
+Paper: Bengio et al., 2009, Curriculum learning.
+
+Degenerate case: equal difficulties open all prompts at once.
+
+Config:
+    selection: curriculum
+    selection_kwargs: {column: level, start: 0.2, full: 0.5}
 """
 
 import json

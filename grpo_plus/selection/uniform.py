@@ -1,4 +1,10 @@
-"""Every prompt alike, in the host's own order; the history of the prompts is kept all the same."""
+"""Every prompt alike, in the host's own order; the history of the prompts is kept all the same.
+
+Use it when nothing but TRL's order is wanted and the metrics of the history are: how many prompts are solved, died out
+or impossible.
+
+Degenerate case: none, it is what runs without a selection.
+"""
 
 import torch
 from torch import Tensor

@@ -103,7 +103,12 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
         put(tmp_path, path, how or None, where, text)
     (tmp_path / "tests" / "test_hook.py").write_text(TEST_OF_THE_HOOK, encoding="utf-8")
     (tmp_path / "tests" / "test_field.py").write_text(TEST_OF_THE_FIELD, encoding="utf-8")
-    tests = ["tests/packaging/test_formulas.py", "tests/advantages", "tests/verifiers/test_verifier_kit.py"]
+    tests = [
+        "tests/packaging/test_formulas.py",
+        "tests/packaging/test_parts.py",
+        "tests/advantages",
+        "tests/verifiers/test_verifier_kit.py",
+    ]
     tests += [
         "tests/selection/test_selection_kit.py",
         "tests/objectives/test_objective_kit.py",

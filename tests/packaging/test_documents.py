@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 if not (ROOT / "docs").exists():
     pytest.skip("the sources are not here", allow_module_level=True)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLDERS = [ROOT, ROOT / "grpo_plus", ROOT / "verifiers" / "grpo_verifiers", ROOT / "verifiers"]
 
 

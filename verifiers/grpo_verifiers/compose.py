@@ -27,8 +27,15 @@ Score = Annotated[float, Range(-LARGEST, LARGEST, told="a finite number")]
 def all_of(*parts: Part, label: str | None = None) -> Verifier:
     """The lowest score of the parts: what counts only if everything holds. Decided by any score of 0 or less.
 
+    Use it when a completion is right only if every check says so. Put it into a file, ``both = all_of("math",
+    "think_format")``, and name it in a config as ``./file.py:both``.
+
     >>> all_of("exact", "numeric").verify("4.0", answer="4").score
     0.0
+
+    Args:
+        *parts: verifiers, or their names.
+        label: its name in logs.
     """
     return _Extreme("all_of", _made(parts), label)
 
@@ -36,8 +43,14 @@ def all_of(*parts: Part, label: str | None = None) -> Verifier:
 def any_of(*parts: Part, label: str | None = None) -> Verifier:
     """The highest score of the parts: one way of being right is enough. Decided by any score of 1 or more.
 
+    Use it when several forms of an answer are right, each known to another check.
+
     >>> any_of("exact", "numeric").verify("4.0", answer="4").score
     1.0
+
+    Args:
+        *parts: verifiers, or their names.
+        label: its name in logs.
     """
     return _Extreme("any_of", _made(parts), label)
 
@@ -47,10 +60,16 @@ def weighted(
 ) -> Verifier:
     """The weighted sum of the parts that apply; not divided by anything, as TRL adds rewards.
 
+    Use it when several rewards should be one column, inside ``gated`` or ``Route`` say. Verifiers of a config have
+    weights without it.
+
     >>> weighted({"numeric": 1.0, "think_format": 0.5}).verify("<think>2 + 2</think>4", answer="4").score
     1.5
 
-    ``parts`` maps verifier to weight; a list of verifiers takes ``weights``, one for each.
+    Args:
+        parts: verifier to weight, or a list of verifiers.
+        weights: of a list, one for each.
+        label: its name in logs.
     """
     chosen: list[Part] = list(parts)
     if isinstance(parts, Mapping):
@@ -69,11 +88,20 @@ def weighted(
 def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:
     """``then`` counts only where ``gate`` passes: ``gated("math", "think_format")`` pays for format on right answers.
 
+    Use it when a reward for form or length would be earned without a right answer, or when ``then`` costs money.
+
     >>> gated("numeric", "think_format").verify("<think>2 + 2</think>5", answer="4").score
     0.0
 
     Where the gate scores below ``threshold`` the score is 0, with the gate's status. Where the gate does not apply,
-    neither does the whole. ``lazy`` asks ``then`` only about what passed, and only then: for parts that cost money.
+    neither does the whole.
+
+    Args:
+        gate: the verifier that has to pass, or its name.
+        then: the verifier whose score counts.
+        threshold: the score of ``gate`` from which it passes.
+        lazy: ask ``then`` only about what passed, and only then: for parts that cost money.
+        label: its name in logs.
     """
     return _Gated(_made([gate, then]), threshold, label, lazy=lazy)
 
@@ -302,6 +330,18 @@ class Route(Composite):
     """Each row is judged by the verifier that a dataset column names.
 
     A row whose column is None is not applicable; a value without a verifier is an error before anything runs.
+
+    Use it when a dataset mixes tasks (mathematics, code, choices) and a column says which. In a config
+    ``verifier_column`` does the same for its ``verifiers``.
+
+    >>> by_kind = Route({"number": "numeric", "letter": "choice"}, column="kind")
+    >>> by_kind.verify("The answer is (B).", answer="B", kind="letter").score
+    1.0
+
+    Args:
+        routes: the verifier for each value of the column.
+        column: the column of the dataset that says which.
+        label: its name in logs.
     """
 
     kind = "route"

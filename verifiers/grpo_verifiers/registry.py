@@ -263,6 +263,10 @@ class Registry(Generic[T]):
         ]
         return sorted(found, key=lambda entry: entry.name)
 
+    def registered(self) -> list[T]:
+        """What decorators have registered."""
+        return [held.value for held in self._registered.values()]
+
     def meant(self, part: Any, base: Path | None = None) -> T:
         """The entry that is meant by a name, or by a function: the one it was registered as, or one made of it."""
         if isinstance(part, str) or not callable(part):

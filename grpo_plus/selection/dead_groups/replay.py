@@ -1,10 +1,17 @@
 """Live groups of earlier generation batches take the place of dead ones, with the log-probs that they were drawn with.
 
-After RePO (arXiv 2506.09340); unlike there, whole groups come again, with advantages of their own. The ratio of the
+Whole groups come again, with advantages of their own. The ratio of the
 objective corrects for the policy that drew them, as within the inner iterations on a batch. The gradient is biased all
 the same: a clip bounds the ratio, more of it the older a group is, and prompts with contrast count more often. So the
-age is bounded, and a group is replayed once at most: the newest goes first, and leaves. Degenerate case: an empty
-buffer leaves dead groups where they are.
+age is bounded, and a group is replayed once at most: the newest goes first, and leaves.
+
+Use it when verified completions are dear and nothing more is to be drawn.
+
+Paper: after RePO, arXiv:2506.09340.
+
+Degenerate case: an empty buffer leaves dead groups where they are.
+
+Deviation: RePO replays completions, this whole groups.
 """
 
 from collections import deque

@@ -1,7 +1,12 @@
 """Dynamic sampling: fresh prompts take the place of dead groups.
 
-DAPO (arXiv 2503.14476). The direction of the expected sum over live groups is that without it; the divisor counts
-live groups. Degenerate case: where all prompts are dead after the last round, the first ones stay.
+The direction of the expected sum over live groups is that without it; the divisor counts live groups.
+
+Use it when the batch should always be full of signal and drawing is cheap beside the update.
+
+Paper: DAPO, arXiv:2503.14476.
+
+Degenerate case: where all prompts are dead after the last round, the first ones stay.
 """
 
 import hashlib

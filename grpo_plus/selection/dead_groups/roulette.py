@@ -2,7 +2,11 @@
 
 A tied group goes on with probability q and then weighs 1/q; one that stops weighs 0. The coin is independent of the
 completions that would follow, so the expected gradient is that of drawing all of them, for every estimator whose scope
-is the group. Degenerate case: q = 1 stops none.
+is the group.
+
+Use it when drawing is the bill (long completions, many prompts always dead) and the objective must not change.
+
+Degenerate case: q = 1 stops none. With a small q a tied group that goes on pulls as hard as 1/q others.
 """
 
 import hashlib

@@ -69,15 +69,34 @@ async def code(
     piston: Annotated[str, Matches(r"(?is)https?:.*", _ADDRESS)] | None = None,
     concurrency: Annotated[int, Range(1, 1024)] = 16,
 ) -> Verdict:
-    """Run the fenced program of a completion against the tests of its row: its last block, or what that belongs to.
+    r"""Run the fenced program of a completion against the tests of its row: its last block, or what that belongs to.
+
+    >>> from grpo_verifiers import get_verifier
+    >>> program = "```python\ndef add(a, b):\n    return a + b\n```"
+    >>> tests = [{"function": "add", "args": [1, 2], "expected": 3}]
+    >>> get_verifier("code").verify(program, tests=tests).score
+    1.0
 
     A test is ``{stdin, stdout}``, ``{function, args, expected}`` (or ``expected_repr``, a Python literal, for what JSON
     cannot say; ``args_repr`` and ``kwargs`` likewise) or ``{code}`` with assertions. Every input of ``stdin`` is a run
     of its own; calls share one.
 
+    Use it when the answer is a program and rows have tests. `grpo-plus verify --check-golds` says whether the tests are
+    any good.
+
+    Scores: 1 correct; 0 wrong (a test fails); with ``scoring="share"`` the share of tests, partial between; 0
+    unparsable (no closed block); 0 timeout or error, where the program ran out of time or broke its box; None, error,
+    where ``tests`` cannot be used.
+
+    Config:
+        verifiers:
+          - name: code
+            kwargs: {time_limit: 2.0, scoring: share}
+            columns: {solution: canonical_solution}
+
     Args:
         completion: the text with the program.
-        tests: a list of tests, or that list in JSON.
+        tests: a list of tests, or that list in JSON, such as ``[{"stdin": "1 2", "stdout": "3"}]``.
         language: what the program is written in.
         scoring: ``"all"``: 1 where every test passes; ``"share"``: the share that passes.
         time_limit: seconds that one run may take.

@@ -128,6 +128,20 @@ async def judge(
     with growing, jittered pauses, never before the server's ``Retry-After``. A wrong key, address or model raises
     ``JudgeConfigurationError``.
 
+    Use it when no rule can tell a good answer: style, helpfulness, open questions. Any server with the chat API of
+    OpenAI will do (vLLM, Ollama).
+
+    Scores: from 0 (wrong) to 1 (correct), partial between; 0 unparsable, where there is nothing to judge; None,
+    unparsable, for a reply without a score; None, error, where the request failed for good.
+
+    Config:
+        verifiers:
+          - name: judge
+            kwargs:
+              base_url: http://localhost:8000/v1
+              model: Qwen/Qwen2.5-7B-Instruct
+              rubric: "How helpful is the answer, from 0 to 10?"
+
     Args:
         completion: the text to judge.
         prompt: what it answers, a text or a list of messages.

@@ -151,17 +151,24 @@ def math(
     decimal_comma: bool = True,
     think: TagName | None = "think",
 ) -> Verdict:
-    """True if the completion's final answer is the gold answer.
+    r"""Score 1 where the completion's final answer is the gold answer.
 
-    >>> math("The answer is $0.5$.", "1/2").score
-    1.0
+    >>> math("The answer is $0.5$.", "1/2").score, math(r"\boxed{42} or \boxed{43}", "42").score
+    (1.0, 0.0)
+
+    Use it when answers are mathematics: numbers, fractions, sets, intervals, equations, units. It is the check of MATH,
+    AIME and GSM8K.
+
+    Scores: 1 correct; 0 wrong; 0 unparsable (no answer stated, or one that cannot be read); 0 timeout; None, not
+    applicable, where ``answer`` cannot be read.
 
     Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but the algebra
     system behind the rest is not bounded.
 
     Args:
         completion: the model's text.
-        answer: the gold answer.
+        answer: the gold answer as datasets store it, a text: bare (``3/4``), in dollar signs, in a box, after ``####``,
+            or at the end of a worked solution.
         conflicts: ``"reject"``: everything stated as the answer must be right. ``"last"``: only the last statement of
             the strongest form counts.
         last_number: where no answer is stated, the last number of the text counts as one.

@@ -112,12 +112,29 @@ async def code_steps(
     highest: Level = "full",
     think: TagName | None = "think",
 ) -> Verdict:
-    """Score each statement of the last Python program by the share of tests under which it runs through.
+    r"""Score each statement of the last Python program by the share of tests under which it runs through.
+
+    >>> from grpo_verifiers import get_verifier
+    >>> program = "```python\na = int(input())\nb = 1 // a\n```"
+    >>> verdict = get_verifier("code_steps").verify(program, tests=[{"stdin": "0", "stdout": ""}])
+    >>> verdict.score, [step.score for step in verdict.steps]
+    (0.0, [1.0, 0.0])
 
     A test that reads standard input runs the program with it. One that calls a function loads the program, and where
     the call itself raises, the statement that defines the function has failed. A value that is wrong fails nothing
     here. Statements after the one that failed, or after the program left, are not scored by that test; statements that
     do nothing (``pass``, a constant) never are.
+
+    Use it when programs crash: with ``advantage: process`` the statement that failed is blamed and not all of them.
+    Keep ``code`` beside it, which judges the result.
+
+    Scores: that of the steps by ``aggregate``; each step is a share of tests from 0 to 1; 0 unparsable (no Python
+    statement in a block); None, not applicable, where no statement was reached; None, error, where ``tests`` cannot be
+    used.
+
+    Config:
+        advantage: process
+        verifiers: [code, {name: code_steps, weight: 0.0}]
 
     Args:
         completion: the model's text; ``completion_text`` is looked at.

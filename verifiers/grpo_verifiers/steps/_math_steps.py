@@ -84,6 +84,16 @@ def math_steps(
     Easy equations beside a wrong one earn nothing with ``aggregate="min"`` or ``"product"``. With ``"mean"`` they do:
     ``distinct`` and ``max_steps`` take right steps out of it, and never a wrong one.
 
+    Use it when solutions calculate: with ``advantage: process`` a wrong sum is blamed where it stands. Keep a check of
+    the answer beside it, or easy sums are all that is learned.
+
+    Scores: that of the steps by ``aggregate``, from 0 (wrong) to 1 (correct), partial between; each step is 1 (all its
+    equations hold) or 0; None, not applicable, where no step states an equation that can be judged.
+
+    Config:
+        advantage: process
+        verifiers: [math, {name: math_steps, weight: 0.0, kwargs: {steps: newline}}]
+
     Args:
         completion: the model's text; ``completion_text`` is looked at.
         completion_text: the completion as sampled.

@@ -81,6 +81,19 @@ def prm(
     reads, so that a completion cannot add or hide steps; a step that is nothing else is not scored, and neither is one
     beyond ``max_length``.
 
+    Use it when there is a process reward model for the task, and rules (``math_steps``) see too little of a solution.
+
+    Scores: that of the steps by ``aggregate``; each step is a probability from 0 to 1; 0 unparsable, where the text
+    makes separators of its own; None, not applicable, where there is no step.
+
+    Config:
+        advantage: process
+        verifiers:
+          - math
+          - name: prm
+            weight: 0.0
+            kwargs: {model: Qwen/Qwen2.5-Math-PRM-7B, style: qwen}
+
     Args:
         completions: the models' texts; ``completion_text`` is looked at.
         prompts: the questions: texts, or chats, of which the last user message is the question.

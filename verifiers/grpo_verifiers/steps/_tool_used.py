@@ -34,6 +34,15 @@ def tool_used(
     >>> tool_used("4", [Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"),)), Turn(30, 31, "4")]).score
     1.0
 
+    Use it when a model answers without the tools that it should use. Give it a small weight, and weaken it later: calls
+    for the sake of calls are paid, too.
+
+    Scores: 1 correct; 0 wrong. Each turn with a call is a step: 1 with a call that counts, else 0.
+
+    Config:
+        tools: [calculator]
+        verifiers: [math, {name: tool_used, weight: 0.1, kwargs: {names: [calculator]}}]
+
     Args:
         completion: the model's text, which is not looked at.
         turns: what the model did.

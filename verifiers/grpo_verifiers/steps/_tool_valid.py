@@ -24,6 +24,15 @@ def tool_valid(
     >>> tool_valid("", [turn]).score
     0.5
 
+    Use it when calls are malformed: unknown names, arguments that do not fit the schema.
+
+    Scores: the share of calls, from 0 (wrong) to 1 (correct), partial between; without a call ``without``, or None, not
+    applicable. Each turn with calls is a step: its share.
+
+    Config:
+        tools: [calculator]
+        verifiers: [math, {name: tool_valid, weight: 0.1}]
+
     Args:
         completion: the model's text, which is not looked at.
         turns: what the model did.

@@ -21,6 +21,17 @@ def turn_reward(
     >>> turn_reward("", [Turn(0, 1, "a", reward=1.0), Turn(2, 3, "b", reward=0.0)]).score
     0.5
 
+    Use it when an environment rewards turns (``get_turn_reward``), and credit should go turn by turn.
+
+    Scores: that of the turns by ``aggregate``; each turn is a step with the environment's reward; None, not applicable,
+    where it gave none.
+
+    Config:
+        advantage: process
+        advantage_kwargs: {credit: turn}
+        environment: ./game.py:Treasure
+        verifiers: [{name: turn_reward, weight: 0.0}]
+
     Args:
         completion: the model's text, which is not looked at.
         turns: what the model did.

@@ -30,6 +30,14 @@ def turns_overlong(
     >>> turns_overlong("", [Turn(0, 1, "a"), Turn(2, 3, "b"), Turn(4, 5, "c")], expected=2, most=4).score
     -0.5
 
+    Use it when a model goes on calling tools long after it could answer.
+
+    Scores: 0 correct; between 0 and ``max_penalty`` partial; ``max_penalty`` wrong.
+
+    Config:
+        tools: [calculator]
+        verifiers: [math, {name: turns_overlong, kwargs: {expected: 2, most: 6}}]
+
     Args:
         completion: the model's text, which is not looked at.
         turns: what the model did.

@@ -22,13 +22,27 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def newline(text: str) -> list[Span]:
-    """Each line with something on it is a step."""
+    r"""Each line with something on it is a step.
+
+    Use it when a completion has one statement a line, as models write sums and derivations.
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("2 + 2 = 4\n\nso 4", "newline")
+    [(0, 11), (11, 15)]
+    """
     starts = [first_visible(text, start, end) for start, end in _lines(text) if text[start:end].strip()]
     return tiled(starts, len(text))
 
 
 def blank_line(text: str) -> list[Span]:
-    """Paragraphs: a step ends where a line with nothing on it does."""
+    r"""Paragraphs: a step ends where a line with nothing on it does.
+
+    Use it when a process reward model reads paragraphs, as Qwen2.5-Math-PRM does.
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("first\nline\n\nsecond", "blank_line")
+    [(0, 12), (12, 18)]
+    """
     starts, fresh = [], True
     for start, end in _lines(text):
         visible = first_visible(text, start, end)
@@ -41,8 +55,14 @@ def blank_line(text: str) -> list[Span]:
 
 
 def numbered(text: str) -> list[Span]:
-    """A step begins at each line that begins with ``Step 1:`` (or ``Step 1.``, ``**Step 1:**``, ``### Step 1 -``).
+    r"""A step begins at each line that begins with ``Step 1:`` (or ``Step 1.``, ``**Step 1:**``, ``### Step 1 -``).
 
     What stands before the first such line belongs to no step; a text without one has no steps.
+
+    Use it when the prompt asks for numbered steps, or the model was trained on them (Math-Shepherd).
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("Plan.\nStep 1: add\nStep 2: halve", "numbered")
+    [(6, 18), (18, 31)]
     """
     return tiled([match.start(1) for match in _NUMBERED.finditer(text)], len(text))

@@ -44,7 +44,13 @@ def without_specials(text: str) -> str:
 
 
 def whole(text: str) -> list[Span]:
-    """One step: what a turn is where nobody says where the turns are."""
+    """What the model said in one go, between results of tools: a turn. Without tools all of it is one step.
+
+    Use it when the model calls tools and each of its turns should answer for itself.
+
+    >>> segment("add <result> 4", "turn", turn_spans=[(0, 4), (13, 14)])
+    [(0, 4), (13, 14)]
+    """
     start = first_visible(text, 0, len(text))
     return [(start, len(text))] if start < len(text) else []
 

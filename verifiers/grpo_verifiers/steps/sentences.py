@@ -16,6 +16,12 @@ def sentence(text: str) -> list[Span]:
     """A step ends with a sentence (``.``, ``!``, ``?``, also ``。``) or with a line.
 
     Decimal points, common abbreviations ("e.g.", "Dr.") and the number of an item ("2. Add") end nothing.
+
+    Use it when a completion reasons in prose, several sentences a line.
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("It is 3.5 m, e.g. here. So 7.", "sentence")
+    [(0, 24), (24, 29)]
     """
     starts: list[int] = []
     at = line = 0

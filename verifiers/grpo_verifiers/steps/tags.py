@@ -11,6 +11,12 @@ def tags(text: str) -> list[Span]:
     """Each ``<step>…</step>`` is a step, its tags included; text outside of them belongs to none.
 
     A tag that opens inside an open step ends that one. A step that is never closed, being cut off, reaches to the end.
+
+    Use it when the prompt asks for ``<step>`` tags, so that the model itself says where its steps are.
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("So: <step>2 + 2</step> then <step>4", "tags")
+    [(4, 22), (28, 35)]
     """
     found: list[Span] = []
     start = -1

@@ -50,6 +50,11 @@ def choice(
     correct answer", or a text that is nothing but an option. All of them are collected: "A or B", two boxes, or a first
     answer that a second one contradicts score 0.
 
+    Use it when the answer is a letter of a multiple-choice question.
+
+    Scores: 1 correct; 0 wrong (another letter, or several); 0 unparsable (no letter declared); None, error, where
+    ``answer`` names no letter.
+
     Args:
         completion: the text to check.
         answer: the right letter ("B", "(b)", "B. Paris") or its index from 0. Anything else excludes the row.

@@ -34,6 +34,12 @@ def exact(
     >>> exact("<think>5?</think> 4 ", "4").score, exact("It is 4.", "4").score
     (1.0, 0.0)
 
+    Use it when the answer is one word or a fixed text, and the model is told to write nothing else, or to write it into
+    a tag.
+
+    Scores: 1 correct; 0 wrong (another text, or several tags that differ); 0 unparsable (no such tag); None, error,
+    where ``answer`` is empty or no text.
+
     Args:
         completion: the text to check.
         answer: the expected text or number; a list accepts any of its members. An empty one excludes the row.

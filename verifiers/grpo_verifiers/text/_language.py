@@ -27,9 +27,19 @@ def language(completion: str, prompt: Any = None, *, language: str = "prompt") -
     >>> language("The answer is four.", language="en").score
     1.0
 
-    The language-consistency reward of DeepSeek-R1 (arXiv 2501.12948, section 2.3.2), judged by script: it tells Chinese
-    from English, not French from English. In maths and code, Latin and Greek letters are identifiers and do not
-    count; other scripts do, so that a ``$…$`` is no place to hide. A text without letters scores 0.
+    Judged by script: it tells Chinese from English, not French from English. In maths and code, Latin and Greek letters
+    are identifiers and do not count; other scripts do, so that a ``$…$`` is no place to hide.
+
+    Use it when a model mixes languages while it thinks, as models trained by reinforcement alone do. Give it a small
+    weight.
+
+    Paper: the language-consistency reward of DeepSeek-R1, arXiv:2501.12948, section 2.3.2.
+
+    Scores: the share of letters, from 0 (wrong) to 1 (correct), partial between; 0 unparsable without letters; None,
+    not applicable, where the prompt has none to take a script from.
+
+    Config:
+        verifiers: [{name: language, weight: 0.1}]
 
     Args:
         completion: the text to check, thinking included.

@@ -25,12 +25,26 @@ def length_kimi(
     >>> [verdict.score for verdict in length_kimi(["short", "longer"], ["q", "q"], [[1], [1, 2, 3]])]
     [0.5, -0.5]
 
-    Kimi Team, "Kimi k1.5" (arXiv 2501.12599), section 2.3.3. A group of one length, or of one completion, scores 0.
     Completions are grouped by equal prompts, never over the batch; a group that a distributed run splits over ranks
     is scored rank by rank.
 
     The paper gives right answers the whole of it and wrong ones only its negative part. That is
     ``gated(math, length_kimi(part="bonus"))`` plus an ungated ``length_kimi(part="penalty")``, added up.
+
+    Use it when completions should become shorter than others of their own prompt, without a length to aim at.
+
+    Paper: Kimi k1.5, arXiv:2501.12599, section 2.3.3.
+
+    Scores: 0.5 down to -0.5; correct from 0 on, wrong below. A group of one length, or of one completion, scores 0.
+
+    Args:
+        completions: the texts, which are not looked at.
+        prompts: completions of equal prompts are a group.
+        completion_ids: the sampled tokens, which are counted.
+        part: ``bonus`` leaves out what is below 0, ``penalty`` what is above.
+
+    Config:
+        verifiers: [math, {name: length_kimi, weight: 0.2, kwargs: {part: penalty}}]
     """
     rows = token_ids("length_kimi", completion_ids)
     if not len(completions) == len(prompts) == len(rows):

@@ -29,7 +29,26 @@ def length_overlong(
     >>> length_overlong("word", [1, 2, 3], max_len=4, cache=2).score
     -0.5
 
-    Yu et al., "DAPO" (arXiv 2503.14476), equation 13. With ``cache=0`` it is a step right after ``max_len``.
+    With ``cache=0`` it is a step right after ``max_len``.
+
+    Use it when completions run into the length limit: the penalty sets in before, so that being cut off is no surprise.
+
+    Paper: DAPO, arXiv:2503.14476, equation 13.
+
+    Scores: 0 correct; between 0 and ``max_penalty`` partial; ``max_penalty`` wrong.
+
+    Args:
+        completion: the text, which is not looked at.
+        completion_ids: the sampled tokens, which are counted.
+        max_len: tokens at which the penalty is whole, at most `max_completion_length`.
+        cache: tokens before ``max_len`` over which the penalty grows.
+        max_penalty: the whole penalty.
+
+    Config:
+        verifiers:
+          - math
+          - name: length_overlong
+            kwargs: {max_len: 2048, cache: 512}
     """
     length = len(token_ids("length_overlong", completion_ids))
     over = length - (max_len - cache)

@@ -52,6 +52,12 @@ def numeric(
     are dropped on both sides: "10%" is 10. Infinity and NaN are no numbers, and neither is anything of more than
     1000 digits. Two different declared values score 0, whichever is right.
 
+    Use it when the answer is a number and a tolerance is meant (measurements, physics, GSM8K); for fractions,
+    intervals, formulas and units take ``math``.
+
+    Scores: 1 correct; 0 wrong (another number, or several); 0 unparsable (no number); None, error, where ``answer`` is
+    no finite number.
+
     Args:
         completion: the text to check.
         answer: the expected number, as a number or text, also in the form "reasoning #### 42". Anything else excludes

@@ -31,11 +31,24 @@ def repetition(
     >>> repetition("yes yes yes yes yes").score < repetition("one two three four").score
     True
 
-    Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix C.2). Texts shorter
-    than one n-gram score 0. Takes linear time and memory, whatever ``n``.
+    Texts shorter than one n-gram score 0. Takes linear time and memory, whatever ``n``.
 
-    "words" are compared regardless of case; punctuation marks and single characters of scripts without spaces are
-    units, too. "tokens" are the sampled ids.
+    Use it when completions fall into loops, or a reward for length is paid by saying things again.
+
+    Paper: Yeo et al., Demystifying Long Chain-of-Thought Reasoning in LLMs, arXiv:2502.03373, appendix C.2.
+
+    Scores: 0 correct (no repeat); below 0 partial.
+
+    Args:
+        completion: the text to check.
+        completion_ids: the sampled tokens, for ``unit="tokens"``.
+        n: units that are compared at a time.
+        max_penalty: what a text that is one loop tends to.
+        unit: ``words`` are compared regardless of case; punctuation marks and single characters of scripts without
+            spaces are units, too. ``tokens`` are the sampled ids.
+
+    Config:
+        verifiers: [math, {name: repetition, weight: 0.2, kwargs: {n: 4}}]
     """
     units: Sequence[Hashable]
     units = token_ids("repetition", completion_ids) if unit == "tokens" else _UNITS.findall(completion.casefold())

@@ -24,9 +24,20 @@ def tag_count(completion: str, *, tags: Sequence[TagName] = ("think", "answer"),
     0.5
 
     Two tags make four: ``<think>``, ``</think>``, ``<answer>``, ``</answer>``. A repeated tag earns nothing, and of
-    those out of order only the longest ordered selection counts. What stands between the tags is not looked at: use
-    ``think_format`` for that, and keep this one's weight small. With ``prefilled`` the prompt ends with the first
-    opening tag, so that it is not asked for.
+    those out of order only the longest ordered selection counts. What stands between the tags is not looked at.
+
+    Use it when a base model has to learn a format at all: every tag pays a little. Once it does, ``think_format`` looks
+    at what stands between; keep the weight small.
+
+    Scores: the share of tags, from 0 (wrong) to 1 (correct), partial between.
+
+    Args:
+        completion: the text to check.
+        tags: names of the tags, in order.
+        prefilled: the prompt ends with the first opening tag, so that it is not asked for.
+
+    Config:
+        verifiers: [math, {name: tag_count, weight: 0.2}]
     """
     wanted = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")][1 if prefilled else 0 :]
     tails: list[int] = []

@@ -31,6 +31,13 @@ def think_format(
     Each tag must occur exactly once, nothing may stand before the first, and both parts must hold something visible:
     an empty section, a second ``</think>``, or spaces that only look like an answer do not pass.
 
+    Use it when the template asks for a thinking section. Give it a small weight beside an answer's check.
+
+    Scores: 1 correct; 0 wrong.
+
+    Config:
+        verifiers: [math, {name: think_format, weight: 0.2, kwargs: {answer: answer}}]
+
     Args:
         completion: the text to check.
         think: name of the thinking tag.

@@ -1,4 +1,13 @@
-"""The tool ``python``: the model's programs run in the box of the verifier ``code``, and remember from turn to turn."""
+r"""The tool ``python``: the model's programs run in the box of the verifier ``code``, and remember from turn to turn.
+
+Use it when a task takes more than arithmetic: loops, tables, algebra with a package of `preload`.
+
+>>> python("x = 6 * 7\nx").strip()
+'42'
+
+Config:
+    tools: [{name: python, timeout: 5.0, kwargs: {memory: 0.5}}]
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict

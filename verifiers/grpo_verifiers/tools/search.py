@@ -1,6 +1,14 @@
-"""Search in a local folder by BM25 (Robertson and Zaragoza, 2009; the variant of Lucene), computed by bm25s.
+"""The tool ``search_documents``: a local folder by BM25, in the variant of Lucene, computed by bm25s.
 
 The passages of a folder are indexed once a process. Equal scores keep the order of files and passages.
+
+Use it when answers stand in documents of yours, and nothing on the network is to be asked. It needs
+``pip install 'grpo-plus[search]'``.
+
+Paper: Robertson and Zaragoza, 2009, The Probabilistic Relevance Framework: BM25 and Beyond.
+
+Config:
+    tools: [{name: search_documents, kwargs: {folder: ./documents}}]
 """
 
 import functools

@@ -1,0 +1,209 @@
+"""Every part says what it is for: its docstring is complete, its config loads, its example runs, and the pages show it."""
+
+import doctest
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli._part_pages import COMMAND, pages
+from grpo_plus.cli._part_text import text_of
+from grpo_plus.cli._parts import kinds
+from grpo_plus.recipe.dead_groups import WAYS
+from grpo_verifiers import get_verifier
+from grpo_verifiers.docstrings import docs_of, file_docs_of
+from grpo_verifiers.turns import Call, Turn
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "parts"
+if not FOLDER.exists():
+    pytest.skip("the sources are not here", allow_module_level=True)
+PARTS = [
+    pytest.param(kind, entry.name, id=f"{kind.words}: {entry.name}".replace(" ", "_"))
+    for kind in kinds()
+    for entry in kind.registry.entries()
+    if entry.way == "built-in"
+]
+EXAMPLES = ("advantage estimator", "verifier", "composition of verifiers", "segmenter")
+"""Kinds whose parts have examples that run; of others, `MORE_EXAMPLES` have."""
+MORE_EXAMPLES = ("contrast", "calculator", "python")
+WITH_FORMULA = ("advantage estimator", "objective", "ratio", "surrogate", "KL estimator", "reduction", "selection")
+NOT_IN_CONFIGS = "composition of verifiers"
+OUTSIDE = ("judge", "prm")
+"""Verifiers that need a server or a checkpoint, so that no example of theirs runs anywhere."""
+NEEDS = {"json_schema": "jsonschema", "search_documents": "bm25s"}
+BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
+
+
+@functools.cache
+def reference(words, name):
+    (kind,) = [kind for kind in kinds() if kind.words == words]
+    return kind.reference(name)
+
+
+def shown_in(*words, but=(), more=()):
+    """The parts of these kinds, without some and with others."""
+    return [
+        part
+        for part in PARTS
+        if (part.values[0].words in words and part.values[1] not in but) or part.values[1] in more
+    ]
+
+
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_a_part_says_what_it_is_and_when_to_use_it(kind, name):
+    part = reference(kind.words, name)
+    assert part.summary
+    assert part.labelled.get("use", "").startswith("Use it when "), "its docstring has no paragraph: Use it when …"
+    assert part.config or part.example, "its docstring has neither Config: nor an example"
+    assert part.formula or kind.words not in WITH_FORMULA
+    assert not part.links or "paper" in part.labelled, "a paper is named outside of a paragraph: Paper: …"
+    assert [option.name for option in part.options if not option.meaning] == [], "not in Args: of its docstring"
+    assert [column.name for column in part.columns if not column.meaning] == [], "not in Args: of its docstring"
+    assert not part.problems
+    if kind.words == "verifier":
+        assert "scores" in part.labelled, "its docstring has no paragraph: Scores: …"
+    if kind.words in EXAMPLES and name not in OUTSIDE:
+        assert part.example
+
+
+@pytest.mark.sample(16)
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_nothing_of_a_docstring_is_lost(kind, name):
+    """All that the docstrings of the part and of its file say is printed, word for word, but for other summaries."""
+    part = reference(kind.words, name)
+    value = kind.registry.get(name)
+    fn = getattr(value, "fn", None) or value
+    shown = text_of(part, 10_000)
+    for docs in (docs_of(fn), file_docs_of(fn, name)):
+        for text in (*docs.prose, *docs.labelled.values()):
+            assert (text if "\n" in text else text.replace("``", "`")) in shown
+
+
+@pytest.mark.sample(16)
+@pytest.mark.parametrize(("kind", "name"), shown_in(*(kind.words for kind in kinds() if kind.words != NOT_IN_CONFIGS)))
+def test_the_config_of_a_part_loads(kind, name, tmp_path, monkeypatch):
+    part = reference(kind.words, name)
+    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
+    (tmp_path / "game.py").write_text((ROOT / "examples" / "game.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "documents").mkdir()
+    monkeypatch.chdir(tmp_path)
+    fields = yaml.safe_load(part.config)
+    assert any(name in str(value) for value in fields.values()) or f"{kind.words}: {name}" == "ratio: none"
+    config = GRPOPlusConfig(**BASE, **fields)
+    assert config.recipe is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), shown_in(*EXAMPLES, but=OUTSIDE, more=MORE_EXAMPLES))
+def test_the_example_of_a_part_gives_what_it_shows(kind, name):
+    part = reference(kind.words, name)
+    value = kind.registry.get(name)
+    fn = getattr(value, "fn", None) or value
+    names = dict(vars(sys.modules[fn.__module__]))
+    test = doctest.DocTestParser().get_doctest(part.example + "\n", names, name, None, None)
+    found = doctest.DocTestRunner().run(test)
+    assert found.attempted
+    assert not found.failed
+
+
+TURNS = [Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"),)), Turn(30, 31, "4")]
+TESTS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [1, 1], "expected": 2}]
+PROGRAM = "```python\ndef add(a, b):\n    return {}\n```"
+CASES = [
+    ("choice", "(B)", {"answer": "B"}, (1, "correct")),
+    ("choice", "A or B", {"answer": "B"}, (0, "wrong")),
+    ("choice", "no idea", {"answer": "B"}, (0, "unparsable")),
+    ("choice", "(B)", {"answer": "none"}, (None, "error")),
+    ("exact", "4", {"answer": "4"}, (1, "correct")),
+    ("exact", "5", {"answer": "4"}, (0, "wrong")),
+    ("exact", "4", {"answer": "4", "options": {"tag": "answer"}}, (0, "unparsable")),
+    ("exact", "4", {"answer": ""}, (None, "error")),
+    ("numeric", "4.0", {"answer": "4"}, (1, "correct")),
+    ("numeric", "5", {"answer": "4"}, (0, "wrong")),
+    ("numeric", "many", {"answer": "4"}, (0, "unparsable")),
+    ("numeric", "4", {"answer": "four"}, (None, "error")),
+    ("math", "The answer is 0.5.", {"answer": "1/2"}, (1, "correct")),
+    ("math", "The answer is 0.6.", {"answer": "1/2"}, (0, "wrong")),
+    ("math", "no idea", {"answer": "1/2"}, (0, "unparsable")),
+    ("math", "The answer is 0.6.", {"answer": r"\frac{"}, (None, "not_applicable")),
+    ("json_schema", '{"n": 1}', {"row_schema": {"required": ["n"]}}, (1, "correct")),
+    ("json_schema", "{}", {"row_schema": {"required": ["n"]}}, (0, "wrong")),
+    ("json_schema", "{", {"row_schema": {"required": ["n"]}}, (0, "unparsable")),
+    ("json_schema", "{}", {"row_schema": {"type": "no"}}, (None, "error")),
+    ("language", "four", {"options": {"language": "en"}}, (1, "correct")),
+    ("language", "四四", {"options": {"language": "en"}}, (0, "wrong")),
+    ("language", "four 四四", {"options": {"language": "en"}}, (2 / 3, "partial")),
+    ("language", "4", {"options": {"language": "en"}}, (0, "unparsable")),
+    ("language", "four", {"prompt": "4"}, (None, "not_applicable")),
+    ("regex", "42", {"options": {"pattern": "[0-9]+"}}, (1, "correct")),
+    ("regex", "x", {"options": {"pattern": "[0-9]+"}}, (0, "wrong")),
+    ("regex", "a" * 60 + "!", {"options": {"pattern": "(a+)+b"}, "timeout": 0.5}, (0, "timeout")),
+    ("length_cosine", "x", {"completion_ids": [], "options": {"max_len": 4}}, (1, "correct")),
+    ("length_cosine", "x", {"completion_ids": [1] * 4, "options": {"max_len": 4}}, (0, "wrong")),
+    ("length_overlong", "x", {"completion_ids": [1], "options": {"max_len": 4, "cache": 2}}, (0, "correct")),
+    ("length_overlong", "x", {"completion_ids": [1] * 3, "options": {"max_len": 4, "cache": 2}}, (-0.5, "partial")),
+    ("length_overlong", "x", {"completion_ids": [1] * 4, "options": {"max_len": 4, "cache": 2}}, (-1, "wrong")),
+    ("length_kimi", "x", {"completion_ids": [1], "prompt": "q"}, (0, "correct")),
+    ("repetition", "one two three four", {}, (0, "correct")),
+    ("repetition", "a a a a a a", {}, (-0.75, "partial")),
+    ("tag_count", "<think>x</think>4", {}, (0.5, "partial")),
+    ("tag_count", "<think>x</think><answer>4</answer>", {}, (1, "correct")),
+    ("tag_count", "4", {}, (0, "wrong")),
+    ("think_format", "<think>x</think>4", {}, (1, "correct")),
+    ("think_format", "4", {}, (0, "wrong")),
+    ("tool_used", "", {"turns": TURNS}, (1, "correct")),
+    ("tool_used", "", {"turns": TURNS[1:]}, (0, "wrong")),
+    ("tool_valid", "", {"turns": TURNS}, (1, "correct")),
+    ("tool_valid", "", {"turns": TURNS[1:]}, (None, "not_applicable")),
+    ("turn_reward", "", {"turns": TURNS}, (None, "not_applicable")),
+    ("turns_overlong", "", {"turns": TURNS, "options": {"expected": 2, "most": 4}}, (0, "correct")),
+    ("turns_overlong", "", {"turns": TURNS * 2, "options": {"expected": 2, "most": 4}}, (-1, "wrong")),
+    ("math_steps", "2 + 2 = 4", {}, (1, "correct")),
+    ("math_steps", "2 + 2 = 5", {}, (0, "wrong")),
+    ("math_steps", "four", {}, (None, "not_applicable")),
+    pytest.param("code", PROGRAM.format("a + b"), {"tests": TESTS}, (1, "correct"), marks=pytest.mark.slow),
+    pytest.param("code", PROGRAM.format("a - b"), {"tests": TESTS}, (0, "wrong"), marks=pytest.mark.slow),
+    pytest.param(
+        "code", PROGRAM.format("3"), {"tests": TESTS, "options": {"scoring": "share"}}, (0.5, "partial"),
+        marks=pytest.mark.slow,
+    ),
+    pytest.param("code", "no program", {"tests": TESTS}, (0, "unparsable"), marks=pytest.mark.slow),
+    pytest.param("code", PROGRAM.format("3"), {"tests": []}, (None, "error"), marks=pytest.mark.slow),
+    pytest.param("code_steps", "no program", {"tests": TESTS}, (0, "unparsable"), marks=pytest.mark.slow),
+    pytest.param("code_steps", PROGRAM.format("3"), {"tests": []}, (None, "error"), marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "completion", "given", "expected"), CASES)
+def test_a_verifier_gives_the_scores_and_statuses_that_its_docstring_names(name, completion, given, expected):
+    """Each case is a verdict that `Scores: …` names with this status and, where it is one number, this score."""
+    given = dict(given)
+    options, timeout = given.pop("options", {}), given.pop("timeout", None)
+    check = get_verifier(name, timeout=timeout, **options)
+    verdict = check.fn(completion, given["turns"], **options) if "turns" in given else check.verify(completion, **given)
+    score, status = expected
+    assert (verdict.score, verdict.status.value) == (score if score is None else pytest.approx(score), status)
+    said = reference("verifier", name).labelled["scores"]
+    assert status.replace("_", " ") in said
+    assert score is not None or "None" in said
+
+
+def test_the_pages_are_those_of_the_code():
+    stale = [name for name, text in pages().items() if not (FOLDER / name).exists() or text != read(name)]
+    assert stale == [], f"run {COMMAND}"
+    assert {path.name for path in FOLDER.glob("*.md")} == {*pages()}
+
+
+def read(name):
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def test_every_way_with_dead_groups_is_shown():
+    (kind,) = [kind for kind in kinds() if kind.words == "way with dead groups"]
+    assert {entry.name for entry in kind.registry.entries()} == {"keep", *WAYS}

@@ -1,0 +1,145 @@
+"""Docstrings are read into what a reference shows; whatever stands in one, nothing of it raises."""
+
+import sys
+import types
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_verifiers.docstrings import Docs, docs_of, file_docs_of, papers, read_docs
+
+WHOLE = """The summary, over
+    two lines.
+
+    Some prose,
+    on two lines.
+
+    === ===
+    a   b
+    === ===
+
+    Use it when it rains.
+
+    And ``more`` prose.
+
+    Paper: somebody, arXiv:2402.03300, and
+    somebody else.
+
+    Assumes rain.
+
+    Degenerate case: no rain.
+
+    Args:
+        one: the first,
+            on two lines: yes.
+        two (int): the second.
+
+        **rest: others.
+
+    Config:
+        advantage: sign
+        advantage_kwargs:
+          band: 0.5
+
+        objective: dapo
+
+    >>> 1 + 1
+    2
+
+    Returns:
+        Nothing that is shown.
+    Raises:
+        ValueError: never.
+    """
+
+
+def test_a_docstring_falls_into_its_parts():
+    docs = read_docs(WHOLE)
+    assert docs.summary == "The summary, over two lines"
+    assert docs.prose == ("Some prose, on two lines.", "=== ===\na   b\n=== ===", "And ``more`` prose.")
+    assert docs.labelled == {
+        "use": "Use it when it rains.",
+        "paper": "somebody, arXiv:2402.03300, and somebody else.",
+        "assumes": "Assumes rain.",
+        "degenerate": "no rain.",
+    }
+    assert docs.arguments == {"one": "the first, on two lines: yes.", "two": "the second.", "rest": "others."}
+    assert docs.config == "advantage: sign\nadvantage_kwargs:\n  band: 0.5\n\nobjective: dapo"
+    assert docs.example == ">>> 1 + 1\n2"
+
+
+def test_a_label_counts_at_the_beginning_of_a_paragraph_only():
+    docs = read_docs("Sums.\n\nTake care. Use it when it rains.\n\nAssumption is no label.\n\nPapers: neither.")
+    assert docs.labelled == {}
+    assert len(docs.prose) == 3
+
+
+def test_a_label_that_occurs_twice_keeps_both():
+    docs = read_docs("Sums.\n\nUse it when it rains.\n\nUse it when it snows.")
+    assert docs.labelled == {"use": "Use it when it rains. Use it when it snows."}
+
+
+@pytest.mark.parametrize("text", [None, "", "   \n  "])
+def test_nothing_is_read_from_nothing(text):
+    assert read_docs(text) == Docs()
+
+
+def test_a_dataclass_without_a_docstring_has_none():
+    from dataclasses import dataclass
+
+    @dataclass
+    class Bare:
+        x: int = 0
+
+    assert docs_of(Bare) == Docs()
+
+
+WORDS = st.sampled_from(
+    ["Args:", "Config:", "Paper: x", "Use it when", ">>> 1", "  a: b", "", "    - x", "Returns:", "text", "===", "é\t"]
+)
+
+
+@given(st.lists(WORDS | st.text(max_size=20), max_size=20).map("\n".join))
+def test_any_text_can_be_read(text):
+    docs = read_docs(text)
+    assert "\n" not in docs.summary
+    assert all(isinstance(each, str) for each in (*docs.prose, *docs.labelled.values(), *docs.arguments.values()))
+
+
+@given(st.lists(st.text("abc ,", min_size=1, max_size=20).map(str.strip).filter(bool), min_size=1, max_size=5))
+def test_no_word_of_plain_paragraphs_is_lost(paragraphs):
+    docs = read_docs("\n\n".join(paragraphs))
+    assert " ".join([docs.summary, *docs.prose]).split() == " ".join(paragraphs).split()
+
+
+@pytest.fixture
+def module(monkeypatch):
+    def make(name, text):
+        made = types.ModuleType(name, text)
+        monkeypatch.setitem(sys.modules, name, made)
+
+        def fn(): ...
+
+        fn.__module__ = name
+        return fn
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "counts"),
+    [
+        ("pack.midrange", "Distance.", True),
+        ("pack._midrange", "Distance.", True),
+        ("pack.parts", "The part ``midrange``.", True),
+        ("pack.parts", "Parts of mine, such as midrange.", False),
+    ],
+)
+def test_a_file_speaks_for_a_part_of_its_name(module, file, text, counts):
+    fn = module(file, text)
+    assert bool(file_docs_of(fn, "midrange").summary) is counts
+
+
+def test_papers_are_found_in_either_spelling():
+    assert papers("arXiv:2402.03300; arXiv 1506.02438; arXiv:2402.03300, 2402.99999") == ["2402.03300", "1506.02438"]
