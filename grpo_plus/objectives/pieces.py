@@ -118,6 +118,8 @@ _BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
             "logp": "surrogate:LOGP",
             "cispo": "surrogate:CISPO",
             "dis": "surrogate:DIS",
+            "dppo_tv": "dppo:DPPO_TV",
+            "dppo_kl": "dppo:DPPO_KL",
             "sapo": "surrogate:SAPO",
             "gmpo": "sequence_surrogate:GMPO",
             "vespo": "sequence_surrogate:VESPO",

@@ -14,6 +14,8 @@ NO_KL = ("grpo_clip", "target")
 STOPPED = (
     "cispo",
     "dis",
+    "dppo_tv",
+    "dppo_kl",
     "gspo_token",
     "vespo",
 )  # their weights have no gradient, but would move under a finite difference
@@ -109,7 +111,7 @@ def test_stopped_gradients_are_weights_of_the_log_probabilities(name, make_batch
     (gradient,) = torch.autograd.grad(loss, batch.logps)
     log_ratio = torch.where(batch.mask, batch.logps.detach() - batch.old_logps, 0.0)
     lengths = batch.mask.sum(-1, keepdim=True).clamp(min=1)
-    if name in ("cispo", "dis"):
+    if name in ("cispo", "dis", "dppo_tv", "dppo_kl"):
         weight, share = log_ratio.exp(), 1 / batch.counts.tokens
     elif name == "vespo":
         s = log_ratio.sum(-1, keepdim=True).exp()
