@@ -120,6 +120,8 @@ _BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
             "dis": "surrogate:DIS",
             "dppo_tv": "dppo:DPPO_TV",
             "dppo_kl": "dppo:DPPO_KL",
+            "up": "up:UP",
+            "fipo": "fipo:FIPO",
             "sapo": "surrogate:SAPO",
             "gmpo": "sequence_surrogate:GMPO",
             "vespo": "sequence_surrogate:VESPO",

@@ -22,7 +22,7 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
 
-_BY_RATIO = ("clip", "cispo", "dis", "dppo_tv", "dppo_kl", "sapo", "gmpo", "vespo")
+_BY_RATIO = ("clip", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo", "sapo", "gmpo", "vespo")
 """Surrogates whose keywords act at ratios other than 1."""
 _FROM_THE_SAMPLER = ("dis", "dppo_tv", "dppo_kl")
 """Those of them whose ratio is to the policy that drew, which may be another sampler's."""

@@ -32,7 +32,7 @@ COMPOSITIONS = {
     **{name: {"objective": name, "beta": 0.1} for name in ("grpo", "sequence_grpo", "dr_grpo", "dapo", "gspo")},
     **{
         name: {"objective": name, "beta": 0.1}
-        for name in ("gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "sapo", "luspo", "vespo", "gmpo")
+        for name in ("gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo", "sapo", "luspo", "vespo", "gmpo")
     },
     **{name: {"objective": name, "beta": 0.1} for name in ("reinforce", "ppo_clip")},
     "grpo_clip": {"objective": "grpo_clip"},

@@ -33,7 +33,7 @@ def whole(tiny_model, tmp_path_factory, split_runs):
 
 def compositions():
     names = (
-        "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo dis dppo_tv dppo_kl sapo luspo vespo gmpo reinforce "
+        "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo dis dppo_tv dppo_kl up fipo sapo luspo vespo gmpo reinforce "
         "ppo_clip grpo_clip "
     )
     return (names + "target prompt_mean entropy single kl_reward").split()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.objectives import Counts, TokenBatch, build_objective
+from grpo_plus.objectives.fipo import discounted_ahead
 
 
 def tokens(new, old, advantages, **fields):
@@ -97,6 +98,110 @@ def test_dppo_far_off_policy_is_finite(name, shift, make_batch):
     assert unreduced.values.isfinite().all()
 
 
+@pytest.mark.sample(1)
+@settings(max_examples=150, deadline=None)
+@given(
+    old=st.floats(1e-4, 1),
+    new=st.floats(1e-4, 1),
+    advantage=st.floats(-2, 2),
+    low=st.sampled_from([0.0, 0.2, 0.9]),
+    dual=st.sampled_from([None, 1.5, 4.0]),
+)
+def test_up_pulls_good_tokens_without_a_ratio_and_clips_the_others(old, new, advantage, low, dual):
+    batch = tokens([new], [old], [advantage])
+    gradient, unreduced = gradient_of(build_objective("up", {"epsilon_low": low, "dual": dual}, beta=0.0), batch)
+    ratio = batch.log_ratio.exp().item()
+    if advantage > 0:
+        value, slope = advantage * math.log(new), advantage
+    else:
+        value, slope = max(ratio, 1 - low) * advantage, ratio * advantage * (ratio >= 1 - low)
+        if dual is not None and ratio > dual:
+            value, slope = dual * advantage, 0.0
+    assert -unreduced.values.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
+    if abs(ratio - (1 - low)) > 1e-9:
+        assert -gradient.item() == pytest.approx(slope, rel=1e-9, abs=1e-12)
+
+
+def test_up_on_policy_has_the_gradient_of_grpo(make_batch):
+    batch = make_batch(seed=4, beta=0.0)
+    batch = dataclasses.replace(batch, old_logps=batch.logps.detach())
+    ours, grpo = (gradient_of(build_objective(name, beta=0.0), batch)[0] for name in ("up", "grpo"))
+    assert torch.allclose(ours, grpo, atol=1e-15)
+    assert ours.abs().sum() > 0
+
+
+def influence_of(moved, keywords):
+    """f_t of each token of a completion, in plain Python."""
+    gamma = 2 ** (-1 / keywords.get("half_life", 32.0))
+    dual, safety = keywords.get("dual", 10.0), keywords.get("safety", 4.0)
+    low, high = 1 - keywords.get("influence_low", 0.0), 1 + keywords.get("influence", 0.2)
+    counted = [0.0 if dual is not None and math.exp(x) > dual else x for x in moved]
+    weights = []
+    for t in range(len(moved)):
+        future = sum(gamma ** (k - t) * counted[k] for k in range(t, len(moved)))
+        weights.append(min(max(math.exp(future), low), high))
+    return weights, safety
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {},
+        {"half_life": 1.5, "influence": 0.7},
+        {"influence_low": 0.3, "dual": None},
+        {"dual": 1.2, "safety": 1.1},
+        {"influence": 0.0},
+    ],
+)
+def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weight(keywords, make_batch):
+    objective = build_objective("fipo", keywords, beta=0.0)
+    seen = 0
+    for seed in range(4):
+        batch = make_batch(seed=seed, beta=0.0, width=9)
+        gradient, unreduced = gradient_of(objective, batch)
+
+        def value(row, token, logp, weight, batch=batch):
+            advantage = batch.advantages[row, 0].item() * weight
+            ratio = math.exp(logp - batch.old_logps[row, token].item())
+            clipped = min(max(ratio, 0.8), 1.28)
+            value = min(ratio * advantage, clipped * advantage)
+            dual = keywords.get("dual", 10.0)
+            return max(value, dual * advantage) if dual is not None and advantage < 0 else value
+
+        for row in range(len(batch.mask)):
+            length = int(batch.mask[row].sum())
+            moved = batch.log_ratio[row, :length].tolist()
+            weights, safety = influence_of(moved, keywords)
+            for token in range(length):
+                weight = weights[token]
+                if batch.advantages[row, 0] < 0 and math.exp(moved[token]) > safety:
+                    weight = min(weight, 1.0)
+                logp = batch.logps[row, token].item()
+                assert -unreduced.values[row, token].item() == pytest.approx(value(row, token, logp, weight), abs=1e-12)
+                slope = (value(row, token, logp + 1e-6, weight) - value(row, token, logp - 1e-6, weight)) / 2e-6
+                assert -gradient[row, token].item() * batch.counts.tokens == pytest.approx(slope, abs=1e-7)
+                assert unreduced.metrics["fipo/influence"].values[row, token].item() == pytest.approx(weight)
+                seen += weight != 1
+    assert (seen > 0) == (keywords.get("influence", 1) > 0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 100])
+def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
+    values = torch.randn(2, width, dtype=torch.float64, generator=torch.Generator().manual_seed(width))
+    for discount in (0.0, 0.5, 2 ** (-1 / 32), 1.0):
+        expected = torch.stack(
+            [sum(discount ** (k - t) * values[:, k] for k in range(t, width)) for t in range(width)], dim=1
+        )
+        assert torch.allclose(discounted_ahead(values, discount), expected, atol=1e-12)
+
+
+def test_fipo_before_the_policy_moves_is_dapo(make_batch):
+    batch = make_batch(seed=4, beta=0.0)
+    batch = dataclasses.replace(batch, old_logps=batch.logps.detach())
+    ours, dapo = (gradient_of(build_objective(name, beta=0.0), batch)[0] for name in ("fipo", "dapo"))
+    assert torch.equal(ours, dapo)
+
+
 @pytest.mark.parametrize(
     ("name", "keywords", "words"),
     [
@@ -105,6 +210,11 @@ def test_dppo_far_off_policy_is_finite(name, shift, make_batch):
         ("dppo_tv", {"max_kl": 0.1}, ["max_kl", "Did you mean 'max_tv'"]),
         ("dppo_kl", {"ratio": "sequence"}, ["'dppo_kl'", "token ratio itself", "remove ratio"]),
         ("dppo_tv", {"ratio_max": -1}, ["ratio_max", "more than 0"]),
+        ("up", {"epsilon_high": 0.3}, ["epsilon_high", "Did you mean 'epsilon_low'"]),
+        ("up", {"dual": 1.0}, ["dual", "more than 1"]),
+        ("fipo", {"half_life": 0}, ["half_life", "more than 0"]),
+        ("fipo", {"influence_low": 1.0}, ["influence_low", "less than 1"]),
+        ("fipo", {"ratio": "sequence"}, ["'fipo'", "token ratio itself"]),
     ],
 )
 def test_keywords_that_make_no_sense_are_refused(name, keywords, words):

@@ -101,6 +101,8 @@ MOOT = {
     "dis": {"objective": "dis", "objective_kwargs": {"epsilon_low": 0.01, "epsilon_high": 0.01}},
     "dppo_tv": {"objective": "dppo_tv", "objective_kwargs": {"max_tv": 0.001, "ratio_max": 1.0}},
     "dppo_kl": {"objective": "dppo_kl", "objective_kwargs": {"max_kl": 1e-6}},
+    "up": {"objective": "up", "objective_kwargs": {"epsilon_low": 0.001, "dual": 1.001}},
+    "fipo": {"objective": "fipo", "objective_kwargs": {"influence": 3.0, "half_life": 2.0}},
     "sapo": {"objective": "sapo", "objective_kwargs": {"temperature_neg": 9.0, "temperature_pos": 5.0}},
     "gmpo": {"objective": "gmpo", "objective_kwargs": {"epsilon_low": 0.01}},
     "vespo": {"objective": "vespo", "objective_kwargs": {"k_pos": 1.0, "lambda_neg": 7.0}},
