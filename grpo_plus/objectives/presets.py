@@ -65,5 +65,7 @@ TARGET = Preset(
     kl=None,
     why_no_kl="it says where each probability should go, so a KL term has nothing to hold back: set beta to 0",
 )
+TPO = Preset("tpo", "tpo", ratio="none", reduce="sequence_sum")
+REAL = Preset("real", "real", ratio="none", reduce="sequence_sum")
 
 NAMES = tuple(preset.name for preset in list(globals().values()) if isinstance(preset, Preset))

@@ -51,7 +51,7 @@ def test_losses_of_trl(bench, loss, beta):
 
 
 PRESETS = ("grpo", "grpo_clip", "sequence_grpo", "dr_grpo", "dapo", "gspo", "gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo",
-           "sapo", "luspo", "vespo", "gmpo", "reinforce", "ppo_clip", "target")  # fmt: skip
+           "sapo", "luspo", "vespo", "gmpo", "reinforce", "ppo_clip", "target", "tpo", "real")  # fmt: skip
 
 
 @pytest.mark.sample(1)

@@ -222,3 +222,52 @@ def test_keywords_that_make_no_sense_are_refused(name, keywords, words):
 
     (problem,) = check_objective(name, keywords, beta=0.0)
     assert all(word in problem for word in words), problem
+
+
+SETTINGS = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 6,
+    "num_iterations": 2,
+    "max_steps": 40,
+    "logging_steps": 1,
+    "learning_rate": 1e-2,
+    "lr_scheduler_type": "constant",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "gradient_checkpointing": False,
+    "seed": 3,
+}
+
+
+def early_letters(completions, **_):
+    """The share of letters of the first half of the alphabet."""
+    return [sum("a" <= letter <= "m" for letter in text) / max(1, len(text)) for text in completions]
+
+
+def train(model, output_dir, callbacks=(), **settings):
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    config = GRPOPlusConfig(output_dir=str(output_dir), **{**SETTINGS, **settings})
+    prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 8})
+    trainer = GRPOPlusTrainer(model, early_letters, config, prompts, callbacks=list(callbacks))
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl", "up", "fipo", "tpo", "real"])
+def test_each_learns_in_a_real_run(name, tiny_model, tmp_path):
+    trainer = train(tiny_model, tmp_path, objective=name)
+    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    assert sum(rewards[-8:]) / 8 > sum(rewards[:8]) / 8 + 0.1
+    numbers = [value for entry in trainer.state.log_history for value in entry.values() if isinstance(value, float)]
+    assert all(math.isfinite(value) for value in numbers)
+    ours = {"fipo": "fipo/influence", "tpo": "tpo/distance", "real": "real/margin"}.get(name, "reward")
+    seen = [entry[ours] for entry in trainer.state.log_history if ours in entry]
+    assert len(set(seen)) > 10
