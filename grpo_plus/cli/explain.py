@@ -291,7 +291,7 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[s
     lines += _update_line(config) if objective.ratio.piece.name != "none" else []
     read = [name for name in objective.relevant_fields() if why_unread(config, name) is None]
     lines.append(f"  options of TRL that matter: {', '.join(read)}")
-    if objective.makes_targets:  # a token's weight depends on how many completions pass through it
+    if objective.makes_targets or objective.pulls_groups:  # a token's weight depends on the other completions
         return lines
     lines.append(f"  lengths                  {_row(lengths)}")
     lines.append(f"  weight of one token      {_row(_token_weights(objective, lengths, config.max_completion_length))}")

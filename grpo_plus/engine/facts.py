@@ -92,15 +92,17 @@ def facts_of(host: Host, objective: Objective | None) -> Facts:
     fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
     over_rows = [_over_rows(adapter) for adapter in _trl.adapters_of(host).values()]
     bonus = bool(host.entropy_coef != 0.0 or host.use_adaptive_entropy)
-    targets = objective is not None and objective.makes_targets and not objective.kl_in_loss
+    driver = "advantages"
+    if objective is not None and not objective.kl_in_loss and (objective.makes_targets or objective.pulls_groups):
+        driver = "target_sign" if objective.makes_targets else "group_pull"
     return Facts(
         kind=_kind_of_run(host),
         head=Head(fused, host.temperature, bonus) if fused or not args.use_liger_kernel else None,
         block=gcd(args.steps_per_generation, args.gradient_accumulation_steps),
         row_loss=objective is not None or host.loss_type != "bnpo",
         kl=objective is None and host.beta != 0.0,
-        zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or targets,
-        driver="target_sign" if targets else "advantages",
+        zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or driver != "advantages",
+        driver=driver,
         entropy_bonus=bonus,
         entropy_quantile=host.top_entropy_quantile < 1.0,
         router_loss=bool(host.aux_loss_enabled),

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from grpo_plus.objectives.batch import TokenBatch as TokenBatch
     from grpo_plus.objectives.compose import build_objective as build_objective
     from grpo_plus.objectives.compose import check_objective as check_objective
+    from grpo_plus.objectives.group import GroupScores as GroupScores
+    from grpo_plus.objectives.group import Pulls as Pulls
     from grpo_plus.objectives.objective import Objective as Objective
     from grpo_plus.objectives.pieces import piece_registries as piece_registries
     from grpo_plus.objectives.registry import objectives as objectives
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Counts": "grpo_plus.objectives.batch",
+    "GroupScores": "grpo_plus.objectives.group",
     "Metric": "grpo_plus.objectives.batch",
     "Objective": "grpo_plus.objectives.objective",
+    "Pulls": "grpo_plus.objectives.group",
     "Targets": "grpo_plus.objectives.target",
     "Terms": "grpo_plus.objectives.batch",
     "TokenBatch": "grpo_plus.objectives.batch",

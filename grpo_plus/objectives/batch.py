@@ -52,6 +52,8 @@ class TokenBatch:
         target_logps: (B, T) where `target` wants each log-probability.
         target_sign: (B, T) 1 to pull up, -1 to push down, 0 for no target.
         target_weights: (B, T) one over the occurrences of the token's node.
+        pull: (B,) derivative of the loss of a whole group with respect to the row's log-probability (`group.py`).
+        group_loss: (B,) the row's part of that loss.
         share: (B,) weight of each row, which multiplies all of its loss; None for 1.
     """
 
@@ -69,6 +71,8 @@ class TokenBatch:
     target_logps: Tensor | None = None
     target_sign: Tensor | None = None
     target_weights: Tensor | None = None
+    pull: Tensor | None = None
+    group_loss: Tensor | None = None
     share: Tensor | None = None
     max_completion_length: int | None = None
 

@@ -4,12 +4,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import Metric, Terms, TokenBatch
+from grpo_plus.objectives.group import GroupScores, row_pulls
 from grpo_plus.objectives.kl import token_kl
 from grpo_plus.objectives.pieces import Piece
 from grpo_plus.objectives.ratio import token as token_ratio
@@ -122,9 +124,19 @@ class Objective:
         return self.surrogate.piece.name == "target" and self.surrogate.piece.kind == "surrogate"
 
     @property
+    def pulls_groups(self) -> bool:
+        """The loss is one of whole groups: `pulls` has to run before each optimizer step."""
+        return self.surrogate.piece.pulls is not None
+
+    def pulls(self, scores: GroupScores) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """(N,) pulls and parts of the loss of all completions of a generation batch, and metrics."""
+        assert self.surrogate.piece.pulls is not None
+        return row_pulls(scores, partial(self.surrogate.piece.pulls, **self.surrogate.keywords))
+
+    @property
     def needs_old_logps(self) -> bool:
         """Log-probabilities from before the update must exist, even where TRL makes none."""
-        return self.makes_targets or self.kl_in_reward
+        return self.makes_targets or self.pulls_groups or self.kl_in_reward
 
     @property
     def zero_advantage_means_zero_gradient(self) -> bool:
@@ -230,7 +242,7 @@ class Objective:
         """The fields of TRL's config that this objective reads."""
         fields = ["beta", "num_iterations", "entropy_coef", "use_adaptive_entropy", "mask_truncated_completions"]
         fields.append("router_aux_loss_coef")
-        if not self.makes_targets:
+        if not (self.makes_targets or self.pulls_groups):
             fields += ["off_policy_mask_threshold", "top_entropy_quantile", "vllm_importance_sampling_correction"]
         if self.kl is not None:
             fields += ["sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"]

@@ -30,6 +30,7 @@ class Piece:
         why_no_kl: for surrogates, the reason against a KL term beside them; empty where there may be one.
         per_completion: the ratio, or what the surrogate makes of it, is one number a completion, so that it has no
             meaning beside advantages per token.
+        pulls: for surrogates of a whole group, from its `GroupScores` and keywords to `Pulls`.
         weighs_itself: the surrogate reads the importance weights of another sampler itself.
         focuses_itself: the surrogate reads the focus mask itself.
         settles: the surrogate says which tokens feel no pull any more, so that `stop_fraction` has something to count.
@@ -51,6 +52,7 @@ class Piece:
     settles: bool = False
     weighs_kl: bool = False
     takes_ratio: bool = True
+    pulls: Callable[..., Any] | None = None
 
     @property
     def built_in(self) -> bool:
@@ -118,10 +120,16 @@ _BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
             "logp": "surrogate:LOGP",
             "cispo": "surrogate:CISPO",
             "dis": "surrogate:DIS",
+            "dppo_tv": "dppo:DPPO_TV",
+            "dppo_kl": "dppo:DPPO_KL",
+            "up": "up:UP",
+            "fipo": "fipo:FIPO",
             "sapo": "surrogate:SAPO",
             "gmpo": "sequence_surrogate:GMPO",
             "vespo": "sequence_surrogate:VESPO",
             "target": "target:TARGET",
+            "tpo": "tpo:TPO",
+            "real": "real:REAL",
         },
     ),
     "kl": ("KL estimator", {"k1": "kl:K1", "k2": "kl:K2", "k3": "kl:K3"}),

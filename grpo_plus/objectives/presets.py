@@ -142,6 +142,10 @@ GSPO_TOKEN = Preset(
 )
 CISPO = Preset("cispo", "cispo", reduce="token_mean")
 DIS = Preset("dis", "dis", reduce="token_mean")
+DPPO_TV = Preset("dppo_tv", "dppo_tv", reduce="token_mean")
+DPPO_KL = Preset("dppo_kl", "dppo_kl", reduce="token_mean")
+UP = Preset("up", "up")
+FIPO = Preset("fipo", "fipo", reduce="token_mean")
 SAPO = Preset("sapo", "sapo")
 LUSPO = Preset(
     "luspo",
@@ -199,5 +203,7 @@ TARGET = Preset(
     kl=None,
     why_no_kl="it says where each probability should go, so a KL term has nothing to hold back: set beta to 0",
 )
+TPO = Preset("tpo", "tpo", ratio="none", reduce="sequence_sum")
+REAL = Preset("real", "real", ratio="none", reduce="sequence_sum")
 
 NAMES = tuple(preset.name for preset in list(globals().values()) if isinstance(preset, Preset))

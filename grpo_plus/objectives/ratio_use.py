@@ -18,6 +18,8 @@ def reads_old_logps(objective: Objective) -> bool:
 
     A function of a user's that cannot be tried is taken to read them: what is wrong with it is said elsewhere.
     """
+    if objective.pulls_groups:
+        return True  # made where the pulls are made, which this batch would have to hold
     logps = torch.tensor([[-1.0, -0.5], [-0.7, -2.0]])
     sign = torch.tensor([[1.0], [-1.0]])
     batch = TokenBatch(

@@ -40,6 +40,11 @@ class Draft:
         return "no ratio" if ratio == "none" else f"the {ratio} ratio itself"
 
     @property
+    def units(self) -> str:
+        """What a surrogate with one reduction is a mean over."""
+        return "nodes" if self.pieces["surrogate"].pulls is None else "groups"
+
+    @property
     def why_no_kl(self) -> str:
         """The reason against any KL term; empty where there may be one."""
         return self.preset.why_no_kl or getattr(self.pieces.get("surrogate"), "why_no_kl", "")
@@ -175,7 +180,7 @@ RULES = (
     Rule(
         "surrogate reduce",
         lambda d: d.pieces["surrogate"].reduce not in ("", d.pieces["reduce"].name),
-        "{d.what}: the surrogate {surrogate.name!r} is a mean over nodes, so its reduction is {surrogate.reduce}, "
+        "{d.what}: the surrogate {surrogate.name!r} is a mean over {d.units}, so its reduction is {surrogate.reduce}, "
         "not {reduce.name!r}: remove reduce.",
     ),
     # The KL term: whether there is one.

@@ -22,8 +22,10 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
 
-_BY_RATIO = ("clip", "cispo", "dis", "sapo", "gmpo", "vespo")
+_BY_RATIO = ("clip", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo", "sapo", "gmpo", "vespo")
 """Surrogates whose keywords act at ratios other than 1."""
+_FROM_THE_SAMPLER = ("dis", "dppo_tv", "dppo_kl")
+"""Those of them whose ratio is to the policy that drew, which may be another sampler's."""
 
 
 def config_notes(config: Any) -> list[str]:
@@ -109,7 +111,7 @@ def _ratio_notes(config: Any) -> list[str]:
     given = [f"{name} ({getattr(config, name)})" for name in masks]
     sampler = config.use_vllm and config.vllm_importance_sampling_correction
     of_tokens = sampler and config.vllm_importance_sampling_mode.startswith("token")
-    if objective is not None and objective.surrogate.piece.name == "dis" and of_tokens:
+    if objective is not None and objective.surrogate.piece.name in _FROM_THE_SAMPLER and of_tokens:
         pass  # the sampler's weights are in its ratio
     elif objective is not None and objective.surrogate.piece.name in _BY_RATIO:
         keywords = mapping("objective_kwargs", config.objective_kwargs)
@@ -125,7 +127,7 @@ def _ratio_notes(config: Any) -> list[str]:
 
 def _acts_off_policy(name: str, value: Any) -> bool:
     """Whether a keyword is set and has no effect at ratio 1; caps below 1 have."""
-    return value is not None and not (name in ("delta", "epsilon_max") and value < 1)
+    return value is not None and not (name in ("delta", "epsilon_max", "ratio_max") and value < 1)
 
 
 def _updates(config: Any) -> str:

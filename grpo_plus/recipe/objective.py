@@ -105,6 +105,8 @@ def _field_problems(objective: "Objective", config: Any) -> list[str]:
         )
     if objective.makes_targets:
         problems += _target_problems(what, config, corrected=corrected)
+    if objective.pulls_groups:
+        problems += _group_problems(what, config, corrected=corrected)
     if objective.surrogate.piece.weighs_itself and corrected and "token" not in config.vllm_importance_sampling_mode:
         problems.append(
             f"{what} needs importance weights per token, but vllm_importance_sampling_mode is "
@@ -123,7 +125,7 @@ def _field_problems(objective: "Objective", config: Any) -> list[str]:
 
 def _target_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
     why = f"{what} sets how far each probability goes, so nothing may weigh or drop single tokens"
-    problems = []
+    problems = _weighing_problems(why, config, corrected=corrected)
     if not moves_within_batch(config):
         iterations, steps = config.num_iterations, steps_per_generation(config)
         accumulation = config.gradient_accumulation_steps
@@ -139,6 +141,22 @@ def _target_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
             f"target, not how far it is. With max_steps {config.max_steps} there is no second: set max_steps to 2 or "
             "more."
         )
+    return problems
+
+
+def _group_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
+    why = f"{what} is a loss of the completions of a group, so nothing may weigh or drop parts of one"
+    problems = _weighing_problems(why, config, corrected=corrected)
+    if config.num_generations == 1:
+        problems.append(
+            f"{what} compares the completions of a group, but num_generations is 1: set it to 2 or more, or choose "
+            "another objective."
+        )
+    return problems
+
+
+def _weighing_problems(why: str, config: Any, *, corrected: bool) -> list[str]:
+    problems = []
     if corrected:
         problems.append(f"{why}: set vllm_importance_sampling_correction to false.")
     if config.top_entropy_quantile != 1.0:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from grpo_plus.objectives.batch import Counts, TokenBatch
 from grpo_plus.objectives.compose import build_objective, compose_objective
+from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective, Unreduced
 from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
 from grpo_verifiers.testing.contract import Check
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ROWS, _TOKENS = 5, 7
+_GROUPS = (0, 0, 0, 1, 1)
 _PADDING = 3
 _FAR = 1000.0
 _NEAR = 0.05
@@ -90,6 +92,21 @@ def sample_batch(built: Built, *, seed: int = 0, dtype: torch.dtype = torch.floa
     )
 
 
+def _with_pulls(objective: Objective, batch: TokenBatch) -> TokenBatch:
+    """The batch with the pulls of its rows, where the loss is one of groups and all of their rows are here."""
+    if not objective.pulls_groups or len(batch.logps) != _ROWS:
+        return batch
+    scores = GroupScores(
+        groups=torch.tensor(_GROUPS),
+        logps=torch.where(batch.mask, batch.logps.detach().double(), 0.0).sum(1),
+        old_logps=torch.where(batch.mask, batch.old_logps.double(), 0.0).sum(1),
+        lengths=batch.mask.sum(1),
+        advantages=batch.advantages[:, 0],
+    )
+    pull, loss, _ = objective.pulls(scores)
+    return replace(batch, pull=pull.to(batch.logps), group_loss=loss.to(batch.logps))
+
+
 def _changed(batch: TokenBatch, change: "Callable[[Tensor], Tensor]") -> TokenBatch:
     """The batch with every tensor of the tokens or of the completions replaced."""
     tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
@@ -101,6 +118,7 @@ def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced
     """The loss, its gradient with respect to the log-probabilities, and what it came from."""
     logps = batch.logps.clone().requires_grad_()
     objective: Objective = subject.part.objective
+    batch = _with_pulls(objective, batch)
     try:
         loss, unreduced = objective.loss(replace(batch, logps=logps))
         (gradient,) = torch.autograd.grad(loss, logps, allow_unused=True) if loss.requires_grad else (None,)
@@ -202,7 +220,7 @@ def check_leaves_batch_alone(subject: Subject) -> None:
 
 def check_split_invariance(subject: Subject) -> None:
     """Cut into micro-batches in any way, with padding or without, a batch gives the same loss and gradient."""
-    batch = sample_batch(subject.part)
+    batch = _with_pulls(subject.part.objective, sample_batch(subject.part))
     loss, gradient, _ = _run(subject, batch)
     for rows in (1, 2, 3):
         cuts = [slice(start, start + rows) for start in range(0, _ROWS, rows)]
@@ -251,7 +269,9 @@ def check_advantages_direct(subject: Subject) -> None:
     for drift in (0.0,) if objective.makes_targets else (0.0, _NEAR, -_NEAR):
         batch = _on_policy(subject, drift)
         gradient = _run(subject, batch)[1]
-        if objective.makes_targets:
+        if objective.pulls_groups:
+            _direct(_ends_of_groups(batch), -gradient.sum(dim=1, keepdim=True), batch, "the end of its group")
+        elif objective.makes_targets:
             assert batch.target_sign is not None
             _direct(batch.target_sign, -gradient, batch, "target sign")
         else:
@@ -264,6 +284,20 @@ def check_advantages_of_tokens_direct(subject: Subject) -> None:
     turns = torch.tensor([1.0, 1.0, -1.0, 0.0, -1.0, 1.0, -1.0], dtype=batch.advantages.dtype)
     batch = replace(batch, advantages=batch.advantages * turns)
     _direct(batch.advantages, -_run(subject, batch)[1], batch, "a token with advantage")
+
+
+def _ends_of_groups(batch: TokenBatch) -> Tensor:
+    """(B, 1) 1 for the best completion of each group if it is good, -1 for the worst if it is bad, else 0.
+
+    A loss of groups may move the others either way.
+    """
+    wanted = torch.zeros_like(batch.advantages)
+    for group in set(_GROUPS):
+        here = [row for row in range(_ROWS) if _GROUPS[row] == group and bool(batch.mask[row].any())]
+        order = sorted(here, key=lambda row: float(batch.advantages[row]))
+        wanted[order[0]] = batch.advantages[order[0]].clamp(max=0).sign()
+        wanted[order[-1]] = batch.advantages[order[-1]].clamp(min=0).sign()
+    return wanted
 
 
 def _direct(wanted: Tensor, pushed: Tensor, batch: TokenBatch, what: str) -> None:

@@ -1,6 +1,6 @@
 """The objective in a trainer: the loss of a micro-batch, in place of TRL's ``_compute_loss``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,12 +13,15 @@ from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import Hook, Prepare
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.minibatch import (
+    GROUPS,
+    PULL,
     TARGETS,
     TOKENS,
     add_counts,
+    add_pulls,
     add_targets,
     kl_penalties,
     reduce_metrics,
@@ -40,6 +43,7 @@ class ObjectiveLoss(Hook):
         schedule = objective.kl.schedule if objective.kl is not None else Constant()
         self.coefficient = KLCoefficient(objective.beta, schedule, self._total)
         self.window = EntropyWindow()
+        self._moved = True  # the weights, since the pulls on the present generation batch were made
 
     def _total(self, tensor: Tensor) -> Tensor:
         summed: Tensor = self.host.accelerator.reduce(tensor, reduction="sum")
@@ -91,14 +95,34 @@ class ObjectiveLoss(Hook):
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
             add_targets(output, prompts_N, rank=rank, gather=self._gather, keywords=keywords)
+        if self.objective.pulls_groups:
+            output[GROUPS] = groups_B
+            self._add_pulls([output], [output["old_per_token_logps"]])
+            if self._trains:
+                self._moved = self.host.args.dead_groups == "replay"  # whose groups are of earlier weights
+
+    def _add_pulls(self, parts: Sequence[dict[str, Any]], logps_of: Sequence[Tensor]) -> None:
+        rank = self.host.accelerator.process_index
+        metrics = add_pulls(parts, logps_of, self.objective, rank=rank, gather=self._gather)
+        self._log({name: float(value) for name, value in metrics.items()})
+
+    def inputs(self, prepare: Prepare) -> Any:
+        """The micro-batch; at the start of a later optimizer step on a generation batch, with pulls of its weights."""
+        prepared = prepare()
+        parts = _trl.buffer(self.host)
+        if self.objective.pulls_groups and self._moved and self._trains and parts is not None:
+            self._add_pulls(parts, [_trl.score_without_gradient(self.host, part) for part in parts])
+            self._moved = False
+        return prepared
 
     def changed_in_a_pass(self) -> list[Any]:
         """Objects that a micro-batch changes, for whoever must undo one that failed."""
         return [self.coefficient, self.inner, self.window]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Move the coefficient of the KL term."""
+        """Move the coefficient of the KL term; the weights have moved."""
         self.coefficient.move()
+        self._moved = True
 
     @property
     def identity(self) -> str:
@@ -167,6 +191,11 @@ class ObjectiveLoss(Hook):
             raise ValueError(
                 f"the objective {self.objective.name!r} needs {', '.join(TARGETS)} in the batch: it must come from "
                 "this trainer's own generation step."
+            )
+        if self.objective.pulls_groups and PULL not in inputs:
+            raise ValueError(
+                f"the objective {self.objective.name!r} needs {PULL} in the batch: it must come from this trainer's "
+                "own generation step."
             )
         counts = window_counts(
             inputs,

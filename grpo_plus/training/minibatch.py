@@ -4,13 +4,14 @@ Everything here takes tensors and a few callables for what has to cross ranks, s
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import SHARE, Counts, Metric, TokenBatch
+from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.target import make_targets
 
@@ -21,6 +22,8 @@ TOKENS = "num_items_in_batch"
 COMPLETIONS, PROMPTS, PROMPT_TOKENS = "num_completions_in_batch", "num_prompts_in_batch", "prompt_tokens"
 TARGET_TOTAL = "target_weight_sum"
 TARGETS = ("target_logps", "target_sign", "target_weights")
+GROUPS, PULL, GROUP_LOSS = "group_numbers", "group_pull", "group_loss"
+"""Keys of a generation batch, (B,) each: the number of the row's group over all ranks; see `objectives/group.py`."""
 PICTURES = ("pixel_values", "num_images")
 
 
@@ -111,6 +114,36 @@ def add_targets(
     output[TARGET_TOTAL] = weights.sum().to(device)
 
 
+def add_pulls(
+    parts: Sequence[dict[str, Any]], logps_of: Sequence[Tensor], objective: Objective, *, rank: int, gather: Gather
+) -> dict[str, Tensor]:
+    """Put the pulls of a group-level objective into the ``parts`` of a generation batch; returns metrics.
+
+    ``logps_of`` has the log-probabilities of each part now. Groups may span parts and ranks, so all rows are looked at.
+    """
+
+    def everywhere(column: Callable[[int], Tensor]) -> Tensor:
+        return gather(torch.cat([column(place) for place in range(len(parts))]))
+
+    masks = [trained_mask(part) for part in parts]
+    old = [part["old_per_token_logps"] for part in parts]
+    advantages = [part["advantages"].reshape(len(mask), -1)[:, 0] for part, mask in zip(parts, masks, strict=True)]
+    scores = GroupScores(
+        groups=everywhere(lambda place: parts[place][GROUPS]),
+        logps=everywhere(lambda place: torch.where(masks[place], logps_of[place].double(), 0.0).sum(1)),
+        old_logps=everywhere(lambda place: torch.where(masks[place], old[place].double(), 0.0).sum(1)),
+        lengths=everywhere(lambda place: masks[place].sum(1)),
+        advantages=everywhere(lambda place: advantages[place]),
+    )
+    pull_N, loss_N, metrics = objective.pulls(scores)
+    first = rank * sum(len(mask) for mask in masks)
+    for part, mask in zip(parts, masks, strict=True):
+        for name, values_N in ((PULL, pull_N), (GROUP_LOSS, loss_N)):
+            part[name] = values_N[first : first + len(mask)].float()
+        first += len(mask)
+    return metrics
+
+
 def window_counts(
     inputs: Mapping[str, Any],
     *,
@@ -157,6 +190,8 @@ def token_batch(
         keep=keep,
         focus=focus,
         prompt_tokens=inputs.get(PROMPT_TOKENS),
+        pull=inputs.get(PULL),
+        group_loss=inputs.get(GROUP_LOSS),
         share=inputs.get(SHARE),
         max_completion_length=max_completion_length,
         **{name: inputs.get(name) for name in TARGETS},

@@ -50,8 +50,8 @@ def test_losses_of_trl(bench, loss, beta):
     assert skipped < 0.5 if beta else skipped >= 2
 
 
-PRESETS = ("grpo", "grpo_clip", "sequence_grpo", "dr_grpo", "dapo", "gspo", "gspo_token", "cispo", "dis", "sapo", "luspo", "vespo",
-           "gmpo", "reinforce", "ppo_clip", "target")  # fmt: skip
+PRESETS = ("grpo", "grpo_clip", "sequence_grpo", "dr_grpo", "dapo", "gspo", "gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo",
+           "sapo", "luspo", "vespo", "gmpo", "reinforce", "ppo_clip", "target", "tpo", "real")  # fmt: skip
 
 
 @pytest.mark.sample(1)

@@ -44,6 +44,8 @@ def make_batch():
             target_logps=targets.logps,
             target_sign=targets.sign,
             target_weights=targets.weights,
+            pull=torch.linspace(-1, 1, rows, dtype=dtype),
+            group_loss=torch.ones(rows, dtype=dtype),
             max_completion_length=width,
         )
         return dataclasses.replace(batch, **fields)

@@ -32,17 +32,20 @@ COMPOSITIONS = {
     **{name: {"objective": name, "beta": 0.1} for name in ("grpo", "sequence_grpo", "dr_grpo", "dapo", "gspo")},
     **{
         name: {"objective": name, "beta": 0.1}
-        for name in ("gspo_token", "cispo", "dis", "sapo", "luspo", "vespo", "gmpo")
+        for name in ("gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo", "sapo", "luspo", "vespo", "gmpo")
     },
     **{name: {"objective": name, "beta": 0.1} for name in ("reinforce", "ppo_clip")},
     "grpo_clip": {"objective": "grpo_clip"},
     "target": {"objective": "target", "num_generations": 8},  # on two ranks, the group spans both
+    "tpo": {"objective": "tpo", "beta": 0.1, "num_generations": 8},
+    "real": {"objective": "real", "beta": 0.1, "num_generations": 8},
+    "tpo, two groups": {"objective": "tpo", "objective_kwargs": {"eta": 0.5, "score": "mean"}},
     "prompt_mean": {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}},
     "entropy": {"objective": "dapo", "entropy_coef": 0.1},
     "single": {"objective": "reinforce", "advantage": "raw", "num_generations": 1},
     "kl_reward": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
 }
-IN_TWO_RANKS = ("grpo", "vespo", "target", "prompt_mean", "single", "kl_reward")
+IN_TWO_RANKS = ("grpo", "vespo", "target", "tpo", "real", "prompt_mean", "single", "kl_reward")
 SHARES = (2.0, 0.5, 0.0, 1.0, 1.5, 4.0, 0.25, 1.0)
 OWN = ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")
 WITH_SHARES = {**COMPOSITIONS, **{f"TRL's {name}": {"objective": None, "loss_type": name} for name in OWN}}

@@ -68,7 +68,12 @@ CLIP = {"name": "clip", "epsilon_low": 3e-4, "epsilon_high": 4e-4}
         ("grpo", {"stop_rise": -0.1}, 0, ["stop_rise is -0.1", "at least 0"]),
         ("grpo", {"stop_rise": float("inf")}, 0, ["stop_rise is inf", "finite"]),
         ("sapo", {"stop_rise": True}, 0, ["stop_rise is True"]),
-        ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' pulls every token", "clip, gmpo, target"]),
+        (
+            "sapo",
+            {"stop_fraction": 0.9},
+            0,
+            ["'sapo' pulls every token", "clip, dppo_kl, dppo_tv, fipo, gmpo, target, up"],
+        ),
     ],
 )
 def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):

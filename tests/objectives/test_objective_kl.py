@@ -48,6 +48,8 @@ def batch_of(logps, ref_logps):
         counts=Counts(float(rows), float(logps.numel()), 1.0),
         ref_logps=ref_logps,
         beta=1.0,
+        pull=torch.zeros(rows, dtype=torch.float64),
+        group_loss=torch.zeros(rows, dtype=torch.float64),
         max_completion_length=logps.shape[1],
     )
 

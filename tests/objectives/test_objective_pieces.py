@@ -14,9 +14,13 @@ NO_KL = ("grpo_clip", "target")
 STOPPED = (
     "cispo",
     "dis",
+    "dppo_tv",
+    "dppo_kl",
+    "fipo",
     "gspo_token",
     "vespo",
 )  # their weights have no gradient, but would move under a finite difference
+OF_GROUPS = ("real", "tpo")  # their gradient is that of a whole group's loss: test_groups.py
 PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-in"]
 
 
@@ -75,7 +79,8 @@ def test_gradient_on_policy_is_advantage_plus_the_kl_pull():
         (name, estimator)
         for name in PRESETS
         for estimator in ("k1", "k2", "k3")
-        if name not in STOPPED and (name, estimator) != ("gmpo", "k1")  # which never multiplies it by the ratio
+        if name not in (*STOPPED, *OF_GROUPS)
+        and (name, estimator) != ("gmpo", "k1")  # which never multiplies it by the ratio
     ],
 )
 def test_gradients_match_finite_differences(name, estimator, make_batch):
@@ -101,7 +106,7 @@ def test_gradients_match_finite_differences(name, estimator, make_batch):
         assert torch.allclose(gradient, numeric, atol=1e-8), (seed, (gradient - numeric).abs().max())
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("name", [name for name in STOPPED if name != "fipo"])
 def test_stopped_gradients_are_weights_of_the_log_probabilities(name, make_batch):
     """The gradient of sg[w]·A·lp is w·A, and that of gspo_token is s·A inside its clip."""
     batch = make_batch(seed=3, spread=0.01)
@@ -109,7 +114,7 @@ def test_stopped_gradients_are_weights_of_the_log_probabilities(name, make_batch
     (gradient,) = torch.autograd.grad(loss, batch.logps)
     log_ratio = torch.where(batch.mask, batch.logps.detach() - batch.old_logps, 0.0)
     lengths = batch.mask.sum(-1, keepdim=True).clamp(min=1)
-    if name in ("cispo", "dis"):
+    if name in ("cispo", "dis", "dppo_tv", "dppo_kl"):
         weight, share = log_ratio.exp(), 1 / batch.counts.tokens
     elif name == "vespo":
         s = log_ratio.sum(-1, keepdim=True).exp()
@@ -238,6 +243,8 @@ def test_policies_far_apart_stay_finite(name, scale, seed):
         target_logps=-scale * torch.rand(3, 4, generator=generator),
         target_sign=torch.tensor([[1.0], [-1.0], [0.0]]).expand(3, 4),
         target_weights=torch.ones(3, 4),
+        pull=torch.tensor([-1.0, 1.0, 0.5]),
+        group_loss=torch.full((3,), scale),
         max_completion_length=4,
     )
     loss, _ = build_objective(name, beta=beta).loss(batch)
@@ -254,13 +261,14 @@ def test_zero_advantage_means_zero_gradient_where_it_is_promised(name, make_batc
     advantages[0] = 0.0
     loss, _ = objective.loss(dataclasses.replace(batch, advantages=advantages))
     (gradient,) = torch.autograd.grad(loss, batch.logps)
-    assert objective.zero_advantage_means_zero_gradient == (name != "target")
+    assert objective.zero_advantage_means_zero_gradient == (name not in ("target", *OF_GROUPS))
     if objective.zero_advantage_means_zero_gradient:
         assert (gradient[0] == 0).all()
         assert gradient.abs().sum() > 0
     if name not in NO_KL:
         assert not build_objective(name, beta=0.1).zero_advantage_means_zero_gradient
-        assert build_objective(name, {"kl": {"placement": "reward"}}, beta=0.1).zero_advantage_means_zero_gradient
+        in_reward = build_objective(name, {"kl": {"placement": "reward"}}, beta=0.1)
+        assert in_reward.zero_advantage_means_zero_gradient == objective.zero_advantage_means_zero_gradient
 
 
 def test_the_unbiased_kl_has_the_gradient_of_the_true_divergence():

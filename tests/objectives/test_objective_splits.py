@@ -33,9 +33,10 @@ def whole(tiny_model, tmp_path_factory, split_runs):
 
 def compositions():
     names = (
-        "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo dis sapo luspo vespo gmpo reinforce ppo_clip grpo_clip "
+        "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo dis dppo_tv dppo_kl up fipo sapo luspo vespo gmpo reinforce "
+        "ppo_clip grpo_clip "
     )
-    return (names + "target prompt_mean entropy single kl_reward").split()
+    return [*(names + "target tpo real prompt_mean entropy single kl_reward").split(), "tpo, two groups"]
 
 
 def assert_same(found, expected):
@@ -126,7 +127,7 @@ def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
     with beside([*command, rank, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
         pass
     found = torch.load(tmp_path / "gradients.pt")
-    assert len(found) == 6 + len(split_runs.WITH_SHARES)
+    assert len(found) == len(split_runs.IN_TWO_RANKS) + len(split_runs.WITH_SHARES)
     for name, seen in found.items():
         assert_same(seen, whole(name))
     first, second = (json.loads((tmp_path / f"stopped_{rank}.json").read_text()) for rank in range(2))

@@ -847,7 +847,7 @@ def test_evaluation_runs_and_leaves_training_alone(build, settings, tmp_path):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "name", ["grpo", "dapo", "gspo", "luspo", "vespo", "gmpo", "target", "prompt_mean", "kl_reward"]
+    "name", ["grpo", "dapo", "gspo", "luspo", "vespo", "gmpo", "target", "tpo", "real", "prompt_mean", "kl_reward"]
 )
 def test_a_batch_of_cut_off_completions_is_finite_and_moves_nothing(
     name, split_runs, tiny_model, tmp_path, monkeypatch

@@ -41,6 +41,7 @@ SHOWN_ELSEWHERE = {
     "Targets",
     "make_targets",
     "Metric",
+    "Pulls",  # `GroupScores` shows what they are made from
     "Terms",
     "Status",  # a verdict's example shows it
     "Verifier",  # what get_verifier returns

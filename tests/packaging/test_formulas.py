@@ -3,13 +3,22 @@
 import ast
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from grpo_plus.advantages import RewardTable, advantages, compute_advantages
-from grpo_plus.objectives import Counts, TokenBatch, build_objective, make_targets, objectives, piece_registries
+from grpo_plus.objectives import (
+    Counts,
+    GroupScores,
+    TokenBatch,
+    build_objective,
+    make_targets,
+    objectives,
+    piece_registries,
+)
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "formulas.md"
@@ -93,6 +102,16 @@ def one_token(surrogate, advantage, old, new, keywords):
     )
 
 
+def in_one_group(objective, batch):
+    """The batch with what a loss of groups needs; its completions are one group."""
+    if not objective.pulls_groups:
+        return batch
+    sums = [torch.where(batch.mask, logps, 0.0).sum(1) for logps in (batch.logps, batch.old_logps)]
+    groups = torch.zeros(len(batch.mask), dtype=torch.long)
+    pull, loss, _ = objective.pulls(GroupScores(groups, *sums, batch.mask.sum(1), batch.advantages[:, 0]))
+    return replace(batch, pull=pull, group_loss=loss)
+
+
 SURROGATES = rows_below("Golden numbers of surrogates")
 
 
@@ -103,6 +122,7 @@ def test_surrogates_are_those_of_the_code(row):
     given = keywords_of(keywords)
     batch = one_token(name, values(advantage), old, new, given)
     objective = build_objective("grpo", {"surrogate": name, **given}, beta=0.0)
+    batch = in_one_group(objective, batch)
     same(-objective.values(batch).values.item(), values(written))
 
 
@@ -165,12 +185,12 @@ def test_objectives_are_those_of_the_code(row):
     objective = build_objective(name, beta=0.0)
     parts = (objective.ratio.piece.name, objective.surrogate.piece.name, objective.reduce.piece.name)
     assert parts == (ratio, surrogate, reduce)
-    same(objective.loss(two_completions(0.0))[0].item(), values(without))
+    same(objective.loss(in_one_group(objective, two_completions(0.0)))[0].item(), values(without))
     assert (kl == "none") == (beside == "refused")
     if kl != "none":
         objective = build_objective(name, beta=0.1)
         assert objective.kl.estimator.piece.name == kl
-        same(objective.loss(two_completions(0.1))[0].item(), values(beside))
+        same(objective.loss(in_one_group(objective, two_completions(0.1)))[0].item(), values(beside))
 
 
 def test_every_objective_has_a_golden_number():

@@ -1,0 +1,57 @@
+"""UP: what is good is pulled without a bound, what is bad is held by the clip (arXiv:2607.06987).
+
+A token of a good completion gets A·log π, as in REINFORCE: no ratio, so neither its clip nor a small old probability
+takes the signal of a rare right token away. Any other token gets the clipped term of GRPO.
+
+From the definition: A·log π in place of the paper's A·π/sg[π], whose gradient is the same (its value is A, so the
+losses logged differ). Below 0 only the lower bound of a clip ever acts, so there is no upper one. ``dual`` is the
+floor that its authors' code has there.
+
+Assumption: what is above 0 is right. On a small model without a KL term entropy rises until training collapses (seen
+by those who brought it to TRL); watch `entropy`.
+
+Degenerate case: with one update a generation batch every ratio is 1, and the gradient is that of GRPO.
+"""
+
+# ruff: noqa: RUF001 - formulas
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import Terms, TokenBatch
+from grpo_plus.objectives.pieces import Piece
+from grpo_plus.objectives.surrogate import AtLeast0, clip, clip_metrics
+from grpo_verifiers.options import Range
+
+
+def up(
+    batch: TokenBatch,
+    ratio: Tensor,
+    *,
+    epsilon_low: AtLeast0 = 0.2,
+    dual: Annotated[float, Range(1, open_low=True)] | None = None,
+) -> Terms:
+    """A·log π where A > 0, else max(ρ, 1 − ε_low)·A, which ``dual``·A bounds from below."""
+    held = clip(batch, ratio, epsilon_low=epsilon_low, epsilon_high=float("inf"), dual=dual)
+    good = batch.advantages > 0
+    values = torch.where(good, batch.advantages * torch.where(batch.mask, batch.logps, 0.0), held.values)
+    past_low = (ratio < 1 - epsilon_low) & (batch.advantages < 0)
+    assert held.settled is not None
+    return Terms(
+        values,
+        clip_metrics(past_low, torch.zeros_like(past_low)),
+        settled=held.settled & ~good,
+        pulled=batch.advantages != 0,
+    )
+
+
+UP = Piece(
+    "surrogate",
+    "up",
+    up,
+    "A·lp_t where A > 0, else max(r, 1 − {epsilon_low})·A",
+    zero_advantage_means_zero_gradient=True,
+    settles=True,
+)

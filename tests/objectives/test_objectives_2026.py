@@ -1,0 +1,273 @@
+"""The objectives of 2026 against their formulas, written once more in plain Python, and against finite differences."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.objectives import Counts, TokenBatch, build_objective
+from grpo_plus.objectives.fipo import discounted_ahead
+
+
+def tokens(new, old, advantages, **fields):
+    """One completion of tokens of these probabilities."""
+    logps = torch.tensor([new], dtype=torch.float64).log().requires_grad_()
+    return TokenBatch(
+        logps=logps,
+        old_logps=torch.tensor([old], dtype=torch.float64).log(),
+        advantages=torch.tensor([advantages], dtype=torch.float64),
+        mask=torch.ones(1, len(new), dtype=torch.bool),
+        counts=Counts(1.0, float(len(new)), 1.0),
+        **fields,
+    )
+
+
+def gradient_of(objective, batch):
+    loss, unreduced = objective.loss(batch)
+    return torch.autograd.grad(loss, batch.logps)[0], unreduced
+
+
+def moved_too_far(kind, limit, old, new, advantage):
+    if kind == "tv":
+        distance = abs(new - old)
+    else:
+        distance = old * math.log(old / new) + (1 - old) * math.log((1 - old) / (1 - new))
+    return distance > limit and (new - old) * advantage > 0
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["tv", "kl"])
+@settings(max_examples=150, deadline=None)
+@given(
+    old=st.floats(1e-6, 1 - 1e-6),
+    new=st.floats(1e-6, 1 - 1e-6),
+    advantage=st.floats(-2, 2),
+    bounds=st.tuples(st.sampled_from([0.01, 0.05, 0.2, 0.6]), st.sampled_from([0.5, 2.0, 20.0])),
+)
+def test_dppo_leaves_out_what_moved_too_far_and_weighs_the_rest(kind, old, new, advantage, bounds):
+    limit, cap = bounds
+    objective = build_objective(f"dppo_{kind}", {f"max_{kind}": limit, "ratio_max": cap}, beta=0.0)
+    batch = tokens([new], [old], [advantage])
+    gradient, unreduced = gradient_of(objective, batch)
+    out = moved_too_far(kind, limit, old, new, advantage)
+    weight = 0.0 if out else min(new / old, cap)
+    assert -gradient.item() == pytest.approx(weight * advantage, rel=1e-9, abs=1e-12)
+    assert -unreduced.values.item() == pytest.approx(weight * advantage * math.log(new), rel=1e-9, abs=1e-12)
+    assert unreduced.metrics["clip_ratio/region_mean"].values.item() == out
+    assert unreduced.metrics["clip_ratio/low_mean"].values.item() == (out and advantage < 0)
+    assert unreduced.terms.settled.item() == out
+
+
+@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])
+def test_dppo_moves_a_rare_token_further_than_a_clip_and_a_likely_one_less(name):
+    rare, likely = ([0.004], [0.002], [1.0]), ([0.6], [0.85], [-1.0])
+    clip, dppo = build_objective("dapo", beta=0.0), build_objective(name, beta=0.0)
+    assert gradient_of(clip, tokens(*rare))[0].item() == 0
+    assert gradient_of(dppo, tokens(*rare))[0].item() == pytest.approx(-2.0)
+    likely_clipped = tokens([0.7], [0.85], [-1.0])
+    assert gradient_of(clip, likely_clipped)[0].item() > 0.8
+    assert gradient_of(dppo, tokens(*likely))[0].item() == 0
+
+
+@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])
+def test_dppo_measures_from_the_sampler_that_drew(name, make_batch):
+    objective = build_objective(name, beta=0.0)
+    batch = make_batch(seed=9, spread=0.4)
+    weights = torch.rand(batch.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.5
+    shifted = dataclasses.replace(batch, old_logps=batch.old_logps - weights.log())
+    inside = objective.values(dataclasses.replace(batch, weights=weights))
+    assert torch.allclose(inside.values, objective.values(shifted).values)
+    assert inside.terms.settled[batch.mask].any()
+    outside = objective.values(dataclasses.replace(batch, weights=weights[:, :1])).values
+    assert torch.allclose(outside, objective.values(batch).values * weights[:, :1])
+    dropped = objective.values(dataclasses.replace(batch, weights=torch.zeros_like(weights))).values
+    assert (dropped == 0).all()
+
+
+@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])
+@pytest.mark.parametrize("shift", [-1000.0, 1000.0])
+def test_dppo_far_off_policy_is_finite(name, shift, make_batch):
+    batch = make_batch(seed=3, dtype=torch.float32)
+    gradient, unreduced = gradient_of(
+        build_objective(name, beta=0.0), dataclasses.replace(batch, old_logps=batch.old_logps + shift)
+    )
+    assert gradient.isfinite().all()
+    assert unreduced.values.isfinite().all()
+
+
+@pytest.mark.sample(1)
+@settings(max_examples=150, deadline=None)
+@given(
+    old=st.floats(1e-4, 1),
+    new=st.floats(1e-4, 1),
+    advantage=st.floats(-2, 2),
+    low=st.sampled_from([0.0, 0.2, 0.9]),
+    dual=st.sampled_from([None, 1.5, 4.0]),
+)
+def test_up_pulls_good_tokens_without_a_ratio_and_clips_the_others(old, new, advantage, low, dual):
+    batch = tokens([new], [old], [advantage])
+    gradient, unreduced = gradient_of(build_objective("up", {"epsilon_low": low, "dual": dual}, beta=0.0), batch)
+    ratio = batch.log_ratio.exp().item()
+    if advantage > 0:
+        value, slope = advantage * math.log(new), advantage
+    else:
+        value, slope = max(ratio, 1 - low) * advantage, ratio * advantage * (ratio >= 1 - low)
+        if dual is not None and ratio > dual:
+            value, slope = dual * advantage, 0.0
+    assert -unreduced.values.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
+    if abs(ratio - (1 - low)) > 1e-9:
+        assert -gradient.item() == pytest.approx(slope, rel=1e-9, abs=1e-12)
+
+
+def test_up_on_policy_has_the_gradient_of_grpo(make_batch):
+    batch = make_batch(seed=4, beta=0.0)
+    batch = dataclasses.replace(batch, old_logps=batch.logps.detach())
+    ours, grpo = (gradient_of(build_objective(name, beta=0.0), batch)[0] for name in ("up", "grpo"))
+    assert torch.allclose(ours, grpo, atol=1e-15)
+    assert ours.abs().sum() > 0
+
+
+def influence_of(moved, keywords):
+    """f_t of each token of a completion, in plain Python."""
+    gamma = 2 ** (-1 / keywords.get("half_life", 32.0))
+    dual, safety = keywords.get("dual", 10.0), keywords.get("safety", 4.0)
+    low, high = 1 - keywords.get("influence_low", 0.0), 1 + keywords.get("influence", 0.2)
+    counted = [0.0 if dual is not None and math.exp(x) > dual else x for x in moved]
+    weights = []
+    for t in range(len(moved)):
+        future = sum(gamma ** (k - t) * counted[k] for k in range(t, len(moved)))
+        weights.append(min(max(math.exp(future), low), high))
+    return weights, safety
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {},
+        {"half_life": 1.5, "influence": 0.7},
+        {"influence_low": 0.3, "dual": None},
+        {"dual": 1.2, "safety": 1.1},
+        {"influence": 0.0},
+    ],
+)
+def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weight(keywords, make_batch):
+    objective = build_objective("fipo", keywords, beta=0.0)
+    seen = 0
+    for seed in range(4):
+        batch = make_batch(seed=seed, beta=0.0, width=9)
+        gradient, unreduced = gradient_of(objective, batch)
+
+        def value(row, token, logp, weight, batch=batch):
+            advantage = batch.advantages[row, 0].item() * weight
+            ratio = math.exp(logp - batch.old_logps[row, token].item())
+            clipped = min(max(ratio, 0.8), 1.28)
+            value = min(ratio * advantage, clipped * advantage)
+            dual = keywords.get("dual", 10.0)
+            return max(value, dual * advantage) if dual is not None and advantage < 0 else value
+
+        for row in range(len(batch.mask)):
+            length = int(batch.mask[row].sum())
+            moved = batch.log_ratio[row, :length].tolist()
+            weights, safety = influence_of(moved, keywords)
+            for token in range(length):
+                weight = weights[token]
+                if batch.advantages[row, 0] < 0 and math.exp(moved[token]) > safety:
+                    weight = min(weight, 1.0)
+                logp = batch.logps[row, token].item()
+                assert -unreduced.values[row, token].item() == pytest.approx(value(row, token, logp, weight), abs=1e-12)
+                slope = (value(row, token, logp + 1e-6, weight) - value(row, token, logp - 1e-6, weight)) / 2e-6
+                assert -gradient[row, token].item() * batch.counts.tokens == pytest.approx(slope, abs=1e-7)
+                assert unreduced.metrics["fipo/influence"].values[row, token].item() == pytest.approx(weight)
+                seen += weight != 1
+    assert (seen > 0) == (keywords.get("influence", 1) > 0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 100])
+def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
+    values = torch.randn(2, width, dtype=torch.float64, generator=torch.Generator().manual_seed(width))
+    for discount in (0.0, 0.5, 2 ** (-1 / 32), 1.0):
+        expected = torch.stack(
+            [sum(discount ** (k - t) * values[:, k] for k in range(t, width)) for t in range(width)], dim=1
+        )
+        assert torch.allclose(discounted_ahead(values, discount), expected, atol=1e-12)
+
+
+def test_fipo_before_the_policy_moves_is_dapo(make_batch):
+    batch = make_batch(seed=4, beta=0.0)
+    batch = dataclasses.replace(batch, old_logps=batch.logps.detach())
+    ours, dapo = (gradient_of(build_objective(name, beta=0.0), batch)[0] for name in ("fipo", "dapo"))
+    assert torch.equal(ours, dapo)
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "words"),
+    [
+        ("dppo_tv", {"max_tv": 1.5}, ["max_tv", "1.5", "at most 1"]),
+        ("dppo_kl", {"max_kl": 0}, ["max_kl", "more than 0"]),
+        ("dppo_tv", {"max_kl": 0.1}, ["max_kl", "Did you mean 'max_tv'"]),
+        ("dppo_kl", {"ratio": "sequence"}, ["'dppo_kl'", "token ratio itself", "remove ratio"]),
+        ("dppo_tv", {"ratio_max": -1}, ["ratio_max", "more than 0"]),
+        ("up", {"epsilon_high": 0.3}, ["epsilon_high", "Did you mean 'epsilon_low'"]),
+        ("up", {"dual": 1.0}, ["dual", "more than 1"]),
+        ("fipo", {"half_life": 0}, ["half_life", "more than 0"]),
+        ("fipo", {"influence_low": 1.0}, ["influence_low", "less than 1"]),
+        ("fipo", {"ratio": "sequence"}, ["'fipo'", "token ratio itself"]),
+    ],
+)
+def test_keywords_that_make_no_sense_are_refused(name, keywords, words):
+    from grpo_plus.objectives import check_objective
+
+    (problem,) = check_objective(name, keywords, beta=0.0)
+    assert all(word in problem for word in words), problem
+
+
+SETTINGS = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "max_completion_length": 6,
+    "num_iterations": 2,
+    "max_steps": 40,
+    "logging_steps": 1,
+    "learning_rate": 1e-2,
+    "lr_scheduler_type": "constant",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "gradient_checkpointing": False,
+    "seed": 3,
+}
+
+
+def early_letters(completions, **_):
+    """The share of letters of the first half of the alphabet."""
+    return [sum("a" <= letter <= "m" for letter in text) / max(1, len(text)) for text in completions]
+
+
+def train(model, output_dir, callbacks=(), **settings):
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    config = GRPOPlusConfig(output_dir=str(output_dir), **{**SETTINGS, **settings})
+    prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 8})
+    trainer = GRPOPlusTrainer(model, early_letters, config, prompts, callbacks=list(callbacks))
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl", "up", "fipo", "tpo", "real"])
+def test_each_learns_in_a_real_run(name, tiny_model, tmp_path):
+    trainer = train(tiny_model, tmp_path, objective=name)
+    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    assert sum(rewards[-8:]) / 8 > sum(rewards[:8]) / 8 + 0.1
+    numbers = [value for entry in trainer.state.log_history for value in entry.values() if isinstance(value, float)]
+    assert all(math.isfinite(value) for value in numbers)
+    ours = {"fipo": "fipo/influence", "tpo": "tpo/distance", "real": "real/margin"}.get(name, "reward")
+    seen = [entry[ours] for entry in trainer.state.log_history if ours in entry]
+    assert len(set(seen)) > 10
