@@ -48,7 +48,7 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
         label, share = max(unread.items(), key=lambda item: item[1])
         causes.append(f"the verifier {label} can read no answer in {share:.0%} of the completions: the prompt does not "
                       "say the format that it looks for, or the model does not keep to it")  # fmt: skip
-        remedies.append("ask for the format in the prompt (prompt: {suffix: …}), or start from supervised examples of "
+        remedies.append("ask for the format in the prompt (prompt: {template: boxed}, say), or start from supervised examples of "
                         "it (warm_start)")  # fmt: skip
     if causes:
         return ", and ".join(causes), "; ".join(remedies), values

@@ -40,7 +40,8 @@ class Finding:
     @property
     def text(self) -> str:
         """Evidence, cause and remedy in sentences."""
-        cause = self.cause[:1].upper() + self.cause[1:]
+        first, _, rest = self.cause.partition(" ")
+        cause = self.cause if "_" in first else f"{first[:1].upper()}{first[1:]} {rest}"
         return f"{self.evidence}. {cause}. Try: {self.remedy}."
 
     def as_data(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _unparsable(curves: Curves) -> Finding | None:
         "warning",
         f"the verifier {label} can read no answer in {share:.0%} of the completions",
         "the prompt does not say the format that it looks for, or completions end before it",
-        "ask for the format in the prompt (prompt: {suffix: …}), raise max_completion_length, or warm_start",
+        "ask for the format in the prompt (prompt: {template: boxed}, say), raise max_completion_length, or warm_start",
         {f"verifiers/{label}/status/unparsable": share},
         window.ends,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_plus.record.files import plain
 
 STYLES = ("uPlot.min.css", "report.css")
-SCRIPTS = ("uPlot.iife.min.js", "text.js", "charts.js", "inspector.js", "drawn.js", "page.js")
+SCRIPTS = ("uPlot.iife.min.js", "text.js", "charts.js", "inspector.js", "drawn.js", "findings.js", "page.js")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
