@@ -20,7 +20,7 @@ from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.record import card
 from grpo_plus.record.drawn import DrawnPrompts
-from grpo_plus.record.files import ROUNDS
+from grpo_plus.record.files import FINDINGS, ROUNDS
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
@@ -117,7 +117,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
-        self.diagnosing = Diagnosing(recipe, self.verification, self.recorder)
+        written = None if self.recorder is None else partial(self.recorder.keep, FINDINGS)
+        ended = None if self.recorder is None else self.recorder.end
+        self.diagnosing = Diagnosing(recipe, self.verification, written, ended)
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)
         self.generation_batch = GenerationBatch()

@@ -81,7 +81,9 @@ _BESIDE_OURS: Mapping[str, str] = {
 _OTHERWISE = ("resume_from_checkpoint",)
 """Those that do more here than the host's own help says."""
 
-CODES = "Exit codes: 0, 2 (a mistake), 3 (stop_on), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
+CODES = (
+    "Exit codes: 0, 2 (a mistake), 3 (stop_on), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
+)
 _WIDEST = 110
 
 

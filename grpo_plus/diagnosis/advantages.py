@@ -33,7 +33,7 @@ def _small(curves: Curves) -> Finding | None:
     return Finding(
         "advantages_small",
         "warning",
-        f"the advantages have a mean size of {recent.median:.2g}, though only {lifeless.mean:.0%} of the groups are dead",
+        f"the mean size of the advantages is {recent.median:.2g}, with {lifeless.mean:.0%} of the groups dead",
         "rewards differ by very little, and the estimator does not divide by their spread",
         "larger weights of the verifiers, or advantage: zscore",
         {KEY: recent.median, "advantages/dead_group_fraction": lifeless.mean},

@@ -84,7 +84,7 @@ class Curves:
     def number(self, name: str) -> float | None:
         """A fact that is a finite number; None otherwise."""
         found = self.facts.get(name)
-        return float(found) if is_number(found) else None
+        return float(found) if found is not None and is_number(found) else None
 
     def _end(self, steps: Sequence[int]) -> int:
         return len(steps) if self.until == math.inf else bisect_right(steps, self.until)

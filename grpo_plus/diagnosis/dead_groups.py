@@ -43,17 +43,20 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
     limit = curves.number("max_completion_length")
     if cut.values and cut.mean >= CUT:
         causes.append(f"{cut.mean:.0%} of the completions are cut off before they can state an answer")
-        remedies.append(f"raise max_completion_length{'' if limit is None else f' (now {limit:.0f}) to {2 * limit:.0f}'}")
+        longer = "" if limit is None else f" (now {limit:.0f}) to {2 * limit:.0f}"
+        remedies.append(f"raise max_completion_length{longer}")
     if unread:
         label, share = max(unread.items(), key=lambda item: item[1])
         causes.append(f"the verifier {label} can read no answer in {share:.0%} of the completions: the prompt does not "
                       "say the format that it looks for, or the model does not keep to it")  # fmt: skip
-        remedies.append("ask for the format in the prompt (prompt: {template: boxed}, say), or start from supervised examples of "
+        remedies.append("ask for the format in the prompt (prompt: {template: boxed}, say), or start from examples of "
                         "it (warm_start)")  # fmt: skip
     if causes:
         return ", and ".join(causes), "; ".join(remedies), values
     if abs(reward.mean) <= NEARLY:
-        cause = "every completion gets reward 0: the prompts are too hard for the model, or no answer passes the verifier"
+        cause = (
+            "every completion gets reward 0: the prompts are too hard for the model, or no answer passes the verifier"
+        )
         remedy = (
             "look at a few completions in the report and run grpo-plus verify on right answers; then easier prompts, "
             f"num_generations{_doubled(curves)}, a reward with partial credit, or warm_start"

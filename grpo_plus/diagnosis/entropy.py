@@ -22,7 +22,7 @@ def _collapse(curves: Curves) -> Finding | None:
     return Finding(
         "entropy_collapse",
         "warning",
-        f"the entropy has fallen from {began.median:.2g} to {recent.median:.2g} nats a token, and the reward does not rise",
+        f"the entropy has fallen from {began.median:.2g} to {recent.median:.2g} nats, and the reward does not rise",
         "the policy is nearly deterministic, so all completions of a prompt are alike and nothing new is tried",
         "temperature: 1.0 or more, objective: dapo (clips upwards later: epsilon_high 0.28), entropy_coef: 0.001, a "
         "smaller learning_rate",
@@ -40,7 +40,7 @@ def _rise(curves: Curves) -> Finding | None:
     return Finding(
         "entropy_rise",
         "warning",
-        f"the entropy has risen from {began.median:.2g} to {recent.median:.2g} nats a token, and the reward does not rise",
+        f"the entropy has risen from {began.median:.2g} to {recent.median:.2g} nats, and the reward does not rise",
         "the policy dissolves: steps are too large, or an entropy bonus outweighs the reward",
         f"a smaller learning_rate{_tenth(curves)}, beta: 0.04, no entropy_coef",
         {KEY: recent.median},

@@ -2,19 +2,19 @@
 
 A `Check` holds the moments of the trained reward x and of the judge's score y over some completions at one step. After
 6, 8, 10, 12, 15 … checks (a quarter more each time) the last third of the checks is compared with the first third, with
-the second, and with the first eighth. With D(x) and D(y) the changes of the means, in units of their scales, there is an
-alarm where surely
+the second, and with the first eighth. With D(x) and D(y) the changes of the means, in units of their scales, there is
+an alarm where surely
 
     D(x) > 0.1  and  0.4 D(x) > D(y)           the reward rises, the judge by less than 0.4 of that, or
     D(y) < −0.1  and  D(x) − D(y) > 0.1,  D(x) >= 0     the judge falls, the reward does not.
 
-"Surely" is a one-sided confidence bound of Student's t. Both sides are of the same completions, so the second part of each
-condition is a paired comparison. The standard error is the larger of two: by how completions differ within the checks
-(at least that of one unlike completion), and by how each check differs from the next, which contains that the policy
-wanders. The j-th comparison has the level 0.05 · 6 / (π j)² / 6 for each of its six tests, so that over any number of
-checks together a run whose reward does not rise alarms in less than one of a hundred cases. An honest run, whose judge
-rises by more than 0.4 of what the reward does, alarms less often still. A judge that rises more slowly than that is
-taken for none: choose one that asks for the same thing.
+"Surely" is a one-sided confidence bound of Student's t. Both sides are of the same completions, so the second part of
+each condition is a paired comparison. The standard error is the larger of two: by how completions differ within the
+checks (at least that of one unlike completion), and by how each check differs from the next, which contains that the
+policy wanders. The j-th comparison has the level 0.05 · 6 / (π j)² / 6 for each of its six tests, so that over any
+number of checks together a run whose reward does not rise alarms in less than one of a hundred cases. An honest run,
+whose judge rises by more than 0.4 of what the reward does, alarms less often still. A judge that rises more slowly
+than that is taken for none: choose one that asks for the same thing.
 """
 
 import math
@@ -163,22 +163,24 @@ class _Pair:
         return math.fsum((after - before) ** 2 for before, after in pairwise(values)) / (2 * (len(values) - 1))
 
 
-def finding(found: Alarm, *, judge: str, reward: str, where: str, examples: Iterable[Mapping[str, Any]] = ()) -> Finding:
+def finding(
+    found: Alarm, *, judge: str, reward: str, where: str, examples: Iterable[Mapping[str, Any]] = ()
+) -> Finding:
     """An alarm in words."""
     (x0, x1), (y0, y1), steps = found.reward, found.judge, found.steps
     moves = "has held" if found.falls else "has risen"
     stays = "has fallen" if found.falls else "has not"
     told = (
-        f"{reward} {moves} from {x0:.3g} (steps {steps[0]} to {steps[1]}) to {x1:.3g} (steps {steps[2]} to {steps[3]}), "
+        f"{reward} {moves} from {x0:.3g} (steps {steps[0]} to {steps[1]}) to {x1:.3g} (steps {steps[2]} to {steps[3]}) "
         f"while {judge}, which judges the same completions {where}, {stays}: {y0:.3g} to {y1:.3g}"
     )
     return Finding(
         "hacking",
         "severe",
         told,
-        "the model has found what the reward takes for right and is not: look at the examples",
-        f"reward with {judge} itself (verifiers), or close the gap that the examples show; go on from a checkpoint before "
-        f"step {steps[2]}",
+        "the model has found what the reward takes for right and is not: see the examples",
+        f"reward with {judge} itself (verifiers), or close the gap that the examples show; go on from a checkpoint "
+        f"before step {steps[2]}",
         {"hacking/reward": x1, "hacking/judge": y1},
         (steps[0], steps[3]),
         "reward hacked",
@@ -191,7 +193,7 @@ def _judge(curves: Curves) -> Finding | None:
     steps, rewards = curves.whole("eval_reward")
     spread = curves.whole("eval_reward_std").values
     weights = curves.number("reward_scale")
-    scale = max([2 * value for value in spread], default=0.0) or (weights if weights else 1.0)
+    scale = max([2 * value for value in spread], default=0.0) or weights or 1.0
     trained = dict(zip(steps, rewards, strict=True))
     judges = curves.fact("judges", [])
     for label in judges if isinstance(judges, list | tuple) else ():

@@ -24,8 +24,8 @@ def _flat(curves: Curves) -> Finding | None:
     return Finding(
         "reward_flat",
         "warning",
-        f"over {len(window.values)} log entries the reward has gone from {changed.before:.3f} to {changed.after:.3f}: a "
-        f"change of more than {FLAT:.0%} of its spread ({spread:.2g}) is ruled out at 99%",
+        f"over {len(window.values)} log entries the reward has gone from {changed.before:.3f} to {changed.after:.3f}: "
+        f"a change of more than {FLAT:.0%} of its spread ({spread:.2g}) is ruled out at 99%",
         "steps are too small to show, or what is rewarded is noise",
         f"a larger learning_rate{_rate(curves)}, larger batches, more steps; look at rewards of equal completions",
         {"reward": changed.after, "reward_std": spread},
@@ -52,7 +52,7 @@ def _form(curves: Curves) -> Finding | None:
             return Finding(
                 "format_saturated",
                 "warning",
-                f"the reward {name} is at {form.mean:.2f} while {label} finds {right.mean:.0%} right, no more than before",
+                f"the reward {name} is at {form.mean:.2f} while {label} finds {right.mean:.0%} right, as before",
                 "the form is learned, and what is left of the reward does not teach the answers",
                 f"a smaller weight of {name} (0.1), advantage: gdpo (each reward by itself), easier prompts",
                 {f"rewards/{name}/mean": form.mean, f"verifiers/{label}/status/correct": right.mean},

@@ -24,7 +24,9 @@ def _truncated(curves: Curves) -> Finding | None:
         cause = "no completion ends by itself: the model does not write its end token, or its template uses another one"
         remedy = "a chat model with its own template, warm_start, or generation_kwargs: {eos_token_id: …}"
     else:
-        cause = f"max_completion_length{'' if limit is None else f' ({limit:.0f})'} is too short for what the model writes"
+        cause = (
+            f"max_completion_length{'' if limit is None else f' ({limit:.0f})'} is too short for what the model writes"
+        )
         remedy = (
             f"raise max_completion_length{longer}, chat_template_kwargs: {{enable_thinking: false}} for a model that "
             "thinks aloud, or the verifier length_overlong with a small weight"
@@ -49,7 +51,7 @@ def _growth(curves: Curves) -> Finding | None:
         "length_growth",
         "warning",
         f"completions have grown from {grown.before:.0f} to {grown.after:.0f} tokens while the reward has not risen",
-        "longer completions are not better: a loss that divides by each completion's own length favours long wrong ones",
+        "a loss that divides by each completion's own length favours long wrong ones",
         "objective: dr_grpo or dapo, a smaller max_completion_length, or the verifier length_overlong",
         {LENGTH: grown.after},
         window.ends,

@@ -31,8 +31,8 @@ def _critic(curves: Curves) -> Finding | None:
     return Finding(
         "critic_useless",
         "warning",
-        f"the critic explains nothing of the returns (explained variance {_end(window):.2f} over the last tenth of the "
-        "run)",
+        f"the critic explains nothing of the returns (explained variance {_end(window):.2f} over the last tenth of "
+        "the run)",
         "its advantages are noisier than those against a constant",
         "warmup_steps or more updates of critic, another learning_rate, or a critic with more weights of its own (on: "
         "adapter or model)",
@@ -48,8 +48,8 @@ def _reward_model(curves: Curves) -> Finding | None:
     return Finding(
         "reward_model_chance",
         "warning",
-        f"the reward model orders held-out pairs no better than chance (ranking accuracy {_end(window):.2f} over its last "
-        "trainings)",
+        f"the reward model orders held-out pairs no better than chance (ranking accuracy {_end(window):.2f} over its "
+        "last trainings)",
         "its reward is noise",
         "look at what the verifiers order, give it more pairs (pairs, every) or another learning_rate, and weight: 0 "
         "meanwhile",
@@ -65,8 +65,8 @@ def _states(curves: Curves) -> Finding | None:
     return Finding(
         "states_all_different",
         "warning",
-        f"next to no turn began in a state that another turn of its group began in ({_end(window):.1%} over the last tenth "
-        "of the run)",
+        f"next to no turn began in a state that another turn of its group began in ({_end(window):.1%} over the last "
+        "tenth of the run)",
         "all states differ, so gigpo was zscore",
         "leave out of state_key what no longer matters, or take advantage: process with credit: turn",
         {ANCHORED: _end(window)},

@@ -1,8 +1,8 @@
 """How much a noisy series has changed, with a confidence interval; quantiles of Student's t without a library.
 
 `change` compares the first third of a series with the last. Neighbouring values of a training run are alike, so the
-number of values is reduced by their lag-1 autocorrelation r: n (1 − r) / (1 + r), with r of the values around the mean of
-their third.
+number of values is reduced by their lag-1 autocorrelation r: n (1 − r) / (1 + r), with r of the values around a line
+through their third.
 """
 
 import math
@@ -43,15 +43,18 @@ def change(values: Sequence[float], confidence: float = CONFIDENCE) -> Change | 
     first, last = list(values[:size]), list(values[-size:])
     parts = [_errors(first), _errors(last)]
     effective = size * _shrunk([error for part in parts for error in part], size)
-    spread = math.sqrt(sum(_square(part) / max(1, size - 1) / effective for part in parts))
+    spread = math.sqrt(sum(_square(part) / max(1, size - 2) / effective for part in parts))
     reach = student(confidence, max(2.0, 2 * (effective - 1))) * spread
     before, after = fmean(first), fmean(last)
     return Change(before, after, after - before - reach, after - before + reach)
 
 
 def _errors(values: Sequence[float]) -> list[float]:
-    mean = fmean(values)
-    return [value - mean for value in values]
+    """What a straight line leaves over: a trend is no noise."""
+    mean, middle = fmean(values), (len(values) - 1) / 2
+    slope = math.fsum((at - middle) * value for at, value in enumerate(values))
+    slope /= math.fsum((at - middle) ** 2 for at in range(len(values)))
+    return [value - mean - slope * (at - middle) for at, value in enumerate(values)]
 
 
 def _square(errors: Sequence[float]) -> float:
@@ -61,10 +64,10 @@ def _square(errors: Sequence[float]) -> float:
 def _shrunk(errors: Sequence[float], size: int) -> float:
     """The share of independent values."""
     total = _square(errors)
-    if total <= 0:
+    if total <= 1e-300:
         return 1.0
     pairs = [errors[at] * errors[at + 1] for at in range(len(errors) - 1) if at + 1 != size]
-    alike = min(0.9, max(0.0, math.fsum(pairs) / total + 1 / size))  # the mean is theirs: r is low by about 1 / n
+    alike = min(0.9, max(0.0, math.fsum(pairs) / total + 3 / size))  # the line is theirs: r is low by about 3 / n
     return max((1 - alike) / (1 + alike), 1.5 / size)
 
 

@@ -33,8 +33,8 @@ def _kl(curves: Curves) -> Finding | None:
         "warning",
         f"the KL to the reference is {recent.median:.3g} nats a token",
         "the policy has left the reference far behind: steps are too large, or the KL term is too weak to hold it",
-        f"a smaller {_slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, or "
-        "rounds: {every: 50, reference: refresh}",
+        f"a smaller {_slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, "
+        "or rounds: {every: 50, reference: refresh}",
         {"kl": recent.median},
         recent.ends,
     )
@@ -54,8 +54,8 @@ def _spikes(curves: Curves) -> Finding | None:
     return Finding(
         "gradient_spikes",
         "warning",
-        f"{len(high)} of the last {len(window.values)} gradient norms are above {SPIKE:.0f} times the usual {middle:.2g}, "
-        f"up to {worst:.3g}",
+        f"{len(high)} of the last {len(window.values)} gradient norms are {SPIKE:.0f} times the usual {middle:.2g}"
+        f" or more, up to {worst:.3g}",
         "a few batches pull far harder than others: rare large rewards, a ratio that explodes, or too small batches",
         f"max_grad_norm: 0.2, a smaller {_slower(curves)}, more gradient_accumulation_steps",
         {"grad_norm": worst},

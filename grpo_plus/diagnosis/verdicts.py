@@ -1,7 +1,5 @@
 """What the verifiers say of completions that they cannot judge: failures, unreadable answers, rows of no concern."""
 
-from collections.abc import Sequence
-
 from grpo_plus.diagnosis.curves import Curves, Window
 from grpo_plus.diagnosis.finding import Finding
 from grpo_plus.diagnosis.reading import labels, status
@@ -18,7 +16,7 @@ def _shares(curves: Curves, *names: str) -> dict[str, tuple[float, Window]]:
     """By label the mean share of some statuses together, of verifiers with enough entries."""
     found = {}
     for label in labels(curves):
-        windows: Sequence[Window] = [status(curves, label, name) for name in names]
+        windows = [status(curves, label, name) for name in names]
         if all(len(window.values) >= LEAST for window in windows):
             found[label] = sum(window.mean for window in windows), windows[0]
     return found

@@ -1,11 +1,12 @@
 """The hacking monitor and ``stop_on``: their fields, and every problem of the choice."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_plus.diagnosis import RULES
 from grpo_plus.recipe.entries import build_verifiers, read_entries
-from grpo_plus.recipe.recipe import Entry, Monitor, MonitorOptions, VerifierPart
+from grpo_plus.recipe.recipe import Monitor, MonitorOptions, VerifierPart
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
@@ -37,20 +38,22 @@ def _twin(options: MonitorOptions, verifiers: Sequence[VerifierPart]) -> tuple[M
     for part in watched:
         strict = part.verifier.stricter
         if strict:
-            entry = part.entry
-            kwargs: Mapping[str, Any] = {**entry.kwargs, **strict}
-            made = Entry(entry.name, f"{entry.label}, strict", None, kwargs, entry.columns, entry.timeout, "null")
-            return Monitor(options.every, options.sample, VerifierPart(made, part.verifier.made_strict()), part.label), []
+            kwargs: Mapping[str, Any] = {**part.entry.kwargs, **strict}
+            twin = VerifierPart(replace(part.entry, kwargs=kwargs, weight=None), part.verifier.made_strict())
+            return Monitor(options.every, options.sample, twin, part.label), []
     names = ", ".join(part.label for part in watched) or "none that rewards"
-    return None, [
+    text = (
         f"{FIELD} has no verifier, and of the verifiers ({names}) none has a stricter twin: they are as strict as they "
         f"can be, or not ours. Name a judge: {FIELD}: {{verifier: exact}}, or remove it."
-    ]
+    )
+    return None, [text]
 
 
 def monitor_problems(config: Any, recipe: Any) -> list[str]:
     """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist."""
-    problems = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in config.stop_on or () if name not in RULES]
+    problems = [
+        f"stop_on: {unknown('finding', name, list(RULES))}" for name in config.stop_on or () if name not in RULES
+    ]
     monitor = recipe.hacking_monitor
     if monitor is None:
         return problems

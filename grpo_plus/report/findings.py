@@ -41,8 +41,8 @@ def findings(run: Run) -> list[dict[str, Any]]:
     curves = curves_of(run)
     steps = sorted({entry["step"] for entry in run.entries})
     looks = steps[:: max(1, len(steps) // LOOKS)]
-    for name, (one, since, until) in replay(curves, [*looks, *steps[-1:]]).items():
-        found[name] = {**one.as_data(), "since": since, "until": until}
+    for name, (judged, since, until) in replay(curves, [*looks, *steps[-1:]]).items():
+        found[name] = {**judged.as_data(), "since": since, "until": until}
     written: dict[str, dict[str, Any]] = {}
     for line in run.findings():
         name = line["name"]
@@ -53,11 +53,10 @@ def findings(run: Run) -> list[dict[str, Any]]:
             since = written[name]["since"] if name in written else line["step"]
             written[name] = {**_filled(line), "since": since, "until": None}
     for name, one in written.items():
-        judged = found.get(name)
-        if name in FOR_GOOD or judged is None:
+        if name in FOR_GOOD or name not in found:
             found[name] = one
         else:  # the newest figures, and the beginning as it was said
-            found[name] = {**judged, "since": one["since"], "until": one["until"]}
+            found[name] = {**found[name], "since": one["since"], "until": one["until"]}
     order = sorted(found.values(), key=lambda one: (one["until"] is not None, RANK.get(one["severity"], 1)))
     return [one for one in order if one["until"] is None or one["severity"] != "note"]
 

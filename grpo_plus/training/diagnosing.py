@@ -1,7 +1,8 @@
 """Diagnosis while a run goes on: what is found is said, written down, told to callbacks, and may end the run."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 import torch
@@ -13,8 +14,6 @@ from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import Watch
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
-from grpo_plus.record.files import FINDINGS
-from grpo_plus.record.recorder import Recorder
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.monitor import EXAMPLES, HackingMonitor, example, watched
 from grpo_plus.training.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank, standing_lines
@@ -43,11 +42,18 @@ class Diagnosing(Hook):
     name = "diagnosis"
     host: Run
 
-    def __init__(self, recipe: Recipe, verification: Verification, recorder: Recorder | None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        verification: Verification,
+        record: Callable[[Mapping[str, Any]], None] | None,
+        ended: Callable[[str, str], None] | None,
+    ) -> None:
+        """``record`` takes a line about a finding; ``ended`` a status and the reason why a finding ended the run."""
         self.watch = Watch()
         self.stopped_by: Finding | None = None
         self.says_at_end = True
-        self._recipe, self._verification, self._recorder = recipe, verification, recorder
+        self._recipe, self._verification, self._record, self._ended = recipe, verification, record, ended
         self._monitor = None if recipe.hacking_monitor is None else HackingMonitor(recipe.hacking_monitor)
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
@@ -86,9 +92,8 @@ class Diagnosing(Hook):
     def after_loading(self, host: Host) -> None:
         """Note what the rules read beside the curves."""
         super().after_loading(host)
-        run: Any = host
         self.main = bool(host.accelerator.is_main_process)
-        estimator = None if run.estimator is None else run.estimator.estimator.name
+        estimator = None if self.host.estimator is None else self.host.estimator.estimator.name
         self._facts = facts_of(
             vars(host.args),
             advantage=estimator,
@@ -141,7 +146,7 @@ class Diagnosing(Hook):
         """Keep completions of an evaluation that the trained reward likes and its judge does not."""
         first = self.host.accelerator.process_index * len(completions)
         told = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
-        middle = sum(value for value in told if value == value) / max(1, len(told))
+        middle = sum(value for value in told if not isnan(value)) / max(1, len(told))
         for live in self._verification.evaluation:
             if live.verifier.label not in self._facts["judges"]:
                 continue
@@ -149,7 +154,7 @@ class Diagnosing(Hook):
                 reward = told[first + row]
                 if verdict.score is not None and verdict.score <= 0 < reward and reward >= middle:
                     step = int(self.host.state.global_step)
-                    self._liked.append(example(step, completions, row, reward, verdict.score, verdict.detail))
+                    self._liked.append(example(step, completions, row, reward, verdict))
         del self._liked[: -2 * EXAMPLES]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -185,8 +190,8 @@ class Diagnosing(Hook):
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Say once more what stands."""
-        if self.stopped_by is not None and self._recorder is not None:
-            self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
+        if self.stopped_by is not None and self._ended is not None:
+            self._ended("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
         if self.main and self.says_at_end and (lines := self.lines_at_end()):
             logger.warning("at the end of the run:\n  %s", "\n  ".join(lines))
 
@@ -232,7 +237,7 @@ class Diagnosing(Hook):
     def _found(self) -> list[Finding]:
         try:
             found = diagnose(Curves(self._logged.series, self._facts))
-        except Exception as error:  # a diagnosis must not end a run
+        except Exception as error:  # noqa: BLE001 - a diagnosis must not end a run
             if not self._failed:
                 logger.warning("the diagnosis failed, training goes on: %s", redact_text(repr(error)))
             self._failed, found = True, []
@@ -273,8 +278,8 @@ class Diagnosing(Hook):
             listener.tell(one)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._recorder is not None:
-            self._recorder.keep(FINDINGS, {"kind": "finding", **line})
+        if self._record is not None:
+            self._record({"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
         held = self.watch.standing.get(name)

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from grpo_plus import _trl
-from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.hacking import Check, alarm, finding
+from grpo_plus.diagnosis import Finding, hacking
 from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
@@ -22,11 +21,12 @@ from grpo_plus.training.token_spans import decoder
 from grpo_plus.training.verification import TURNS
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.redaction import get_logger, redact_text
+from grpo_verifiers.verdict import Verdict
 
 logger = get_logger("grpo_plus.diagnosis")
 
-MOST_CHECKS = 2000
-"""Of a long run the checks that are kept: neighbours are then made one."""
+SLOWER = 1000
+"""After so many checks they are half as frequent, after twice as many a third: checkpoints hold all of them."""
 EXAMPLES = 4
 LONGEST = 600
 
@@ -40,7 +40,7 @@ class HackingMonitor:
     def __init__(self, options: Monitor) -> None:
         self.options = options
         self.judge = LiveVerifier(options.judge.verifier)
-        self.checks: list[Check] = []
+        self.checks: list[hacking.Check] = []
         self.examples: list[dict[str, Any]] = []
         self.found: Finding | None = None
         self._rows: list[int] = []  # of this rank, that the judge looks at
@@ -49,10 +49,10 @@ class HackingMonitor:
 
     def due(self, step: int) -> bool:
         """Whether the completions drawn for the next step are looked at: once a step."""
-        return step != self._last and step % self.options.every == 0
+        return step != self._last and step % (self.options.every * (1 + len(self.checks) // SLOWER)) == 0
 
     def start(self, host: Run, completions: Completions) -> None:
-        """Hand a sample to the judge: as many completions of each prompt as there is room for, prompts evenly chosen."""
+        """Hand a sample to the judge: so many completions of each of some prompts."""
         size, rank, rows = host.num_generations, host.accelerator.process_index, len(completions)
         whole = rows * host.accelerator.num_processes
         chosen = set(sample(whole, size, self.options.sample))
@@ -90,7 +90,7 @@ class HackingMonitor:
             shown.append((reward - verdict.score, row, reward, verdict))
         shown.sort(key=lambda each: -each[0])
         examples = [
-            example(step + 1, completions, row, reward, verdict.score, verdict.detail)
+            example(step + 1, completions, row, reward, verdict)
             for gap, row, reward, verdict in shown[:EXAMPLES]
             if gap > 0 and reward > 0
         ]
@@ -104,12 +104,12 @@ class HackingMonitor:
         if not pairs:
             return
         means = [tuple(sum(side) / len(side) for side in zip(*some, strict=True)) for some in pairs.values()]
-        check = Check.of(step + 1, [(one, other) for one, other in means])
+        check = hacking.Check.of(step + 1, [(one, other) for one, other in means])
         self.checks.append(check)
         _trl.log(host, {"hacking/reward": check.reward, "hacking/judge": check.judge})
         self._look()
 
-    def _scores(self) -> Sequence[Any]:
+    def _scores(self) -> Sequence[Verdict]:
         if self._off or not self._rows:
             return ()
         try:
@@ -131,12 +131,12 @@ class HackingMonitor:
 
     def _look(self) -> None:
         """The first alarm stands."""
-        if self.found is not None or (now := alarm(self.checks, self._scales())) is None:
+        if self.found is not None or (now := hacking.alarm(self.checks, self._scales())) is None:
             return
         options = self.options
         watched_reward = "the trained reward" if options.against is None else f"the score of {options.against}"
         where = f"in training (every {options.every} steps)"
-        self.found = finding(
+        self.found = hacking.finding(
             now, judge=options.judge.verifier.label, reward=watched_reward, where=where, examples=self.examples
         )
 
@@ -157,7 +157,7 @@ class HackingMonitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from them; an alarm that was given is in the state of findings."""
-        self.checks = [Check(**check) for check in state["checks"]]
+        self.checks = [hacking.Check(**check) for check in state["checks"]]
         self.examples, self._last = [dict(each) for each in state["examples"]], int(state["last"])
 
 
@@ -187,15 +187,15 @@ def watched(
     return whole
 
 
-def example(step: int, completions: Completions, row: int, reward: float, score: float, reason: str) -> dict[str, Any]:
+def example(step: int, completions: Completions, row: int, reward: float, verdict: Verdict) -> dict[str, Any]:
     """A completion beside what was said of it."""
     return {
         "step": step,
         "prompt": _text(completions.prompts[row]),
         "completion": _text(completions.texts[row]),
         "reward": round(reward, 6),
-        "judge": round(score, 6),
-        "reason": redact_text(reason[:LONGEST]),
+        "judge": round(verdict.score or 0.0, 6),
+        "reason": redact_text(verdict.detail[:LONGEST]),
     }
 
 

@@ -90,9 +90,7 @@ class OnFinding(TrainerCallback):
         self._logged.add(step, logs)
         fresh, _gone = self._watch.look(step, diagnose(Curves(self._logged.series, self._facts)))
         stops = [one for one in fresh if one.name in self._stop_on]
-        if stops and args.world_size == 1:
-            control.should_training_stop = control.should_save = True
-        elif self._stop_on and args.world_size > 1 and on_any_rank(args, bool(stops)):
+        if self._stop_on and on_any_rank(args, len(stops)):
             control.should_training_stop = control.should_save = True
         if state.is_world_process_zero:
             for one in fresh:
