@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from grpo_plus.objectives import register_objective as register_objective
     from grpo_plus.selection import register_selection as register_selection
     from grpo_plus.trainer import GRPOPlusTrainer as GRPOPlusTrainer
+    from grpo_plus.training.on_finding import OnFinding as OnFinding
 
 __version__ = "0.1.0"
 
 _NAMES = {
     "GRPOPlusConfig": "grpo_plus.config",
     "GRPOPlusTrainer": "grpo_plus.trainer",
+    "OnFinding": "grpo_plus.training.on_finding",
     "register_advantage": "grpo_plus.advantages",
     "register_objective": "grpo_plus.objectives",
     "register_selection": "grpo_plus.selection",

@@ -21,7 +21,7 @@ from grpo_plus.recipe.launch import config_folder, planned_processes, process_co
 from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
-from grpo_plus.recipe.recipe import Recipe, RoundsOptions  # noqa: E402 - same
+from grpo_plus.recipe.recipe import MonitorOptions, Recipe, RoundsOptions  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
@@ -34,12 +34,13 @@ ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_fla
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = (
     *("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs"),
-    *("rounds", "critic", "reward_model"),
+    *("rounds", "critic", "reward_model", "hacking_monitor"),
 )
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
 CHECKED_ELSEWHERE = (
     *("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", "tools", "environment"),
+    "stop_on",
     *MAPPINGS,
 )
 """Fields with checks of their own: names, references and entries."""
@@ -93,6 +94,11 @@ class GRPOPlusConfig(GRPOConfig):
             decides.
         record: whether metrics and sampled groups are kept in ``output_dir/grpo_plus`` for ``grpo-plus report``; None:
             where advantage, objective or verifiers are set. Bounded: at most 50 MB and about 2% of the time.
+        hacking_monitor: a judge that rewards nothing looks at samples of the training completions, and an alarm tells
+            that the reward rises while its score does not: a mapping of ``every`` (10 steps), ``sample`` (32
+            completions), ``verifier`` (the judge; None: the stricter twin of a verifier that rewards) and ``against``
+            (the verifier that is watched); ``{}`` for all defaults; None: only `eval_verifiers` are looked at.
+        stop_on: names of findings that end the run in order as they begin, of docs/diagnosis.md; None: none do.
         report_steps: steps after which ``output_dir/report.html`` is written anew while training; None: at the end
             only; 0: never.
     """
@@ -214,6 +220,17 @@ class GRPOPlusConfig(GRPOConfig):
     record: bool | None = field(
         default=None,
         metadata={"help": "Keep a record for the report; unset: if a part of ours is set."},
+    )
+    hacking_monitor: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "A judge of samples of training, against reward hacking: every, verifier, sample, against.",
+            **dotted_flags("hacking_monitor", list(MonitorOptions.__dataclass_fields__)),
+        },
+    )
+    stop_on: list[str] | None = field(
+        default=None,
+        metadata={"help": "Findings that end the run as they begin: hacking, nan, dead_groups, ..."},
     )
     report_steps: int | None = field(
         default=None,

@@ -20,7 +20,7 @@ from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.record import card
 from grpo_plus.record.drawn import DrawnPrompts
-from grpo_plus.record.files import ROUNDS
+from grpo_plus.record.files import FINDINGS, ROUNDS
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
@@ -30,6 +30,7 @@ from grpo_plus.training.calling import Calling
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.colocate import Colocate
 from grpo_plus.training.critic import Critic, CriticReturns
+from grpo_plus.training.diagnosing import Diagnosing
 from grpo_plus.training.drawing import Drawing
 from grpo_plus.training.drift import Drift
 from grpo_plus.training.engine import UpdateEngine
@@ -116,6 +117,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
+        written = None if self.recorder is None else partial(self.recorder.keep, FINDINGS)
+        ended = None if self.recorder is None else self.recorder.end
+        self.diagnosing = Diagnosing(recipe, self.verification, written, ended)
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)
         self.generation_batch = GenerationBatch()
@@ -138,7 +142,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
         scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
-        scoring += [self.clock, self.retry, self.calling, self.verification, *learned]
+        scoring += [self.diagnosing, self.clock, self.retry, self.calling, self.verification, *learned]
         by_rounds = recipe.rounds is not None and recipe.rounds.reference is not None
         references = [AdapterReference(by_rounds=by_rounds), ModelReference(by_rounds=by_rounds)]
         updating = [

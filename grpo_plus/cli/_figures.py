@@ -69,7 +69,7 @@ class Figures:
             length,
             None if self.loss is None else f"loss {self.loss:.4f}",
             None if self.kl is None else f"kl {self.kl:.4f}",
-            None if not self.saved else f"engine saves {self.saved:.0%}",
+            None if not self.saved or self.dead == 1 else f"engine saves {self.saved:.0%}",  # of nothing
         ]
         return [word for word in found if word is not None]
 

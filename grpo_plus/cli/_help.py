@@ -36,6 +36,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
     "evaluation": ("eval_verifiers", "measure", "eval_strategy"),
     "record and report": ("record", "report_steps"),
+    "diagnosis (what is wrong, in words)": ("hacking_monitor", "stop_on"),
     "prompt and run": (
         "prompt",
         "warm_start",
@@ -80,7 +81,9 @@ _BESIDE_OURS: Mapping[str, str] = {
 _OTHERWISE = ("resume_from_checkpoint",)
 """Those that do more here than the host's own help says."""
 
-CODES = "Exit codes: 0, 2 (a mistake), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
+CODES = (
+    "Exit codes: 0, 2 (a mistake), 3 (stop_on), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
+)
 _WIDEST = 110
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from grpo_plus.trainer import GRPOPlusTrainer
 
 PROG = "grpo-plus train"
+STOPPED_BY_FINDING = 3
+"""Exit code of a run that ``stop_on`` has ended."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -114,6 +116,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         lost=own().dead,
     )
     trainer.add_callback(interruption)
+    trainer.diagnosing.says_at_end = False
     _tell(*check_space(trainer))
     try:
         if trainer.measure:
@@ -122,6 +125,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
             try:
                 trainer.train(resume_from_checkpoint=choice)
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
+                stopped = stopped or trainer.diagnosing.stopped_by is not None
             except EvaluationLeft:
                 _trl.save_checkpoint(trainer)
                 stopped = True
@@ -159,8 +163,11 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         _warn(unsaved)
         return UNSAVED
     if stopped:
-        _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
-        return interruption.exit_code
+        found = None if interruption.stopped else trainer.diagnosing.stopped_by
+        why = "" if found is None else f" by stop_on {found.name}"
+        steps = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
+        _tell(*_findings(trainer), f"Stopped after {steps}{why}. Go on with:\n  {again}")
+        return interruption.exit_code if found is None else STOPPED_BY_FINDING
     _tell(*_closing(trainer, parsed, arguments))
     code = _pushed(trainer, parsed) if args.push_to_hub else 0
     if code == 0 and _is_main():
@@ -184,12 +191,24 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
     """The closing lines of a run: accuracy, files, and next steps."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
+    steps = [] if trainer.diagnosing.severe else parsed.script.next_steps or []
     return [
         *(trainer.measure.summary() if trainer.measure else []),
         f"The model is in {parsed.training.output_dir}.",
         *([f"The report is {report}."] if report.is_file() else []),
-        *(next_step(line, arguments, parsed.folder, folder) for line in parsed.script.next_steps or []),
+        *_findings(trainer),
+        *(next_step(line, arguments, parsed.folder, folder) for line in steps),
     ]
+
+
+def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
+    """What stands at the end of the run."""
+    lines = trainer.diagnosing.lines_at_end()
+    if not lines:
+        return []
+    outcome = trainer.diagnosing.outcome
+    title = f"This run is done, but: {outcome}." if outcome else "What was found, and still holds:"
+    return [title, *(f"  {line}" for line in lines)]
 
 
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:

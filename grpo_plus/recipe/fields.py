@@ -5,7 +5,7 @@ from typing import Any
 
 from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.options import mapping, mapping_or_none
-from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_pieces, absolute_start
+from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_judge, absolute_pieces, absolute_start
 from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
@@ -26,6 +26,10 @@ def normalise(config: Any, base: Path) -> list[Problem]:
             setattr(config, name, {})
     config.rounds = _part("rounds", config.rounds, problems)
     config.critic = _part("critic", config.critic, problems)
+    config.hacking_monitor = absolute_judge(_part("hacking_monitor", config.hacking_monitor, problems), base)
+    config.stop_on = [
+        name.strip() for item in _listed("stop_on", config.stop_on, problems) for name in str(item).split(",")
+    ]
     config.reward_model = absolute_start(_part("reward_model", config.reward_model, problems), base)
     config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
     config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)

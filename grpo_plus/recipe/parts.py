@@ -16,6 +16,7 @@ from grpo_plus.recipe.built import built_problems
 from grpo_plus.recipe.critic import choose_critic, critic_problems
 from grpo_plus.recipe.dead_groups import dead_groups_keywords, dead_groups_problems
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
+from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
@@ -33,7 +34,7 @@ READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
     *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record", "tools", "environment"),
     *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic", "reward_model"),
-    *("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),
+    *("rollout", "rollout_rows", "rollout_draft", "vllm_sync", "hacking_monitor", "stop_on"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
 """The fields that a recipe is made of."""
@@ -61,6 +62,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     rounds, wrong_rounds = choose_rounds(config)
     critic, wrong_critic = choose_critic(config)
     reward_model, wrong_reward_model = choose_reward_model(config)
+    monitor, wrong_monitor = choose_monitor(config, verifiers)
     tools, environments, wrong_tools = choose_tools(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
@@ -87,6 +89,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         dead_groups_kwargs=dead_groups_kwargs,
         rounds=rounds,
         critic=critic,
+        hacking_monitor=monitor,
+        stop_on=tuple(getattr(config, "stop_on", None) or ()),
         rollout=rollout_of(config),
         rollout_rows=config.rollout_rows,
         rollout_draft=config.rollout_draft,
@@ -121,6 +125,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *(critic_problems(config, recipe) if known else ()),
         *wrong_reward_model,
         *reward_model_problems(config, recipe),
+        *wrong_monitor,
+        *monitor_problems(config, recipe),
         *wrong_tools,
         *tool_problems(config),
         *(() if wrong_tools else turn_problems(recipe)),

@@ -45,3 +45,10 @@ def absolute_start(options: dict[str, Any] | None, base: Path) -> dict[str, Any]
     if options is None or not isinstance(start, str):
         return options
     return {**options, "start": str((base / Path(start).expanduser()).resolve())}
+
+
+def absolute_judge(options: dict[str, Any] | None, base: Path) -> dict[str, Any] | None:
+    """The options of the hacking monitor with the file of its judge made absolute."""
+    if options is None or options.get("verifier") is None:
+        return options
+    return {**options, "verifier": absolute_entry(options["verifier"], base)}

@@ -117,6 +117,34 @@ class RoundsOptions:
 
 
 @dataclass(frozen=True)
+class MonitorOptions:
+    """How the reward is watched by a judge that is no part of it.
+
+    Attributes:
+        every: optimizer steps between checks.
+        verifier: the judge, as an entry of ``verifiers``; None: the stricter twin of the verifier that is watched.
+        sample: completions of a check, at most.
+        against: label of the verifier whose score is watched; None: the one that the judge is a twin of, or the whole
+            reward.
+    """
+
+    every: Annotated[int, Range(1)] = 10
+    verifier: Any = None
+    sample: Annotated[int, Range(2)] = 32
+    against: str | None = None
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """The same with its judge; ``against`` names the verifier that is watched, None: the whole reward."""
+
+    every: int
+    sample: int
+    judge: VerifierPart
+    against: str | None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """The parts of a run. Its defaults are those of a plain `GRPOConfig`, which has none of ours.
 
@@ -139,6 +167,8 @@ class Recipe:
         dead_groups_kwargs: its keywords, those that are unset at their defaults.
         rounds: what is done every so many optimizer steps; None: nothing.
         critic: how a critic's values are made and learned; None: there is none.
+        hacking_monitor: the judge that samples of training are shown to; None: there is none.
+        stop_on: names of the findings that end the run.
         rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
         rollout_draft: whether tokens are guessed from other completions.
@@ -164,6 +194,8 @@ class Recipe:
     dead_groups_kwargs: Mapping[str, Any] = field(default_factory=dict)
     rounds: RoundsOptions | None = None
     critic: "CriticOptions | None" = None
+    hacking_monitor: Monitor | None = None
+    stop_on: tuple[str, ...] = ()
     rollout: str = "stock"
     rollout_rows: int | None = None
     rollout_draft: str = "auto"

@@ -7,7 +7,7 @@ import socket
 from functools import cache
 from typing import Any
 
-from grpo_plus import __version__
+from grpo_plus import __version__, _trl
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import SCHEMA, plain
@@ -26,6 +26,7 @@ def about(trainer: Run) -> dict[str, Any]:
             "name": getattr(model.config, "_name_or_path", "") or type(model).__name__,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+            "adapter": bool(_trl.adapters_of(trainer)),
         },
         "parts": parts(trainer),
         "golds": trainer.verification.golds,

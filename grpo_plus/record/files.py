@@ -18,6 +18,7 @@ METRICS = "metrics.jsonl"
 GROUPS = "groups.jsonl"
 PROMPTS = "prompts.jsonl"
 ROUNDS = "rounds.jsonl"
+FINDINGS = "findings.jsonl"
 SWEEP = "sweep.json"
 PREVIOUS = "previous"
 _BLOCK = 1 << 16

@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema, stock
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, ROUNDS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_plus.record.files import (
+    FINDINGS,
+    FOLDER,
+    GROUPS,
+    METRICS,
+    PROMPTS,
+    ROUNDS,
+    RUN,
+    SCHEMA,
+    SWEEP,
+    RunError,
+    read_lines,
+)
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
@@ -60,6 +72,10 @@ class Run:
         """The steps and values of a metric by TRL's name; evaluation's names begin with ``eval_``."""
         return self._series.get(key, ([], []))
 
+    def every_series(self) -> dict[str, tuple[list[int], list[float]]]:
+        """The steps and values of every metric, by name."""
+        return dict(self._series)
+
     def metrics(self) -> list[str]:
         """Names of the metrics with a number in any entry."""
         return sorted(self._series)
@@ -92,6 +108,10 @@ class Run:
     def rounds(self) -> list[dict[str, Any]]:
         """The rounds that have ended, in order."""
         return _effective(self.path / FOLDER / ROUNDS, schema.Round, self.damage)
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What was found while the run was going on: beginnings and ends, in order."""
+        return _effective(self.path / FOLDER / FINDINGS, schema.Found, self.damage)
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """The sampled groups; of a repeated step, the last ones."""

@@ -10,7 +10,18 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.record.about import about
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, ROUNDS, RUN, append_line, dump
+from grpo_plus.record.files import (
+    FINDINGS,
+    FOLDER,
+    GROUPS,
+    METRICS,
+    PREVIOUS,
+    PROMPTS,
+    ROUNDS,
+    RUN,
+    append_line,
+    dump,
+)
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
@@ -82,14 +93,16 @@ class Recorder(Hook):
         self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
         self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
-        for name in (METRICS, GROUPS, *(name for name in (PROMPTS, ROUNDS) if (self.folder / name).is_file())):
+        further = [name for name in (PROMPTS, ROUNDS, FINDINGS) if (self.folder / name).is_file()]
+        for name in (METRICS, GROUPS, *further):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
-    def end(self, status: str, error: BaseException | None = None) -> None:
+    def end(self, status: str, error: BaseException | str | None = None) -> None:
         """Say how the run ended; what was said first stands."""
         if not self.main or self._status.get("status") != "running":
             return
-        why = None if error is None else redact_text(f"{type(error).__name__}: {error}"[:1000])
+        told = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+        why = None if told is None else redact_text(told[:1000])
         self._set_status(status=status, ended=time.time(), error=why, step=int(self.host.state.global_step))
         self.write_report(last=True)
         if self._missed and not self._failing:
@@ -142,7 +155,7 @@ class Recorder(Hook):
 
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, ROUNDS)
+        names = (RUN, METRICS, GROUPS, PROMPTS, ROUNDS, FINDINGS)
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)

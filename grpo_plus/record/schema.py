@@ -235,6 +235,35 @@ class Round(TypedDict):
     time: NotRequired[Score]
 
 
+class Example(TypedDict, total=False):
+    """A completion that the trained reward likes and the judge does not."""
+
+    step: Count
+    prompt: str
+    completion: str
+    reward: Score
+    judge: Score
+    reason: str
+
+
+class Found(TypedDict):
+    """A line of ``findings.jsonl``: the beginning or the end of a finding."""
+
+    kind: Literal["finding"]
+    step: Count
+    name: str
+    ends: NotRequired[bool]
+    severity: NotRequired[str]
+    evidence: NotRequired[str]
+    cause: NotRequired[str]
+    remedy: NotRequired[str]
+    outcome: NotRequired[str]
+    values: NotRequired[Figures]
+    steps: NotRequired[list[Count]]
+    examples: NotRequired[list[Example]]
+    time: NotRequired[Score]
+
+
 class Sweep(TypedDict):
     """``sweep.json``: the run's place in a sweep."""
 
@@ -248,6 +277,7 @@ class Model(TypedDict, total=False):
     name: str
     parameters: Count
     trainable: Count
+    adapter: bool
 
 
 class Part(TypedDict):

@@ -18,6 +18,7 @@ SCRIPTS = (
     "playground.js",
     "inspector.js",
     "drawn.js",
+    "findings.js",
     "page.js",
 )
 EXPLAINED = ("text.js", "estimators.js", "playground.js", "explain.js")

@@ -3,8 +3,8 @@
 from typing import Any
 
 from grpo_plus.record.reader import Run
-from grpo_plus.report.advice import advice
 from grpo_plus.report.compare import at_the_end, overall
+from grpo_plus.report.findings import findings, outcome
 from grpo_plus.report.panels import judging
 from grpo_verifiers.redaction import redact
 
@@ -50,6 +50,7 @@ def facts(run: Run) -> dict[str, Any]:
     steps = [entry["step"] for entry in run.entries]
     times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
     began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)
+    found = findings(run)
     known = isinstance(began, int | float) and isinstance(ended, int | float)
     return {
         "name": run.name,
@@ -64,7 +65,8 @@ def facts(run: Run) -> dict[str, Any]:
         "model": info.get("model"),
         "parts": info.get("parts"),
         "golds": golds(info.get("golds")),
-        "advice": advice(run),
+        "findings": found,
+        "outcome": outcome(run, found),
         "versions": info.get("versions"),
         "device": info.get("device"),
         "processes": info.get("processes"),

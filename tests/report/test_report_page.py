@@ -147,7 +147,8 @@ def test_a_critic_that_explains_nothing_after_its_warm_up_is_said(made_run, expl
         critic__warmup=lambda step: float(step <= warm),
     )
     (facts,) = page_data([open_run(run)])["runs"]
-    assert [f"explained variance {explained:.2f}" in sentence for sentence in facts["advice"]] == [True] * told
+    found = [one for one in facts["findings"] if one["name"] == "critic_useless"]
+    assert [f"explained variance {explained:.2f}" in one["evidence"] for one in found] == [True] * told
 
 
 @pytest.mark.parametrize(("accuracy", "count", "told"), [(0.5, 4, True), (0.5, 2, False), (0.6, 4, False)])
@@ -155,7 +156,8 @@ def test_a_reward_model_that_orders_by_chance_is_said(made_run, accuracy, count,
     run = made_run(steps=1)
     log(run, range(1, count + 1), reward_model__accuracy=lambda _: accuracy)
     (facts,) = page_data([open_run(run)])["runs"]
-    assert ["ranking accuracy 0.50" in sentence for sentence in facts["advice"]] == [True] * told
+    found = [one for one in facts["findings"] if one["name"] == "reward_model_chance"]
+    assert ["ranking accuracy 0.50" in one["evidence"] for one in found] == [True] * told
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,8 @@ def test_states_that_never_come_again_are_said_of_gigpo(made_run, name, share, c
     (run / "grpo_plus" / "run.json").write_text(json.dumps(info))
     log(run, range(1, count + 1), advantages__anchored_fraction=lambda _: share)
     (facts,) = page_data([open_run(run)])["runs"]
-    assert ["so gigpo was zscore" in sentence for sentence in facts["advice"]] == [True] * told
+    found = [one for one in facts["findings"] if one["name"] == "states_all_different"]
+    assert ["so gigpo was zscore" in one["cause"] for one in found] == [True] * told
 
 
 def test_what_was_left_off_in_the_middle_moves_steps_with_it():

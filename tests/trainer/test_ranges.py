@@ -20,6 +20,8 @@ BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}
 HINTS = typing.get_type_hints(GRPOPlusConfig)
 OURS_ALONE = {
+    "hacking_monitor",
+    "stop_on",
     "critic",
     "reward_model",
     "advantage",

@@ -129,7 +129,7 @@ CASES = [
 
 # What somebody reads whatever else is set, or what has a refusal of its own where nobody would.
 READ = {
-    "reward_model", "tools", "environment",
+    "reward_model", "tools", "environment", "hacking_monitor", "stop_on",
     "selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic",
     "output_dir", "per_device_train_batch_size", "max_steps", "learning_rate", "lr_scheduler_type",
     "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay", "gradient_accumulation_steps", "max_grad_norm",

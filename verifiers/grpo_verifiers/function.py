@@ -1,6 +1,7 @@
 """A verifier made of one check function: its settings, its columns, its calls."""
 
 import functools
+import inspect
 import os
 import pickle
 import random
@@ -167,6 +168,21 @@ class FunctionVerifier(Verifier):
             options={**self.options, **(options or {})},
             traits=self.traits,
         )
+
+    @property
+    def stricter(self) -> dict[str, Any]:
+        """Options of its stricter twin that differ from its own; empty where it is as strict as it can be."""
+        given = inspect.signature(self.fn).parameters
+        return {
+            name: value
+            for name, value in (self.traits.stricter or {}).items()
+            if name in given and self.options.get(name, given[name].default) != value
+        }
+
+    def made_strict(self) -> "FunctionVerifier":
+        """Its stricter twin, which leaves out what it fails on; itself where there is none."""
+        strict = self.stricter
+        return self.derive(label=f"{self.label}, strict", options=strict, on_error="null") if strict else self
 
     def state_dict(self) -> dict[str, Any]:
         """How often in a row it has failed, and was too late."""

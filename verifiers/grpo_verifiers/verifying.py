@@ -117,6 +117,7 @@ def verifier(
     gold_columns: Sequence[str] = (),
     gold_sample: int | None = None,
     stated: Callable[..., str | None] | None = None,
+    stricter: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionVerifier]:
     """Register a check function under a name.
 
@@ -157,13 +158,15 @@ def verifier(
         gold_sample: rows that are looked at when training starts; None: all.
         stated: takes a completion and options, and returns the answer that it states, as the column ``answer`` would
             hold it, or None: with it samples can vote (maj@k).
+        stricter: values of options that close its loopholes and that an honest completion passes as well: where a
+            config has others, ``hacking_monitor: {}`` judges with these.
     """
     if not isinstance(name, str):
         raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')
     traits = Traits(
         timeout, isolation, on_error, max_concurrency, memory, _names(env), home, pure=pure, steps=steps, fast=fast,
         option_problems=option_problems, golds=golds, trials=trials, gold_columns=_names(gold_columns),
-        gold_sample=gold_sample, stated=stated,
+        gold_sample=gold_sample, stated=stated, stricter=stricter,
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:

@@ -11,7 +11,7 @@ function head() {
     return;
   }
   const of = run.of && run.of > 0 ? ` of ${run.of.toLocaleString("en")}` : "";
-  eyebrow.append(make("span", { class: "pill", vars: { "--dot": DOTS[run.status] || DOTS.unknown } }, run.status));
+  eyebrow.append(make("span", { class: "pill", vars: { "--dot": badgeDot(run) } }, badge(run)));
   const lede = byId("lede"), said = [];
   const { model, parts: resolved } = run;
   if (model?.name) said.push(["Model ", model.name.split("/").slice(-1)[0], model.parameters ? ` (${amount(model.parameters)} parameters)` : ""]);
@@ -21,6 +21,8 @@ function head() {
   if (run.seconds !== null) said.push(["", duration(run.seconds), run.resumed_from ? ` since it was resumed at step ${run.resumed_from.toLocaleString("en")}` : ""]);
   said.forEach(([before, value, after], at) => lede.append(at ? ", " : "", before, make("b", {}, value), after));
   lede.append(".");
+  const gravest = run.findings.find((one) => one.until === null && one.outcome && one.outcome === run.outcome);
+  if (gravest) lede.append(" ", make("b", { class: "outcome" }, sentence(run.outcome)), ` ${sentence(gravest.evidence)} ${sentence(gravest.cause)}`);
 }
 
 function notices() {
@@ -30,8 +32,7 @@ function notices() {
     if (run.error) box.append(make("p", { class: "notice" }, `${name}the run ended with ${run.error}`));
     else if (run.status === "interrupted") box.append(make("p", { class: "notice" }, `${name}the run was stopped before its end; what it had written is here.`));
     for (const { label, ok, lines } of run.golds) if (!ok) box.append(make("p", { class: "notice" }, `${name}golds of ${label}, when training started: ${lines.join(" ")}`));
-    for (const sentence of run.advice) box.append(make("p", { class: "notice" }, `${name}${sentence}.`));
-    for (const sentence of run.damage) box.append(make("p", { class: "notice" }, `${name}${sentence}.`));
+    for (const told of run.damage) box.append(make("p", { class: "notice" }, `${name}${told}.`));
   }
 }
 
@@ -89,7 +90,7 @@ function part(kind, name, small, formula, settings) {
 function settings() {
   const body = byId("settings-body");
   for (const run of DATA.runs) {
-    if (DATA.several) body.append(make("h3", { class: "run-title" }, run.name, " ", make("span", { class: "pill", vars: { "--dot": DOTS[run.status] || DOTS.unknown } }, run.status)));
+    if (DATA.several) body.append(make("h3", { class: "run-title" }, run.name, " ", make("span", { class: "pill", vars: { "--dot": badgeDot(run) } }, badge(run))));
     const all = run.parts;
     if (!all && !run.versions) { body.append(make("p", { class: "hint" }, "Nothing is known of the parts of this run: only its logs can be read, as of one of stock TRL.")); continue; }
     body.append(make("div", { class: "parts" },
@@ -106,6 +107,7 @@ function settings() {
 
 head();
 notices();
+findingsSection();
 headline();
 curves();
 drawnSection();

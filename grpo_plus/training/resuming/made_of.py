@@ -24,6 +24,7 @@ NO_RESULT: Mapping[str, tuple[str, ...]] = {
         *("include_num_input_tokens_seen", "log_level", "log_level_replica", "disable_tqdm", "report_to", "debug"),
         *("log_completions", "log_multimodal", "num_completions_to_print", "log_unique_prompts"),
         *("log_completions_hub_repo", "skip_memory_metrics", "record", "report_steps"),
+        *("hacking_monitor", "stop_on"),
         *("save_only_model", "save_strategy", "save_steps", "save_on_each_node", "save_total_limit"),
         *("enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy"),
         *("hub_always_push", "hub_revision"),

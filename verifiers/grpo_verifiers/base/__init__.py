@@ -111,6 +111,15 @@ class Verifier(ABC):
         """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
         return None
 
+    @property
+    def stricter(self) -> dict[str, Any]:
+        """Options of its stricter twin that differ from its own; empty where it is as strict as it can be."""
+        return {}
+
+    def made_strict(self) -> "Verifier":
+        """Its stricter twin; itself where there is none."""
+        return self
+
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that it failed on: 0 and an error, unless it has a policy of its own."""
         return blamed(reason)

@@ -104,6 +104,8 @@ class Traits(Settings):
         boxes: an async check that runs programs in boxes of its own and only waits for them: with ``isolation="ray"``
             it waits on the nodes, where the boxes then are. Its ``option_problems`` takes ``here``, too: whether the
             boxes are to be on this machine.
+        stricter: values of options that close its loopholes (several answers in turn, say) and that an honest
+            completion passes as well: with these its twin judges what lenient settings let pass, and rewards nothing.
     """
 
     _: KW_ONLY
@@ -117,6 +119,7 @@ class Traits(Settings):
     gold_sample: Annotated[int, Range(1)] | None = None
     stated: Callable[..., str | None] | None = None
     boxes: bool = False
+    stricter: Mapping[str, Any] | None = None
 
     @property
     def settings(self) -> Settings:

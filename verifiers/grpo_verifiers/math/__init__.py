@@ -135,7 +135,11 @@ def stated(completion: str, **options: Any) -> str | None:
     return answers[0] if len(answers) == 1 else None
 
 
-@Traits(home="process", timeout=5.0, pure=True, fast=fast, golds=check_golds, stated=stated)
+_STRICT = {"conflicts": "reject", "evaluated": True}
+"""Several answers in turn, and the question written down once more, are what an honest model does not need."""
+
+
+@Traits(home="process", timeout=5.0, pure=True, fast=fast, golds=check_golds, stated=stated, stricter=_STRICT)
 def math(
     completion: str,
     answer: str,

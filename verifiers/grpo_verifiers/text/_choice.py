@@ -32,7 +32,7 @@ def stated_letter(completion: str, *, letters: str = "ABCDE", **options: Any) ->
     return next((letter for letter, verdict in verdicts if verdict.status is Status.CORRECT), None)
 
 
-@Traits(home="inline", pure=True, stated=stated_letter)
+@Traits(home="inline", pure=True, stated=stated_letter, stricter={"conflicts": "reject"})
 def choice(
     completion: str,
     answer: Any,

@@ -1,0 +1,64 @@
+"""All rules, by name, and what they find in the curves of a run."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from grpo_plus.diagnosis import (
+    advantages,
+    dead_groups,
+    entropy,
+    hacking,
+    learning,
+    lengths,
+    parts,
+    update,
+    verdicts,
+)
+from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.finding import RANK, Finding
+from grpo_plus.diagnosis.rule import Rule
+
+_FILES = (hacking, update, dead_groups, verdicts, lengths, advantages, entropy, learning, parts)
+RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for file in _FILES for rule in file.RULES})
+"""By name, the gravest first."""
+COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "verifier_unparsable": frozenset(["dead_groups"]),
+        "advantages_small": frozenset(["dead_groups"]),
+        "entropy_collapse": frozenset(["solved"]),
+        "reward_flat": frozenset(["dead_groups", "learning_rate_low", "no_gradient"]),
+    }
+)
+"""Findings that say nothing new beside another."""
+
+
+def diagnose(curves: Curves) -> list[Finding]:
+    """What is wrong by these curves, the gravest first.
+
+    >>> dead = {"frac_reward_zero_std": ([1, 2, 3], [1.0] * 3), "reward": ([1, 2, 3], [0.0] * 3)}
+    >>> [finding.name for finding in diagnose(Curves(dead))]
+    ['dead_groups']
+    """
+    return in_order(found for rule in RULES.values() if (found := rule.judge(curves)) is not None)
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, without those that say nothing new beside the others."""
+    found = list(findings)
+    names = {one.name for one in found}
+    kept = [one for one in found if not COVERED.get(one.name, frozenset()) & names]
+    return sorted(kept, key=lambda one: RANK[one.severity])
+
+
+def replay(curves: Curves, steps: Iterable[int]) -> dict[str, tuple[Finding, int, int | None]]:
+    """What held at these steps, in order: by name the last finding, the step that it began at, and that of its end."""
+    held: dict[str, tuple[Finding, int, int | None]] = {}
+    for step in steps:
+        now = {one.name: one for one in diagnose(Curves(curves.series, curves.facts, step))}
+        for name, (one, began, ended) in held.items():
+            if name not in now and ended is None:
+                held[name] = one, began, step
+        for name, one in now.items():
+            began = held[name][1] if name in held else step
+            held[name] = one, began, None
+    return held

@@ -1,0 +1,119 @@
+"""Groups without contrast: from them nothing is learned. Why, is read off rewards, statuses and lengths."""
+
+from math import isnan
+
+from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.reading import accuracy, answering, dead, dead_key, labels, status
+from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
+
+MOST = 0.5
+ALL = 0.95
+NEARLY = 0.02
+CUT = 0.2
+NAMES = ("reward", "reward_std", "completions/clipped_ratio", "verifiers/LABEL/status/STATUS")
+
+
+def _solved(curves: Curves) -> bool:
+    """Every completion has the highest reward by now."""
+    right = accuracy(curves)
+    if right is not None:
+        return right >= ALL
+    reward, spread = curves.last("reward", WINDOW), curves.last("reward_std", WINDOW)
+    return not labels(curves) and abs(reward.mean - 1) <= NEARLY and spread.mean <= 2 * NEARLY
+
+
+def _began_solved(curves: Curves) -> bool:
+    for label in answering(curves) or labels(curves):
+        began = curves.first(f"verifiers/{label}/status/correct", WINDOW)
+        if began.values and began.mean < 0.9:
+            return False
+    began = curves.first("reward", WINDOW)
+    return bool(answering(curves)) or abs(began.mean - 1) <= 2 * NEARLY
+
+
+def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
+    """Why groups have no contrast, what helps, and the figures that show it."""
+    reward, cut = curves.last("reward", WINDOW), curves.last("completions/clipped_ratio", WINDOW)
+    shares = {label: status(curves, label, "unparsable") for label in answering(curves) or labels(curves)}
+    unread = {label: window.mean for label, window in shares.items() if window.values and window.mean >= MOST}
+    values = {} if isnan(cut.mean) else {"completions/clipped_ratio": cut.mean}
+    values |= {f"verifiers/{label}/status/unparsable": share for label, share in unread.items()}
+    causes, remedies = [], []
+    limit = curves.number("max_completion_length")
+    if cut.values and cut.mean >= CUT:
+        causes.append(f"{cut.mean:.0%} of the completions are cut off before they can state an answer")
+        longer = "" if limit is None else f" (now {limit:.0f}) to {2 * limit:.0f}"
+        remedies.append(f"raise max_completion_length{longer}")
+    if unread:
+        label, share = max(unread.items(), key=lambda item: item[1])
+        causes.append(f"the verifier {label} can read no answer in {share:.0%} of the completions: the prompt does not "
+                      "say the format that it looks for, or the model does not keep to it")  # fmt: skip
+        remedies.append("ask for the format in the prompt (prompt: {template: boxed}, say), or start from examples of "
+                        "it (warm_start)")  # fmt: skip
+    if causes:
+        return ", and ".join(causes), "; ".join(remedies), values
+    if abs(reward.mean) <= NEARLY:
+        cause = (
+            "every completion gets reward 0: the prompts are too hard for the model, or no answer passes the verifier"
+        )
+        remedy = (
+            "look at a few completions in the report and run grpo-plus verify on right answers; then easier prompts, "
+            f"num_generations{_doubled(curves)}, a reward with partial credit, or warm_start"
+        )
+        return cause, remedy, values
+    if _solved(curves):
+        cause = "every completion gets the highest reward, from the start: the prompts are too easy, or anything passes"
+        return cause, "harder prompts, or a stricter verifier; try it with grpo-plus verify on wrong answers", values
+    cause = f"the completions of a prompt all get the same reward ({reward.mean:.2f} on average)"
+    remedy = "a reward with finer steps, a higher temperature (1.0 or more), dead_groups: resample, selection: contrast"
+    return cause, remedy, values
+
+
+def _doubled(curves: Curves) -> str:
+    size = curves.number("num_generations")
+    return "" if size is None else f": {2 * size:.0f}"
+
+
+def _judge(curves: Curves) -> Finding | None:
+    recent = dead(curves)
+    if len(recent.values) < LEAST or recent.mean < MOST or (_solved(curves) and not _began_solved(curves)):
+        return None
+    whole, reward = dead(curves, 10**9), curves.last("reward", WINDOW)
+    cause, remedy, values = _cause(curves)
+    every = recent.mean >= ALL
+    told = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
+    if reward.values:
+        told += f" at a mean reward of {reward.mean:.3g}"
+        values = {"reward": reward.mean, **values}
+    return Finding(
+        "dead_groups",
+        "severe" if every else "warning",
+        told,
+        cause,
+        remedy,
+        {dead_key(curves): recent.mean, **values},
+        recent.ends,
+        ("learned nothing" if whole.mean >= 0.9 else "stopped learning") if every else "",
+    )
+
+
+def _judge_solved(curves: Curves) -> Finding | None:
+    recent = dead(curves)
+    if len(recent.values) < LEAST or recent.mean < MOST or not _solved(curves) or _began_solved(curves):
+        return None
+    return Finding(
+        "solved",
+        "note",
+        f"{recent.mean:.0%} of the groups are dead, because nearly every completion is right by now",
+        "the model has learned what these prompts can teach",
+        "stop here (stop_on: solved), go on with harder prompts, or set selection: curriculum",
+        {dead_key(curves): recent.mean},
+        recent.ends,
+    )
+
+
+RULES = (
+    Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge),
+    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), ALL, _judge_solved),
+)

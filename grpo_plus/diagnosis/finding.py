@@ -1,0 +1,49 @@
+"""`Finding`: something wrong with a run, in words, with the figures that show it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["severe", "warning", "note"]
+RANK = {"severe": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found.
+
+    >>> Finding("nan", "severe", "loss is NaN", "the step was too large", "lower learning_rate").text
+    'loss is NaN. The step was too large. Try: lower learning_rate.'
+
+    Attributes:
+        name: the rule's name.
+        severity: ``severe``: the run teaches nothing, or the wrong thing; ``warning``; ``note``: nothing is wrong.
+        evidence: the figures, in words.
+        cause: the most likely cause.
+        remedy: options of the config and values for them.
+        values: the figures by metric.
+        steps: first and last optimizer step that they are of; empty where there are none.
+        outcome: what became of the run in a few words, for its badge; empty: nothing that the badge has to say.
+        examples: completions that show it, as mappings of plain values.
+    """
+
+    name: str
+    severity: Severity
+    evidence: str
+    cause: str
+    remedy: str
+    values: Mapping[str, float] = field(default_factory=dict)
+    steps: tuple[int, ...] = ()
+    outcome: str = ""
+    examples: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Evidence, cause and remedy in sentences."""
+        first, _, rest = self.cause.partition(" ")
+        cause = self.cause if "_" in first else f"{first[:1].upper()}{first[1:]} {rest}"
+        return f"{self.evidence}. {cause}. Try: {self.remedy}."
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for the record and the report."""
+        return {**asdict(self), "steps": list(self.steps), "examples": [dict(each) for each in self.examples]}

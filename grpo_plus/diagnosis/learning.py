@@ -1,0 +1,102 @@
+"""Whether anything is learned: a flat reward, form without answers, steps too small for an adapter."""
+
+from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.reading import answering, dead, is_form, reward_change, rising, status
+from grpo_plus.diagnosis.rule import WINDOW, Rule
+from grpo_plus.diagnosis.trend import change
+
+FLAT, FLAT_AFTER = 0.1, 40
+SATURATED, FORM_AFTER = 0.95, 12
+HALF = 0.5
+LOW_RATE, RATE_AFTER = 5e-5, 20
+STILL = 1e-9
+MOVED = "adapter/moved"
+
+
+def _flat(curves: Curves) -> Finding | None:
+    window, spread = curves.whole("reward"), curves.whole("reward_std").mean
+    changed, lifeless = reward_change(curves), dead(curves, 10**9)
+    if len(window.values) < FLAT_AFTER or changed is None or not spread > 0 or lifeless.mean >= HALF:
+        return None
+    if max(abs(changed.low), abs(changed.high)) > FLAT * spread:
+        return None
+    return Finding(
+        "reward_flat",
+        "warning",
+        f"over {len(window.values)} log entries the reward has gone from {changed.before:.3f} to {changed.after:.3f}: "
+        f"a change of more than {FLAT:.0%} of its spread ({spread:.2g}) is ruled out at 99%",
+        "steps are too small to show, or what is rewarded is noise",
+        f"a larger learning_rate{_rate(curves)}, larger batches, more steps; look at rewards of equal completions",
+        {"reward": changed.after, "reward_std": spread},
+        window.ends,
+        "reward flat",
+    )
+
+
+def _rate(curves: Curves) -> str:
+    rate = curves.number("learning_rate")
+    return "" if rate is None else f" ({5 * rate:.1g} instead of {rate:.2g})"
+
+
+def _form(curves: Curves) -> Finding | None:
+    for name in sorted(curves.names("rewards/", "/mean")):
+        form = curves.last(f"rewards/{name}/mean", WINDOW)
+        if not is_form(curves, name) or len(form.values) < WINDOW or form.mean < SATURATED:
+            continue
+        for label in answering(curves):
+            window = curves.whole(f"verifiers/{label}/status/correct")
+            right, changed = status(curves, label, "correct"), change(window.values)
+            if changed is None or len(window.values) < FORM_AFTER or changed.rises or right.mean >= HALF:
+                continue
+            return Finding(
+                "format_saturated",
+                "warning",
+                f"the reward {name} is at {form.mean:.2f} while {label} finds {right.mean:.0%} right, as before",
+                "the form is learned, and what is left of the reward does not teach the answers",
+                f"a smaller weight of {name} (0.1), advantage: gdpo (each reward by itself), easier prompts",
+                {f"rewards/{name}/mean": form.mean, f"verifiers/{label}/status/correct": right.mean},
+                window.ends,
+            )
+    return None
+
+
+def _low_rate(curves: Curves) -> Finding | None:
+    if not curves.fact("lora"):
+        return None
+    rate, moved = curves.number("learning_rate"), curves.last(MOVED, WINDOW)
+    still = len(moved.values) >= WINDOW and max(moved.values) < STILL and dead(curves).mean < HALF
+    slow = rate is not None and 0 < rate < LOW_RATE
+    long = len(curves.last("reward", RATE_AFTER).values) >= RATE_AFTER
+    if not still and not (slow and long and not rising(curves)):
+        return None
+    told = f"learning_rate is {rate:.2g} with LoRA" if rate is not None else "there is a LoRA adapter"
+    if still:
+        told += ", and the adapter's weights do not move between logs"
+    elif moved.values:
+        told += f", its weights move by {moved.median:.1g} between logs, and the reward does not rise"
+    else:
+        told += ", and the reward does not rise"
+    return Finding(
+        "learning_rate_low",
+        "warning",
+        told,
+        "steps are lost in the rounding of the weights" if still else "adapters need rates ten times those of a model",
+        "learning_rate: 1e-4 (adapters: 5e-5 to 5e-4), and adapter weights in float32",
+        {MOVED: moved.median} if moved.values else {},
+        (moved if moved.values else curves.last("reward", RATE_AFTER)).ends,
+    )
+
+
+RULES = (
+    Rule("reward_flat", ("reward", "reward_std"), FLAT, _flat, window=0, least=FLAT_AFTER),
+    Rule(
+        "format_saturated",
+        ("rewards/NAME/mean", "verifiers/LABEL/status/correct"),
+        SATURATED,
+        _form,
+        window=0,
+        least=FORM_AFTER,
+    ),
+    Rule("learning_rate_low", ("reward", MOVED), LOW_RATE, _low_rate, window=0, least=RATE_AFTER),
+)

@@ -1,0 +1,64 @@
+"""Completions that are cut off, and lengths that grow while the reward does not."""
+
+from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.reading import rising
+from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
+from grpo_plus.diagnosis.trend import change
+
+CUT = "completions/clipped_ratio"
+LENGTH = "completions/mean_length"
+ENDED = "completions/mean_terminated_length"
+MANY = 0.2
+NEARLY_ALL = 0.9
+GROWTH = 1.5
+
+
+def _truncated(curves: Curves) -> Finding | None:
+    recent, ended = curves.last(CUT, WINDOW), curves.last(ENDED, WINDOW)
+    if len(recent.values) < LEAST or recent.mean < MANY:
+        return None
+    limit = curves.number("max_completion_length")
+    longer = f" to {2 * limit:.0f}" if limit is not None else ""
+    if ended.values and max(ended.values) == 0:
+        cause = "no completion ends by itself: the model does not write its end token, or its template uses another one"
+        remedy = "a chat model with its own template, warm_start, or generation_kwargs: {eos_token_id: …}"
+    else:
+        cause = (
+            f"max_completion_length{'' if limit is None else f' ({limit:.0f})'} is too short for what the model writes"
+        )
+        remedy = (
+            f"raise max_completion_length{longer}, chat_template_kwargs: {{enable_thinking: false}} for a model that "
+            "thinks aloud, or the verifier length_overlong with a small weight"
+        )
+    return Finding(
+        "truncated",
+        "severe" if recent.mean >= NEARLY_ALL else "warning",
+        f"{recent.mean:.0%} of the completions are cut off",
+        cause,
+        remedy,
+        {CUT: recent.mean},
+        recent.ends,
+    )
+
+
+def _growth(curves: Curves) -> Finding | None:
+    window = curves.whole(LENGTH)
+    grown = change(window.values)
+    if grown is None or not grown.rises or grown.before <= 0 or grown.after < GROWTH * grown.before or rising(curves):
+        return None
+    return Finding(
+        "length_growth",
+        "warning",
+        f"completions have grown from {grown.before:.0f} to {grown.after:.0f} tokens while the reward has not risen",
+        "a loss that divides by each completion's own length favours long wrong ones",
+        "objective: dr_grpo or dapo, a smaller max_completion_length, or the verifier length_overlong",
+        {LENGTH: grown.after},
+        window.ends,
+    )
+
+
+RULES = (
+    Rule("truncated", (CUT, ENDED), MANY, _truncated),
+    Rule("length_growth", (LENGTH, "reward"), GROWTH, _growth, window=0, least=12),
+)

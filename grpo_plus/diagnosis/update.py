@@ -1,0 +1,160 @@
+"""The update: KL, gradient norm, numbers that are none, and the ratio of the policies."""
+
+import math
+
+from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.reading import dead
+from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
+
+FAR = 1.0
+SPIKE = 20.0
+SPIKES, LOOKED_AT, ENOUGH = 3, 50, 20
+REGION = 0.2
+OFF = 0.2
+ALL_DEAD = 0.95
+NUMBERS = ("loss", "grad_norm", "reward", "kl", "entropy")
+RATIO = "sampling/importance_sampling_ratio/mean"
+DRIFT = "rollout/logp_drift"
+
+
+def _slower(curves: Curves) -> str:
+    rate = curves.number("learning_rate")
+    return "learning_rate" if rate is None else f"learning_rate ({rate / 5:.1g} instead of {rate:.2g})"
+
+
+def _kl(curves: Curves) -> Finding | None:
+    recent = curves.last("kl", WINDOW)
+    if len(recent.values) < LEAST or recent.median < FAR:
+        return None
+    beta = curves.number("beta")
+    return Finding(
+        "kl_explodes",
+        "warning",
+        f"the KL to the reference is {recent.median:.3g} nats a token",
+        "the policy has left the reference far behind: steps are too large, or the KL term is too weak to hold it",
+        f"a smaller {_slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, "
+        "or rounds: {every: 50, reference: refresh}",
+        {"kl": recent.median},
+        recent.ends,
+    )
+
+
+def _spikes(curves: Curves) -> Finding | None:
+    window = curves.last("grad_norm", LOOKED_AT)
+    usual = sorted(value for value in window.values if value > 0)
+    if len(usual) < ENOUGH:
+        return None
+    middle = usual[len(usual) // 2]
+    bound = max(SPIKE * middle, curves.number("max_grad_norm") or 1.0)
+    high = [(step, value) for step, value in zip(*window, strict=True) if value > bound]
+    if len(high) < SPIKES:
+        return None
+    worst = max(value for _, value in high)
+    return Finding(
+        "gradient_spikes",
+        "warning",
+        f"{len(high)} of the last {len(window.values)} gradient norms are {SPIKE:.0f} times the usual {middle:.2g}"
+        f" or more, up to {worst:.3g}",
+        "a few batches pull far harder than others: rare large rewards, a ratio that explodes, or too small batches",
+        f"max_grad_norm: 0.2, a smaller {_slower(curves)}, more gradient_accumulation_steps",
+        {"grad_norm": worst},
+        (high[0][0], high[-1][0]),
+    )
+
+
+def _none(curves: Curves) -> Finding | None:
+    norms, losses, lifeless = curves.last("grad_norm", WINDOW), curves.last("loss", WINDOW), dead(curves)
+    if len(norms.values) < LEAST or any(norms.values) or any(losses.values):
+        return None
+    if lifeless.values and lifeless.mean >= ALL_DEAD:
+        return None  # says so itself, and why
+    cut = curves.last("completions/clipped_ratio", WINDOW)
+    cause = "nothing that is trained depends on the loss: no parameter is trainable, or all tokens are masked"
+    remedy = "see that an adapter or the model is trainable (use_peft), and that completions are not empty"
+    if curves.fact("mask_truncated_completions") and cut.values and cut.mean >= ALL_DEAD:
+        cause = "all completions are cut off, and mask_truncated_completions leaves cut-off ones out"
+        remedy = "raise max_completion_length, or mask_truncated_completions: false"
+    return Finding(
+        "no_gradient",
+        "severe",
+        "the loss and the gradient norm are exactly 0, though groups have contrast",
+        cause,
+        remedy,
+        {"grad_norm": 0.0, "loss": 0.0},
+        norms.ends,
+        "learned nothing",
+    )
+
+
+def _nan(curves: Curves) -> Finding | None:
+    found = [key for key in NUMBERS if any(_is_none(value) for value in curves.raw(key, WINDOW))]
+    if not found:
+        return None
+    told = f"{' and '.join(found)} {'is' if len(found) == 1 else 'are'} not finite"
+    cause = "an overflow in the update, or in half precision: from here on the weights may hold NaN"
+    if found == ["reward"]:
+        cause = "a reward function gives NaN"
+    return Finding(
+        "nan",
+        "severe",
+        told,
+        cause,
+        f"go on from the last checkpoint before it with bf16 instead of fp16, a smaller {_slower(curves)}, "
+        "max_grad_norm: 0.2",
+        {},
+        (),
+        "broken by NaN",
+    )
+
+
+def _is_none(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _clipped(curves: Curves) -> Finding | None:
+    sides = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
+    both, low, high = (curves.last(key, WINDOW) for key in sides)
+    share = both.mean if both.values else low.mean + high.mean
+    if max(len(both.values), len(low.values)) < LEAST or not share >= REGION:
+        return None
+    iterations = curves.number("num_iterations")
+    return Finding(
+        "ratio_clipped",
+        "warning",
+        f"{share:.0%} of the trained tokens have a ratio outside its bounds",
+        "the policy moves so far within a generation batch that much of it no longer counts",
+        f"a smaller {_slower(curves)}, fewer num_iterations{'' if not iterations else f' (now {iterations:.0f})'} or "
+        "steps_per_generation, a wider epsilon_high",
+        {sides[0]: share},
+        (both if both.values else low).ends,
+    )
+
+
+def _ratio_off(curves: Curves) -> Finding | None:
+    ratio, drift = curves.last(RATIO, WINDOW), curves.last(DRIFT, WINDOW)
+    off = len(ratio.values) >= LEAST and abs(ratio.median - 1) > OFF
+    drifts = len(drift.values) >= LEAST and drift.median > OFF
+    if not off and not drifts:
+        return None
+    key, window = (RATIO, ratio) if off else (DRIFT, drift)
+    told = "the mean ratio of sampling is {:.2f} instead of 1" if off else "log-probabilities differ by {:.2f} nats"
+    return Finding(
+        "ratio_off",
+        "warning",
+        f"{told.format(window.median)}: completions are drawn by another model than the one that is trained",
+        "vLLM has older weights, another precision or a quantised copy",
+        "the same dtype in vLLM and in training, vllm_sync: files, vllm_importance_sampling_correction: true",
+        {key: window.median},
+        window.ends,
+    )
+
+
+RULES = (
+    Rule("kl_explodes", ("kl",), FAR, _kl),
+    Rule("gradient_spikes", ("grad_norm",), SPIKE, _spikes, window=LOOKED_AT, least=ENOUGH),
+    Rule("no_gradient", ("grad_norm", "loss", "completions/clipped_ratio"), 0.0, _none),
+    Rule("nan", NUMBERS, 0.0, _nan, least=1),
+    Rule("ratio_clipped", ("clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"), REGION, _clipped),
+    Rule("ratio_off", (RATIO, DRIFT), OFF, _ratio_off),
+)

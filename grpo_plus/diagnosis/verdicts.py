@@ -1,0 +1,90 @@
+"""What the verifiers say of completions that they cannot judge: failures, unreadable answers, rows of no concern."""
+
+from grpo_plus.diagnosis.curves import Curves, Window
+from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.reading import labels, status
+from grpo_plus.diagnosis.rule import Rule
+
+LEAST = 5
+FAILING = 0.02
+BROKEN = 0.5
+UNREADABLE = 0.8
+NEVER = 0.999
+
+
+def _shares(curves: Curves, *names: str) -> dict[str, tuple[float, Window]]:
+    """By label the mean share of some statuses together, of verifiers with enough entries."""
+    found = {}
+    for label in labels(curves):
+        windows = [status(curves, label, name) for name in names]
+        if all(len(window.values) >= LEAST for window in windows):
+            found[label] = sum(window.mean for window in windows), windows[0]
+    return found
+
+
+def _worst(curves: Curves, bound: float, *names: str) -> tuple[str, float, Window] | None:
+    found = _shares(curves, *names)
+    label = max(found, key=lambda each: found[each][0], default=None)
+    return None if label is None or found[label][0] < bound else (label, *found[label])
+
+
+def _errors(curves: Curves) -> Finding | None:
+    worst = _worst(curves, FAILING, "error", "timeout")
+    if worst is None:
+        return None
+    label, share, window = worst
+    late = status(curves, label, "timeout").mean
+    slow = late >= share / 2
+    return Finding(
+        "verifier_errors",
+        "severe" if share >= BROKEN else "warning",
+        f"the verifier {label} fails on {share:.0%} of the completions ({late:.0%} too late)",
+        "checks do not end before their deadline" if slow else "the check raises; its first error is in the log above",
+        f"a longer timeout of {label}, or isolation: process with more CPU cores"
+        if slow
+        else f"repair it: grpo-plus verify with the verifier {label} and some completions shows the error",
+        {f"verifiers/{label}/status/error": share - late, f"verifiers/{label}/status/timeout": late},
+        window.ends,
+        "verifier failed" if share >= BROKEN else "",
+    )
+
+
+def _unparsable(curves: Curves) -> Finding | None:
+    worst = _worst(curves, UNREADABLE, "unparsable")
+    if worst is None:
+        return None
+    label, share, window = worst
+    return Finding(
+        "verifier_unparsable",
+        "warning",
+        f"the verifier {label} can read no answer in {share:.0%} of the completions",
+        "the prompt does not say the format that it looks for, or completions end before it",
+        "ask for the format in the prompt (prompt: {template: boxed}, say), raise max_completion_length, or warm_start",
+        {f"verifiers/{label}/status/unparsable": share},
+        window.ends,
+    )
+
+
+def _not_applicable(curves: Curves) -> Finding | None:
+    worst = _worst(curves, NEVER, "not_applicable")
+    if worst is None:
+        return None
+    label, share, window = worst
+    column = curves.fact("verifier_column")
+    return Finding(
+        "verifier_idle",
+        "warning",
+        f"the verifier {label} has judged none of the completions",
+        f"no row names it in the column {column!r}" if column else "it finds that none of the rows concern it",
+        f"correct the column {column}, or remove the verifier" if column else "look at its columns, or remove it",
+        {f"verifiers/{label}/status/not_applicable": share},
+        window.ends,
+    )
+
+
+_KEY = "verifiers/LABEL/status/{}".format
+RULES = (
+    Rule("verifier_errors", (_KEY("error"), _KEY("timeout")), FAILING, _errors, least=LEAST),
+    Rule("verifier_unparsable", (_KEY("unparsable"),), UNREADABLE, _unparsable, least=LEAST),
+    Rule("verifier_idle", (_KEY("not_applicable"),), NEVER, _not_applicable, least=LEAST),
+)

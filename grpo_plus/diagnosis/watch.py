@@ -1,0 +1,84 @@
+"""What has been said of a run: each finding once when it begins and once when it ends."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_plus.diagnosis.finding import Finding
+
+CLEAR = 3
+"""Looks in a row without a finding until it has ended."""
+FOR_GOOD = frozenset(["hacking", "nan"])
+"""Findings that never end: what they say of the run stays true."""
+
+
+@dataclass
+class Open:
+    """A finding that stands, the step that it began at, and how often in a row it was not found again."""
+
+    finding: Finding
+    since: int
+    clear: int = 0
+
+
+@dataclass
+class Watch:
+    """Findings that stand now, and names of those that were said, by beginning and by end.
+
+    >>> watch, lost = Watch(), Finding("nan", "severe", "loss is NaN", "overflow", "a smaller learning_rate")
+    >>> [len(watch.look(step, found)[0]) for step, found in ((1, []), (2, [lost]), (3, [lost]))]
+    [0, 1, 0]
+    """
+
+    standing: dict[str, Open] = field(default_factory=dict)
+    began: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+
+    def look(self, step: int, found: Iterable[Finding]) -> tuple[list[Finding], list[Open]]:
+        """Take what holds at a step; gives the findings that began, and those that ended."""
+        now = {one.name: one for one in found}
+        fresh = [one for name, one in now.items() if name not in self.standing]
+        for name, one in now.items():
+            before = self.standing.get(name)
+            examples = before.finding.examples if before is not None and name in FOR_GOOD else ()
+            kept = before.finding if examples and before is not None else one
+            self.standing[name] = Open(kept, before.since if before is not None else step)
+        gone = []
+        for name, held in list(self.standing.items()):
+            if name in now or name in FOR_GOOD:
+                continue
+            held.clear += 1
+            if held.clear >= CLEAR:
+                gone.append(self.standing.pop(name))
+        return fresh, gone
+
+    def is_new(self, name: str) -> bool:
+        """Whether the beginning of this finding was not said yet; from now on it was."""
+        fresh = name not in self.began
+        self.began.add(name)
+        return fresh
+
+    def ends_newly(self, name: str) -> bool:
+        """Whether the end of this finding was not said yet; from now on it was."""
+        fresh = name not in self.ended
+        self.ended.add(name)
+        return fresh
+
+    def state_dict(self) -> dict[str, Any]:
+        """As JSON values; empty at the start."""
+        if not self.began:
+            return {}
+        standing = [
+            {"finding": held.finding.as_data(), "since": held.since, "clear": held.clear}
+            for held in self.standing.values()
+        ]
+        return {"standing": standing, "began": sorted(self.began), "ended": sorted(self.ended)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self.standing = {}
+        for held in state["standing"]:
+            data = held["finding"]
+            one = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
+            self.standing[one.name] = Open(one, int(held["since"]), int(held["clear"]))
+        self.began, self.ended = set(state["began"]), set(state["ended"])

@@ -1,0 +1,117 @@
+"""`OnFinding`: a callback of yours for what is found wrong, in this trainer and in TRL's own."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from transformers import TrainerCallback
+
+from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
+from grpo_plus.diagnosis.facts import facts_of
+from grpo_plus.diagnosis.watch import Open, Watch
+from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.redaction import get_logger, redact_text
+
+logger = get_logger("grpo_plus.diagnosis")
+
+LAST_LOG = "train_runtime"
+"""Only the entry about the whole run has it."""
+
+
+class Logged:
+    """Metrics as they are logged, by name."""
+
+    def __init__(self) -> None:
+        self.series: dict[str, tuple[list[int], list[Any]]] = {}
+
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        """Take an entry."""
+        for key, value in values.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
+                steps, found = self.series.setdefault(key, ([], []))
+                steps.append(step)
+                found.append(value)
+
+    def go_on(self, history: Iterable[Mapping[str, Any]]) -> None:
+        """Take the entries of a run so far."""
+        self.series = {}
+        for entry in history:
+            if LAST_LOG not in entry:
+                self.add(int(entry.get("step", 0)), entry)
+
+
+class OnFinding(TrainerCallback):
+    """Calls a function with every `Finding` of a run as it begins, on the main process.
+
+    In `GRPOPlusTrainer` it hears of everything that the run itself says; in TRL's `GRPOTrainer` it judges the logs by
+    itself.
+
+    >>> OnFinding(print, stop_on=["nann"])
+    Traceback (most recent call last):
+    ...
+    grpo_verifiers.errors.ConfigError: stop_on: unknown finding 'nann'. Did you mean 'nan'? ...
+
+    Args:
+        call: takes a finding; an error in it is a warning, and the run goes on.
+        stop_on: names of findings that end training after their step, with a checkpoint. In `GRPOPlusTrainer` that is
+            the config's ``stop_on``.
+    """
+
+    def __init__(self, call: Callable[[Finding], object], stop_on: Sequence[str] = ()) -> None:
+        wrong = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in stop_on if name not in RULES]
+        if wrong:
+            raise ConfigError(wrong)
+        self._call = call
+        self._stop_on = tuple(stop_on)
+        self._logged, self._watch = Logged(), Watch()
+        self._facts: dict[str, Any] = {}
+        self.told_by_trainer = False  # the trainer's own hook tells
+
+    def tell(self, finding: Finding) -> None:
+        """Call the function."""
+        try:
+            self._call(finding)
+        except Exception as error:  # noqa: BLE001 - whoever listens must not end the run
+            logger.warning("OnFinding failed on %s: %s", finding.name, redact_text(repr(error)))
+
+    def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
+        """Note the settings, and the logs so far of a resumed run, whose findings are not told again."""
+        self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
+        self._logged.go_on(state.log_history)
+        self._watch = Watch()
+        if state.log_history:
+            self._watch.look(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Judge the logs, unless the trainer does."""
+        if self.told_by_trainer or not logs or LAST_LOG in logs:
+            return
+        step = int(state.global_step)
+        self._logged.add(step, logs)
+        fresh, _gone = self._watch.look(step, diagnose(Curves(self._logged.series, self._facts)))
+        stops = [one for one in fresh if one.name in self._stop_on]
+        if self._stop_on and on_any_rank(args, len(stops)):
+            control.should_training_stop = control.should_save = True
+        if state.is_world_process_zero:
+            for one in fresh:
+                self.tell(one)
+
+
+def on_any_rank(args: Any, said: int) -> int:
+    """The largest number that a rank says; every rank must call it."""
+    if args.world_size == 1:
+        return said
+    import torch
+
+    told = torch.tensor([said], device=args.device)
+    torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
+    return int(told.item())
+
+
+def standing_lines(standing: Iterable[Open]) -> list[str]:
+    """A line for each finding that stands, the gravest first."""
+    from grpo_plus.diagnosis.catalogue import in_order
+
+    since = {held.finding.name: held.since for held in standing}
+    order = in_order(held.finding for held in standing)
+    return [f"{one.name} (since step {since[one.name]}): {one.text}" for one in order]

@@ -1,0 +1,207 @@
+"""Every rule finds what it is for in series that show it, says so with figures and remedy, and nothing in sound ones."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_plus.diagnosis import RULES, Curves, diagnose
+from grpo_plus.diagnosis.facts import facts_of
+from grpo_plus.diagnosis.trend import change, student
+
+MATH = {"label": "math", "settings": {"name": "math", "required_columns": {"answer": "answer"}}}
+FORM = {"label": "form", "settings": {"name": "think_format"}}
+
+
+def curves(steps=30, facts=(), **metrics):
+    """Series by name, ``__`` for the slash: a number, or a function of the step."""
+    series = {}
+    for name, value in metrics.items():
+        at = range(1, steps + 1)
+        series[name.replace("__", "/")] = list(at), [value(step) if callable(value) else value for step in at]
+    return Curves(series, dict(facts))
+
+
+def status(label="math", **shares):
+    return {f"verifiers__{label}__status__{name}": share for name, share in shares.items()}
+
+
+DEAD = {"advantages__dead_group_fraction": 1.0, "reward_std": 0.0}
+FLAT = {"reward": 0.3, "reward_std": 0.4, "advantages__dead_group_fraction": 0.1}
+SPIKY = {"grad_norm": lambda step: 50.0 if step % 10 == 0 else 0.5}
+LORA = {"lora": True, "learning_rate": 1e-6}
+OF_MATH = facts_of({"max_completion_length": 48, "num_generations": 8}, verifiers=[MATH, FORM])
+
+SITUATIONS = {
+    "all zero": ("dead_groups", DEAD | {"reward": 0.0}, {"num_generations": 8}, "severe", ["100%", "reward 0", "num_generations: 16"]),
+    "all zero and cut off": (
+        "dead_groups", DEAD | {"reward": 0.0, "completions__clipped_ratio": 0.28}, OF_MATH, "severe",
+        ["28% of the completions are cut off", "max_completion_length (now 48) to 96"],
+    ),
+    "all zero and unparsable": (
+        "dead_groups", DEAD | {"reward": 0.0} | status(correct=0.0, unparsable=1.0), OF_MATH, "severe",
+        ["math can read no answer in 100%", "prompt does not say the format", "template: boxed"],
+    ),
+    "all one from the start": ("dead_groups", DEAD | {"reward": 1.0}, {}, "severe", ["highest reward, from the start", "stricter verifier"]),
+    "all equal otherwise": ("dead_groups", DEAD | {"reward": 0.4}, {}, "severe", ["all get the same reward (0.40", "finer steps"]),
+    "most": ("dead_groups", {"frac_reward_zero_std": 0.6, "reward": 0.2, "reward_std": 0.2}, {}, "warning", ["60% of the groups"]),
+    "solved": (
+        "solved", {"advantages__dead_group_fraction": lambda step: step / 30, "reward": lambda step: step / 30}
+        | status(correct=lambda step: min(1.0, step / 20)), OF_MATH, "note", ["nearly every completion is right", "stop_on: solved"],
+    ),
+    "large advantages": ("advantages_large", FLAT | {"advantages__abs_mean": 40.0}, {}, "warning", ["mean size of 40", "advantage: zscore"]),
+    "small advantages": ("advantages_small", FLAT | {"advantages__abs_mean": 1e-4}, {}, "warning", ["0.0001", "larger weights"]),
+    "cut off": ("truncated", {"completions__clipped_ratio": 0.4}, {"max_completion_length": 64}, "warning", ["40%", "(64) is too short", "to 128"]),
+    "never ends": (
+        "truncated", {"completions__clipped_ratio": 1.0, "completions__mean_terminated_length": 0.0}, {}, "severe",
+        ["no completion ends by itself", "eos_token_id"],
+    ),
+    "longer for nothing": (
+        "length_growth", FLAT | {"completions__mean_length": lambda step: 100 + 10 * step}, {}, "warning", ["while the reward has not risen", "dr_grpo"],
+    ),
+    "entropy falls": ("entropy_collapse", FLAT | {"entropy": lambda step: 0.5 if step < 8 else 0.01}, {}, "warning", ["from 0.5 to 0.01", "temperature: 1.0"]),
+    "entropy rises": ("entropy_rise", FLAT | {"entropy": lambda step: 0.3 + step / 10}, {"learning_rate": 1e-4}, "warning", ["risen from 0.6", "2e-05 instead of 0.0001"]),
+    "kl": ("kl_explodes", {"kl": lambda step: step / 10}, {"beta": 0.04}, "warning", ["2.8 nats", "0.2 instead of 0.04"]),
+    "spikes": ("gradient_spikes", SPIKY, {"max_grad_norm": 1.0}, "warning", ["3 of the last 30", "up to 50", "max_grad_norm: 0.2"]),
+    "no gradient": ("no_gradient", {"grad_norm": 0.0, "loss": 0.0, "frac_reward_zero_std": 0.1}, {}, "severe", ["exactly 0", "use_peft"]),
+    "no gradient, all cut off": (
+        "no_gradient", {"grad_norm": 0.0, "loss": 0.0, "completions__clipped_ratio": 1.0}, {"mask_truncated_completions": True}, "severe",
+        ["mask_truncated_completions leaves"],
+    ),
+    "nan": ("nan", {"grad_norm": lambda step: math.nan if step > 25 else 1.0}, {}, "severe", ["grad_norm is not finite", "bf16"]),
+    "infinite": ("nan", {"loss": math.inf, "grad_norm": math.nan}, {}, "severe", ["loss and grad_norm are not finite"]),
+    "nan of a reward": ("nan", {"reward": math.nan}, {}, "severe", ["a reward function gives NaN"]),
+    "clipped": ("ratio_clipped", {"clip_ratio__region_mean": 0.4}, {"num_iterations": 4}, "warning", ["40% of the trained tokens", "(now 4)"]),
+    "clipped by TRL": ("ratio_clipped", {"clip_ratio__low_mean": 0.2, "clip_ratio__high_mean": 0.1}, {}, "warning", ["30% of"]),
+    "ratio": ("ratio_off", {"sampling__importance_sampling_ratio__mean": 0.5}, {}, "warning", ["0.50 instead of 1", "vllm_sync"]),
+    "drift": ("ratio_off", {"rollout__logp_drift": 0.4}, {}, "warning", ["0.40 nats"]),
+    "errors": ("verifier_errors", status(correct=0.5, error=0.1, timeout=0.0), OF_MATH, "warning", ["math fails on 10%", "repair it"]),
+    "timeouts": ("verifier_errors", status(correct=0.2, error=0.0, timeout=0.8), OF_MATH, "severe", ["80% too late", "longer timeout of math"]),
+    "unparsable": ("verifier_unparsable", status(correct=0.1, unparsable=0.9), OF_MATH, "warning", ["90%", "does not say the format"]),
+    "idle": ("verifier_idle", status(correct=0.0, not_applicable=1.0), OF_MATH | {"verifier_column": "kind"}, "warning", ["judged none", "'kind'"]),
+    "flat": (
+        "reward_flat", {"reward": lambda step: 0.4 + 0.01 * (-1) ** step, "reward_std": 0.5, "frac_reward_zero_std": 0.2}, {"learning_rate": 1e-6}, "warning",
+        ["ruled out", "5e-06 instead of 1e-06"],
+    ),
+    "form without answers": (
+        "format_saturated", status(correct=0.1) | status("form", correct=1.0) | {"rewards__form__mean": 1.0}, OF_MATH, "warning",
+        ["form is at 1.00 while math finds 10%", "gdpo"],
+    ),
+    "slow adapter": ("learning_rate_low", FLAT | {"adapter__moved": 1e-6}, LORA, "warning", ["1e-06 with LoRA", "learning_rate: 1e-4"]),
+    "still adapter": ("learning_rate_low", FLAT | {"adapter__moved": 0.0}, {"lora": True, "learning_rate": 1e-4}, "warning", ["do not move", "float32"]),
+    "critic": ("critic_useless", {"critic__explained_variance": -0.3}, {}, "warning", ["explained variance -0.30", "warmup_steps"]),
+    "reward model": ("reward_model_chance", {"reward_model__accuracy": 0.5}, {}, "warning", ["ranking accuracy 0.50", "pairs"]),
+    "states": ("states_all_different", {"advantages__anchored_fraction": 0.0}, {"advantage": "gigpo"}, "warning", ["so gigpo was zscore"]),
+    "hacked in evaluations": (
+        "hacking",
+        {"eval_reward": lambda step: 0.2 if step < 12 else 0.8, "eval_reward_std": 0.5, "eval_verifiers__strict__mean": lambda step: 0.2 + 0.01 * (-1) ** step},
+        {"judges": ["strict"], "reward_scale": 1.0}, "severe", ["strict, which judges the same completions of evaluations, has not", "0.2 (steps"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SITUATIONS)
+def test_a_situation_is_found_with_figures_and_remedy(case):
+    name, metrics, facts, severity, words = SITUATIONS[case]
+    steps = 45 if name == "reward_flat" else 30
+    found = {one.name: one for one in diagnose(curves(steps, facts, **metrics))}
+    assert name in found, found
+    one = found[name]
+    assert one.severity == severity
+    for word in words:
+        assert word.lower() in one.text.lower()
+    assert one.text.endswith(".")
+    assert ".." not in one.text
+    if name != "nan":
+        assert one.values.keys()
+        assert all(math.isfinite(value) for value in one.values.values())
+        assert 1 <= one.steps[0] <= one.steps[-1] <= steps
+
+
+def test_every_rule_has_a_situation():
+    assert {case[0] for case in SITUATIONS.values()} == RULES.keys()
+
+
+def sound(rng, steps, rise):
+    """What a run logs that learns (``rise``), or that has nothing wrong but learns nothing yet."""
+    found = {}
+    for step in range(1, steps + 1):
+        share = 0.3 + rise * (1 - math.exp(-4 * step / steps)) + rng.gauss(0, 0.03)
+        share = min(0.95, max(0.05, share))
+        values = {
+            "reward": share, "reward_std": math.sqrt(share * (1 - share)), "loss": rng.gauss(0, 0.01), "grad_norm": math.exp(rng.gauss(0, 0.5)),
+            "entropy": 0.5 - 0.3 * rise * step / steps + rng.gauss(0, 0.01), "kl": 0.1 * step / steps, "completions/clipped_ratio": abs(rng.gauss(0, 0.03)),
+            "completions/mean_length": 80 + rng.gauss(0, 5) + 60 * rise * step / steps, "completions/mean_terminated_length": 70.0,
+            "advantages/dead_group_fraction": min(0.45, max(0.0, rng.gauss(0.25, 0.08))), "advantages/abs_mean": abs(rng.gauss(0.8, 0.1)),
+            "clip_ratio/region_mean": abs(rng.gauss(0.01, 0.01)), "verifiers/math/status/correct": share, "verifiers/math/status/unparsable": 0.1,
+            "verifiers/math/status/error": 0.0, "verifiers/math/status/timeout": 0.0, "verifiers/math/status/not_applicable": 0.0,
+            "rewards/form/mean": 0.9, "eval_reward": share, "eval_reward_std": 0.45, "eval_verifiers/strict/mean": 0.8 * share + rng.gauss(0, 0.02),
+            "adapter/moved": 1e-5,
+        }  # fmt: skip
+        for name, value in values.items():
+            found.setdefault(name, ([], []))[0].append(step)
+            found[name][1].append(value)
+    return found
+
+
+@pytest.mark.parametrize("rise", [0.0, 0.5], ids=["flat", "honest"])
+def test_sound_runs_give_nothing_at_any_step(rise):
+    facts = OF_MATH | {"judges": ["strict"], "reward_scale": 1.0, "lora": True, "learning_rate": 1e-4}
+    for seed in range(12):
+        series = sound(random.Random(seed), 60, rise)
+        for step in range(1, 61):
+            found = [one.name for one in diagnose(Curves(series, facts, step))]
+            allowed = {"reward_flat"} if rise == 0 else set()  # which is what it is, and said of no shorter run
+            assert set(found) <= allowed, (seed, step)
+
+
+NUMBERS = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True, width=64),
+    st.sampled_from([0.0, 1.0, -1.0, math.nan, math.inf, 1e150, 1e-300, 0.5]),
+    st.sampled_from([None, True, "x", 10**400, 3]),
+)
+NAMES = sorted({metric for rule in RULES.values() for metric in rule.metrics} | {"reward_std", "critic/warmup"})
+KEYS = [name.replace("LABEL", "math").replace("NAME", "form").replace("STATUS", "correct") for name in NAMES]
+FACTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "learning_rate": NUMBERS, "beta": NUMBERS, "max_completion_length": NUMBERS, "num_generations": NUMBERS, "lora": st.booleans(),
+        "max_grad_norm": NUMBERS, "judges": st.sampled_from([[], ["math"], None]), "reward_scale": NUMBERS, "advantage": st.sampled_from([None, "gigpo"]),
+        "verifiers": st.sampled_from([{}, {"math": "math", "form": "think_format"}, None, 3]), "mask_truncated_completions": st.booleans(),
+    },
+)  # fmt: skip
+
+
+@given(data=st.data())
+def test_no_rule_raises_whatever_is_logged(data):
+    names = data.draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=14))
+    series = {}
+    for name in names:
+        values = data.draw(st.one_of(st.lists(NUMBERS, max_size=25), st.tuples(NUMBERS, st.integers(0, 60)).map(lambda pair: [pair[0]] * pair[1])))
+        series[name] = list(range(1, len(values) + 1)), values
+    for one in diagnose(Curves(series, data.draw(FACTS), data.draw(st.sampled_from([math.inf, 0, 5, 20])))):
+        assert one.text
+        assert one.as_data()["name"] in RULES
+
+
+def test_quantiles_of_student_are_those_of_tables():
+    # Abramowitz and Stegun, table 26.10
+    for probability, freedom, expected in ((0.975, 5, 2.571), (0.995, 10, 3.169), (0.995, 30, 2.750), (0.9995, 20, 3.850), (0.95, 120, 1.658)):
+        assert student(probability, freedom) == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_change_is_called_sure_as_often_as_its_confidence_says():
+    rng = random.Random(0)
+    found = {0.0: 0, 0.8: 0}
+    for alike in found:
+        for _ in range(1000):
+            value, values = 0.0, []
+            for _ in range(90):
+                value = alike * value + rng.gauss(0, 1)
+                values.append(value)
+            found[alike] += change(values).rises
+    assert found[0.0] <= 15  # 0.5% of 1000, and its spread
+    assert found[0.8] <= 50  # of a strongly autocorrelated series some more
+    assert change([0.1 * step + rng.gauss(0, 1) for step in range(90)]).rises
