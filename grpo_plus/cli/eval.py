@@ -69,7 +69,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--system", help="a system message before every prompt")
     data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
     judge = parser.add_argument_group("verifier")
-    judge.add_argument("--verifier", action="append", default=[], help="by name or reference; several may be given")
     add_verifier_options(judge)
     calls = parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
     add_tool_options(calls)
@@ -111,7 +110,7 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 
-    verifiers = make_verifiers(options.verifier, options)
+    verifiers = make_verifiers(options)
     rows = _rows(options)
     tools = tool_use(options, _run_folders(options))
     if not verifiers and (tools is None or not any(part.rewards for part in _environments(tools))):

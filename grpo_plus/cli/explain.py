@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._sample import LENGTH, REWARDS, Sample, read_sample
 from grpo_plus.cli._selection import selection_lines
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
+BESIDE = ("--rewards", "--lengths", "--steps", "--states", "--values")
+"""The options of this command alone."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -47,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--states", metavar="A,B;C,D", help="the state before each of --steps, any word: a,b;a,c")
     parser.add_argument("--values", metavar="A,B;C,D", help="values of a critic, a list for each completion")
     options, rest = parser.parse_known_args(list(arguments))
+    check_early(rest, beside=BESIDE)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
     from grpo_plus.cli._notes import command_notes
@@ -55,9 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.recipe.options import mapping, mapping_or_none
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse(
-        PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps", "--states", "--values")
-    )
+    parsed = parse(PROG, on_cpu(rest), beside=BESIDE)
     config = parsed.training
     functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)

@@ -32,7 +32,10 @@ def run(arguments: Sequence[str]) -> int:
         return show(PROG, everything=bool(asked & {"--help-all", "--help_all"}))
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
-    from grpo_plus.cli._arguments import is_rank, parse
+    from grpo_plus.cli._early import check_early, is_rank
+
+    check_early(arguments, trains=True)
+    from grpo_plus.cli._arguments import parse
 
     parsed = parse(PROG, arguments)
     if parsed.launch and not is_rank():
