@@ -93,6 +93,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
         self._drawn_behind: list[list[int]] | None = None  # ids of the prompts of this drawing
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
+        self.command: dict[str, Any] = {}  # what a command line says beside the config, for the record
         self._add_hooks(recipe_of(args), step_scorer)
         self.hooks += checked(hooks)
         self.saving = Saving(self, self.hooks)

@@ -368,6 +368,12 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         "Warm start": begun.fact,
     }
     trainer.card_facts |= {name: value for name, value in told.items() if value}
+    trainer.command = {
+        "prompt": dict(prompt),
+        "model_name_or_path": model.model_name_or_path,
+        "dataset_name": script.dataset_name,
+        "load_in_4bit": bool(model.load_in_4bit),
+    }
     trainer.measure = Measure(measured, trainer, sets["measure"]) if measured is not None else None
     return trainer
 

@@ -35,6 +35,7 @@ def about(trainer: Run) -> dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "config": without_secrets(plain(args.to_dict())),
+        "command": without_secrets(plain(trainer.command)) or None,
     }
 
 
