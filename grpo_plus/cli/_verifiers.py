@@ -30,8 +30,8 @@ def add_verifier_options(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--timeout", type=float, help="seconds for one completion")
 
 
-def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
-    """The verifiers of a command line, with their options.
+def make_verifiers(options: argparse.Namespace, otherwise: Sequence[Any] = ()) -> "list[Verifier]":
+    """The verifiers of a command line, with their options; those of ``otherwise`` where it names none.
 
     Raises:
         UserError: an option cannot be read, or does not say which of several verifiers it belongs to.
@@ -43,7 +43,7 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
     from grpo_verifiers.verifying import load_plugins
 
     plugins = load_plugins(options.plugin)
-    entries, problems = read_entries([_read(text) for text in options.verifier], "--verifier")
+    entries, problems = read_entries([_read(text) for text in options.verifier] or otherwise, "--verifier")
     raise_all(problems)
     labels = [entry.label for entry in entries]
     columns: dict[str, dict[str, str]] = {label: {} for label in labels}

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     ks = _ks(options.k, options.n)
     local_data(options.dataset, None, "--dataset")
     base, adapter = base_and_adapter(options, PROG)
-    found = _as_trained(options)
+    found = as_trained(options)
     say("Loading torch and transformers.")
     import datasets
     from transformers.utils import logging
@@ -75,14 +75,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--config", help="configuration of a hub dataset")
     data.add_argument("--split", default="test", help="split of the dataset (default: test)")
     data.add_argument("--limit", type=int, help="only the first rows")
-    data.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
-    data.add_argument("--user", help="the prompt's text, with {column} placeholders")
-    data.add_argument("--system", help="a system message before every prompt")
-    data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
-    data.add_argument(
-        "--settings-from", metavar="RUN", help="prompt and sampling of this run; default: of the run that MODEL is of"
-    )
-    data.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
+    add_prompt_options(data)
     judge = parser.add_argument_group("verifier")
     add_verifier_options(judge)
     calls = parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
@@ -90,25 +83,48 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
     draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
-    draws.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
-    draws.add_argument("--top-p", type=float)
-    draws.add_argument("--top-k", type=int, help="0 for no limit")
-    draws.add_argument(
-        "--max-completion-length", type=int, help=f"tokens, at most (default: that of the run, or {DEFAULT_LENGTH})"
-    )
-    draws.add_argument("--seed", type=int, default=0)
+    add_draw_options(draws)
     draws.add_argument("--batch", type=int, default=64, help="completions drawn together (default: 64)")
     loading = parser.add_argument_group("loading")
-    loading.add_argument("--adapter", help="folder of an adapter to put on the model")
-    loading.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    loading.add_argument("--device", help="cpu, cuda, …; default: what there is")
-    loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
-    loading.add_argument("--revision", help="of a model on the hub")
-    loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
+    add_loading_options(loading)
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
     options: argparse.Namespace = parser.parse_args(arguments)
     return options
+
+
+def add_prompt_options(group: "argparse._ActionsContainer", *, columns: bool = True) -> None:
+    """Declare how prompts are made; with the ``columns`` of a dataset, or without one."""
+    if columns:
+        group.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
+        group.add_argument("--user", help="the prompt's text, with {column} placeholders")
+    group.add_argument("--system", help="a system message before every prompt")
+    group.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
+    group.add_argument(
+        "--settings-from", metavar="RUN", help="prompt and sampling of this run; default: of the run that MODEL is of"
+    )
+    group.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
+
+
+def add_draw_options(group: "argparse._ActionsContainer") -> None:
+    """Declare how completions are drawn."""
+    group.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
+    group.add_argument("--top-p", type=float)
+    group.add_argument("--top-k", type=int, help="0 for no limit")
+    group.add_argument(
+        "--max-completion-length", type=int, help=f"tokens, at most (default: that of the run, or {DEFAULT_LENGTH})"
+    )
+    group.add_argument("--seed", type=int, default=0)
+
+
+def add_loading_options(group: "argparse._ActionsContainer") -> None:
+    """Declare how a model is loaded."""
+    group.add_argument("--adapter", help="folder of an adapter to put on the model")
+    group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    group.add_argument("--device", help="cpu, cuda, …; default: what there is")
+    group.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
+    group.add_argument("--revision", help="of a model on the hub")
+    group.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
 
 
 def _ks(given: str | None, n: int) -> list[int]:
@@ -120,7 +136,7 @@ def _ks(given: str | None, n: int) -> list[int]:
         raise UserError(f"-k is {given!r}, expected whole numbers separated by commas, like 1,4,8.") from error
 
 
-def _as_trained(options: argparse.Namespace) -> Trained:
+def as_trained(options: argparse.Namespace) -> Trained:
     """Take from the run of the model what no flag says; tells what, and changes ``options``."""
     if options.settings_from is not None and options.no_run_settings:
         raise UserError("--settings-from and --no-run-settings are both given: keep one.")
@@ -233,7 +249,8 @@ def _rows(options: argparse.Namespace) -> Any:
 def prompt_of(options: argparse.Namespace) -> dict[str, str]:
     """The ``prompt`` mapping of flags."""
     given = {
-        "column": options.prompt_column, "user": options.user, "system": options.system, "template": options.template,
+        "column": getattr(options, "prompt_column", None), "user": getattr(options, "user", None),
+        "system": options.system, "template": options.template,
     }  # fmt: skip
     return {key: value for key, value in given.items() if value is not None}
 
@@ -355,8 +372,8 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
     """The settings that identify an evaluation."""
-    apart = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
-    apart += ("settings_from", "no_run_settings", "prompt", "prompt_column", "user", "system", "template")
+    apart: Sequence[str] = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
+    apart = (*apart, "settings_from", "no_run_settings", "prompt", "prompt_column", "user", "system", "template")
     found = {name: value for name, value in vars(options).items() if name not in apart}
     names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
     found |= {name: options.prompt.get(key) for name, key in names.items()}

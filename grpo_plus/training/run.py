@@ -13,8 +13,8 @@ from grpo_plus.training.verification import Verification
 class Run(Host, Protocol):
     """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
 
-    ``card_facts`` are rows of the model card that only the caller knows, by name. ``command`` is what a command line says
-    beside the config; empty from Python.
+    ``card_facts`` are rows of the model card that only the caller knows, by name. ``command`` is what a command line
+    says beside the config; empty from Python.
     """
 
     calling: Calling
