@@ -59,6 +59,7 @@ from grpo_verifiers.errors import raise_all
 from grpo_verifiers.redaction import get_logger
 
 _logger = get_logger("grpo_plus.resume")
+_record_logger = get_logger("grpo_plus.record")
 
 
 class GRPOPlusTrainer(GRPOTrainer):
@@ -204,6 +205,12 @@ class GRPOPlusTrainer(GRPOTrainer):
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
             say_notes(self.args, list(weights), self.estimator)
+        if self.recorder is None and getattr(self.args, "record", None) is None and self.is_world_process_zero():
+            _record_logger.warning(
+                "no part of grpo_plus is set, so this run trains as TRL does and keeps no record and no report: "
+                "GRPOPlusConfig(record=True), in YAML record: true, keeps both in %s; record=False: say no more.",
+                self.args.output_dir,
+            )
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:

@@ -154,7 +154,7 @@ def _checked(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:  # bytes that are no text come in as lone surrogates
-        raise UserError(f"the input is no text in UTF-8: {ascii(text[:80])}.") from error
+        raise UserError(f"the input is no text in UTF-8: {text[:80]!a}.") from error
     return text
 
 
