@@ -60,6 +60,7 @@ from grpo_verifiers.errors import raise_all
 from grpo_verifiers.redaction import get_logger
 
 _logger = get_logger("grpo_plus.resume")
+_record_logger = get_logger("grpo_plus.record")
 
 
 class GRPOPlusTrainer(GRPOTrainer):
@@ -94,6 +95,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
         self._drawn_behind: list[list[int]] | None = None  # ids of the prompts of this drawing
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
+        self.command: dict[str, Any] = {}  # what a command line says beside the config, for the record
         self._add_hooks(recipe_of(args), step_scorer)
         self.hooks += checked(hooks)
         self.saving = Saving(self, self.hooks)
@@ -207,6 +209,12 @@ class GRPOPlusTrainer(GRPOTrainer):
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
             say_notes(self.args, list(weights), self.estimator)
+        if self.recorder is None and getattr(self.args, "record", None) is None and self.is_world_process_zero():
+            _record_logger.warning(
+                "no part of grpo_plus is set, so this run trains as TRL does and keeps no record and no report: "
+                "GRPOPlusConfig(record=True), in YAML record: true, keeps both in %s; record=False: say no more.",
+                self.args.output_dir,
+            )
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:

@@ -4,6 +4,7 @@ Modules with an underscore are helpers of the commands.
 """
 
 import importlib
+import io
 import logging
 import sys
 import traceback
@@ -21,6 +22,7 @@ from grpo_verifiers.redaction import RedactedError, redact_text
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",
     "train": "train a model from a YAML file",
+    "chat": "talk to a trained model, with the prompt of its run",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
     "doctor": "look at this machine, and at a config, for what would go wrong",
@@ -39,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     end_with_parent()
     own()
+    for stream in (sys.stdout, sys.stderr):  # a name or a table that the terminal's encoding lacks ends no command
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage())

@@ -12,7 +12,8 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from trl.scripts.utils import DatasetConfig
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._parser import with_values
+from grpo_plus.cli._early import config_path, is_rank
+from grpo_plus.cli._parser import repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
@@ -111,9 +112,6 @@ class Parsed:
     filled: tuple[Default, ...] = ()
 
 
-LAUNCHED = "GRPO_PLUS_LAUNCHED"
-"""Set in the processes that ``train`` launches with accelerate; they read the same arguments."""
-
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig)
 
@@ -135,10 +133,12 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
             problems (all of them).
     """
     parser = make_parser(prog)
-    rest, path = _config_path(list(arguments))
+    path, rest = config_path(arguments)
     # Its own error prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
+    if twice := repeated(parser, rest):
+        raise UserError(twice)
     folder = path.resolve().parent if path else Path.cwd()
     rest = _from_here(rest)
     problems: list[str] = []
@@ -148,6 +148,8 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
         problems += warm_start_problems(namespace.warm_start)
         problems += _judge_beside(parser, vars(namespace))
+        if extra and (twice := repeated(_launch_parser(), extra)):
+            raise UserError(twice)
         launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
         # The process that only launches others must not wake the card up to ask what it is.
         fills = device is not None or is_rank() or not launch
@@ -188,20 +190,6 @@ def reward_names(script: Any) -> list[str]:
     model = script.reward_model_name_or_path
     names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
     return [*([model] if model else []), *names]
-
-
-def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:
-    """The config file, which comes first or after ``--config``, and the other arguments."""
-    path = None
-    if arguments and not arguments[0].startswith("-"):
-        path = arguments.pop(0)
-    if "--config" in arguments:
-        at = arguments.index("--config")
-        if path is not None or at + 1 >= len(arguments):
-            raise UserError("give one config file: as the first argument or after --config.")
-        path = arguments[at + 1]
-        del arguments[at : at + 2]
-    return arguments, Path(path).expanduser() if path is not None else None
 
 
 _PYTHON_FILE = re.compile(r"""(?:^|(?<=["'=])|(?<=: ))[^\s"'=:,\[\]{}]+\.py(?=$|[:"',\s}\]])""")
@@ -351,11 +339,6 @@ def _configured_processes(path: str | None) -> int | None:
         return None
     count = read_yaml(Path(path)).get("num_processes")
     return count if isinstance(count, int) else None
-
-
-def is_rank() -> bool:
-    """Whether a launcher started this process."""
-    return LAUNCHED in os.environ or "WORLD_SIZE" in os.environ
 
 
 def _raise_user_error(message: str) -> NoReturn:

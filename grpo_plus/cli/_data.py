@@ -30,9 +30,7 @@ def load_rows(
 
     if is_reference(name):
         return _made(name, base, field)
-    path = _local(name, base)
-    if path is not None and path.is_file() and path.suffix not in READERS:
-        raise UserError(f"{field} {name!r}: a file must end in {', '.join(READERS)}.")
+    path = local_data(name, base, field)
     try:
         if path is None:
             return load_dataset(name, name=config, streaming=streaming)
@@ -71,18 +69,31 @@ def model_path(name: str | None, base: Path, field: str = "model_name_or_path") 
     """
     if not name:
         raise UserError(NO_MODEL)
-    if name.startswith(("/", "./", "../", "~")) and not is_reference(name) and not Path(name).exists():
-        where = "" if Path(name).expanduser().is_absolute() else f": looked in {Path.cwd()}"
-        raise UserError(
-            f"{field}: the folder {name!r} does not exist{where}. "
-            "Give a folder with a config.json, or a name on the hub."
-        )
-    if not is_reference(name) or Path(name).exists():
-        return name
+    local_model(name, field)
+    if not is_reference(name) or Path(name).expanduser().exists():
+        return str(Path(name).expanduser()) if name.startswith("~") else name
     made = call_reference(field, name, base)
     if not isinstance(made, str | Path):
         raise UserError(f"{field}: the function {name!r} returned {made!r}, expected the path of a folder.")
     return str(made)
+
+
+def local_model(name: str, field: str = "model_name_or_path") -> None:
+    """Raise `UserError` if a name means a folder on this machine, and it is none that holds a model.
+
+    Its imports are light: commands ask before they load torch.
+    """
+    path = Path(name).expanduser()
+    if is_reference(name) and not path.exists():
+        return
+    wanted = "Give a folder with a config.json, or a name on the hub."
+    if path.is_file():
+        raise UserError(f"{field}: {name!r} is a file. {wanted}")
+    if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
+        raise UserError(f"{field}: the folder {name!r} holds no model: it has no config.json. {wanted}")
+    if name.startswith(("/", "./", "../", "~")) and not path.exists():
+        where = "" if path.is_absolute() else f": looked in {Path.cwd()}"
+        raise UserError(f"{field}: the folder {name!r} does not exist{where}. {wanted}")
 
 
 def _made(name: str, base: Path | None, field: str) -> Any:
@@ -109,10 +120,20 @@ def _made(name: str, base: Path | None, field: str) -> Any:
     return rows
 
 
-def _local(name: str, base: Path | None) -> Path | None:
-    """The local path of a name, first in the config's folder, then in the working directory."""
+def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Path | None:
+    """The local path of a dataset, looked up in ``base``, the config's folder, and in the working directory.
+
+    None for what is on the hub, and for a reference. Its imports are light: commands ask before they load torch.
+
+    Raises:
+        UserError: the name means a file, and there is none or it is of no kind that can be read.
+    """
+    if is_reference(name):
+        return None
     for folder in (base, Path.cwd()):
         if folder is not None and (path := (folder / Path(name).expanduser())).exists():
+            if path.is_file() and path.suffix not in READERS:
+                raise UserError(f"{field} {name!r}: a file must end in {', '.join(READERS)}.")
             return path
     if Path(name).suffix in READERS or name.startswith((".", "/", "~")):
         looked = " and ".join(str(folder) for folder in dict.fromkeys((base, Path.cwd())) if folder)

@@ -37,7 +37,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     from grpo_plus.checkpoints.disk import UNSAVED
-    from grpo_plus.cli._arguments import LAUNCHED
+    from grpo_plus.cli._early import LAUNCHED
 
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
     chosen = launch_command_parser().parse_args(given)

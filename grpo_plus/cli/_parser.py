@@ -41,27 +41,34 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **keywords})
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """As in argparse; underscores in an option are dashes, and a mistyped option is named before a missing one."""
+        """As in argparse; a mistyped option is named before a missing one."""
         if _ASKED.get():
             raise _Asked(self)
-        self._words = given = list(args or ())
+        self._words = given = self._spelled(list(args or ()))
         known = self._option_string_actions
-        for at, word in enumerate(given[: given.index("--")] if "--" in given else given):
-            if not word.startswith("--"):
-                continue
-            name, equals, value = word.partition("=")
-            option = name.replace("_", "-")
-            if option not in known:
+        for word in _options_of(given):
+            name = word.partition("=")[0]
+            if word.startswith("--") and name not in known:
                 close = nearest(name, known)
                 self.error(f"unknown option {name}" + (f", did you mean {close}?" if close else ""))
-            given[at] = f"{option}{equals}{value}"
         return super().parse_args(given, namespace)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As in argparse."""
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """As in argparse; underscores in an option are dashes, and an option that replaces its own value is refused."""
         if _ASKED.get():
             raise _Asked(self)
-        return super().parse_known_args(args, namespace)
+        given = self._spelled(list(args or ()))
+        if twice := repeated(self, given):
+            raise UserError(twice)
+        return super().parse_known_args(given, namespace)
+
+    def _spelled(self, words: list[str]) -> list[str]:
+        known = self._option_string_actions
+        for at, word in enumerate(_options_of(words)):
+            name, equals, value = word.partition("=")
+            if name not in known and (option := name.replace("_", "-")) in known:
+                words[at] = f"{option}{equals}{value}"
+        return words
 
     def error(self, message: str) -> NoReturn:
         """Raise the message for the command line."""
@@ -82,3 +89,39 @@ def with_values(parser: argparse.ArgumentParser, words: Sequence[str], message: 
     known = f"one of {', '.join(map(str, action.choices))}" if action.choices else ""
     told = parser._get_formatter()._expand_help(action).rstrip(".") if action.help else ""  # noqa: SLF001 - same
     return ": ".join(filter(None, (f"argument {[*given, bare[1]][0]}", "expected a value", known, told)))
+
+
+def repeated(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
+    """What is wrong with an option of ``words`` that comes again: argparse keeps its last value and drops the others.
+
+    Options that collect their values may come again, and so may switches, and different keys of one mapping.
+    """
+    known = parser._option_string_actions  # noqa: SLF001 - argparse has no public list
+    seen: dict[str, list[str]] = {}
+    for word in _options_of(words):
+        name = word.partition("=")[0]
+        action = known.get(name) or (None if word.startswith("--") else known.get(word[:2]))
+        if action is None or isinstance(action, _COLLECTING):
+            continue
+        before = seen.setdefault(action.dest, [])
+        if "." in name or any("." in other for other in before):  # a mapping: --field.key sets one key of it
+            lost = next((other for other in before if other == name or other.startswith(f"{name}.")), None)
+        elif action.nargs == 0:
+            lost = next((other for other in before if other not in action.option_strings), None)
+        else:
+            lost = before[0] if before else None
+        if lost is not None:
+            several = action.nargs in ("+", "*") or isinstance(action.nargs, int)
+            once = "give it once, with all its values behind it" if several else "give it once"
+            again = "is given twice" if lost == name else f"comes after {lost}"
+            return f"{name} {again}, and would replace what was given before: {once}."
+        before.append(name)
+    return None
+
+
+_COLLECTING = (argparse._AppendAction, argparse._AppendConstAction, argparse._CountAction, argparse._HelpAction)  # noqa: SLF001 - argparse has no public names of them
+
+
+def _options_of(words: Sequence[str]) -> Sequence[str]:
+    """The words up to a bare ``--``; those of them that are values are no option of any parser."""
+    return words[: list(words).index("--")] if "--" in words else words

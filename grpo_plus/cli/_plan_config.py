@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def from_config(words: Sequence[str]) -> Asked:
     options, rest = parser.parse_known_args(list(words))
     if options.prompt_length < 1:
         raise UserError(f"--prompt-length is {options.prompt_length}, expected at least 1.")
+    beside = ("--vram", "--prompt-length")
+    check_early(rest, beside=beside)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from trl import get_peft_config, get_quantization_config
 
@@ -65,8 +68,7 @@ def from_config(words: Sequence[str]) -> Asked:
     from grpo_plus.recipe.recipe import recipe_of
     from grpo_plus.training.advice import heads_of
 
-    beside, card = ("--vram", "--prompt-length"), Device("cuda", bf16=True)
-    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=beside, device=card)
+    parsed = parse(PROG, on_cpu(rest), beside=beside, device=Device("cuda", bf16=True))
     args, model = parsed.training, parsed.model
     if not model.use_peft:
         raise UserError("use_peft is not set: plan counts runs with LoRA adapters only. Set use_peft: true.")

@@ -1,48 +1,102 @@
-"""The options of ``eval`` and ``verify`` that name verifiers, and the verifiers that they make."""
+"""The options of ``eval``, ``verify`` and ``chat`` that name verifiers, and the verifiers that they make."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_verifiers.errors import raise_all
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
 
+NAMED = "by name, reference or mapping, as in a config: '{name: …, label: …, kwargs: {…}}'; several may be given"
+
 
 def add_verifier_options(group: "argparse._ActionsContainer") -> None:
-    """Declare the options of a verifier beside ``--verifier``."""
-    group.add_argument("--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands")
-    group.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
+    """Declare the options that name verifiers, and those beside them."""
+    group.add_argument("--verifier", action="append", default=[], metavar="NAME", help=NAMED)
+    group.add_argument(
+        "--column", action="append", default=[], metavar="PARAMETER=COLUMN",
+        help="where a value stands; of one of several verifiers: LABEL.PARAMETER=COLUMN",
+    )  # fmt: skip
+    group.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE",
+        help="keyword of the verifier; of one of several: LABEL.KEY=VALUE",
+    )  # fmt: skip
     group.add_argument("--plugin", "--plugins", action="append", default=[], help="module or ./file.py to import first")
     group.add_argument("--timeout", type=float, help="seconds for one completion")
 
 
-def make_verifiers(names: Iterable[str], options: argparse.Namespace) -> "list[Verifier]":
-    """The verifiers of these names with the options of the command line.
+def make_verifiers(options: argparse.Namespace, otherwise: Sequence[Any] = ()) -> "list[Verifier]":
+    """The verifiers of a command line, with their options; those of ``otherwise`` where it names none.
 
     Raises:
-        UserError: an option cannot be read, belongs to one of several verifiers, or does not fit its verifier.
+        UserError: an option cannot be read, or does not say which of several verifiers it belongs to.
+        VerifierError: it does not fit its verifier.
     """
     import yaml
 
-    from grpo_verifiers import get_verifier
+    from grpo_plus.recipe.entries import build_verifiers, read_entries
     from grpo_verifiers.verifying import load_plugins
 
     plugins = load_plugins(options.plugin)
-    columns = dict(_pair(text, "--column") for text in options.column)
-    keywords = {key: yaml.safe_load(value) for key, value in (_pair(text, "--option") for text in options.option)}
-    names = list(dict.fromkeys(names))
-    if len(names) > 1 and (columns or keywords):
-        raise UserError("--column and --option belong to one verifier: give one --verifier with them.")
-    verifiers = [
-        get_verifier(name, columns=columns, plugins=plugins, timeout=options.timeout, **keywords) for name in names
-    ]
-    problems = [problem for verifier in verifiers for problem in verifier.check()]
-    if problems:
-        raise UserError(" ".join(problems))
-    return verifiers
+    entries, problems = read_entries([_read(text) for text in options.verifier] or otherwise, "--verifier")
+    raise_all(problems)
+    labels = [entry.label for entry in entries]
+    columns: dict[str, dict[str, str]] = {label: {} for label in labels}
+    keywords: dict[str, dict[str, Any]] = {label: {} for label in labels}
+    for label, key, value in _pairs(options.option, "--option", labels):
+        if label is None:
+            raise UserError(
+                f"--option {key}={value} does not say which of {', '.join(labels)} it belongs to: write --option "
+                f"{labels[0]}.{key}={value}."
+            )
+        keywords[label][key] = yaml.safe_load(value)
+    plain = None
+    for label, key, column in _pairs(options.column, "--column", labels):
+        if label is None and plain is None:
+            plain, unfit = build_verifiers(entries, plugins)
+            raise_all(unfit)
+        reading = [label] if label else [part.entry.label for part in plain or () if _reads(part.verifier, key)]
+        if not reading:
+            raise UserError(f"--column {key}={column}: none of {', '.join(labels)} has a parameter {key!r}.")
+        for each in reading:
+            columns[each][key] = column
+    entries, problems = read_entries(
+        [
+            {
+                **{key: value for key, value in asdict(entry).items() if value is not None},
+                "columns": {**entry.columns, **columns[entry.label]},
+                "kwargs": {**entry.kwargs, **keywords[entry.label]},
+                "timeout": entry.timeout if options.timeout is None else options.timeout,
+            }
+            for entry in entries
+        ],
+        "--verifier",
+    )
+    raise_all(problems)
+    parts, found = build_verifiers(entries, plugins)
+    raise_all(found)
+    return [part.verifier for part in parts]
+
+
+def _reads(verifier: "Verifier", parameter: str) -> bool:
+    return parameter in verifier.required_columns | verifier.optional_columns | verifier.gold_columns
+
+
+def _read(text: str) -> Any:
+    """A name as it is; a mapping in braces as YAML."""
+    from grpo_plus.recipe.options import mapping
+
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return mapping("--verifier", text)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def missing_columns(needed: Mapping[str, str], columns: Sequence[str]) -> list[str]:
@@ -54,8 +108,19 @@ def missing_columns(needed: Mapping[str, str], columns: Sequence[str]) -> list[s
     ]
 
 
-def _pair(text: str, flag: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UserError(f"{flag} is {text!r}, expected KEY=VALUE.")
-    return key, value
+def _pairs(texts: Iterable[str], flag: str, labels: Sequence[str]) -> "list[tuple[str | None, str, str]]":
+    """Label, key and value of each ``KEY=VALUE`` or ``LABEL.KEY=VALUE``; the label of an only verifier is its own."""
+    found: list[tuple[str | None, str, str]] = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UserError(f"{flag} is {text!r}, expected KEY=VALUE.")
+        named = [label for label in labels if key.startswith(f"{label}.") and len(key) > len(label) + 1]
+        label = max(named, key=len) if named else labels[0] if len(labels) == 1 else None
+        key = key.removeprefix(f"{label}.") if named else key
+        if not labels:
+            raise UserError(f"{flag} {text} belongs to a verifier: give --verifier.")
+        if any((label, key) == before[:2] for before in found):
+            raise UserError(f"{flag} gives {key} twice: keep one.")
+        found.append((label, key, value))
+    return found

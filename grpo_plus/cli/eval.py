@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._data import local_data
+from grpo_plus.cli._early import say
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
+from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import unknown
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from grpo_verifiers.tools.part import ToolPart
 
 PROG = "grpo-plus eval"
+MANY_CUT_OFF = 0.05
+"""Share of completions that were cut off, from which it is told."""
 TABLE_WIDTH = 100
 """Width of the table outside a terminal."""
 
@@ -29,6 +34,11 @@ TABLE_WIDTH = 100
 def run(arguments: Sequence[str]) -> int:
     """Run all checks that need no model, then load it, sample, judge and print."""
     options = _options(arguments)
+    ks = _ks(options.k, options.n)
+    local_data(options.dataset, None, "--dataset")
+    base, adapter = base_and_adapter(options, PROG)
+    found = as_trained(options)
+    say("Loading torch and transformers.")
     import datasets
     from transformers.utils import logging
 
@@ -41,15 +51,16 @@ def run(arguments: Sequence[str]) -> int:
         datasets.disable_progress_bars()
         logging.disable_progress_bar()
     try:
-        ks = _ks(options.k, options.n)
         check_numbers(options.n, ks, options.batch)
         drawing = Drawing(
             max_completion_length=options.max_completion_length,
             temperature=options.temperature,
             top_p=options.top_p,
             top_k=options.top_k,
+            min_p=options.min_p,
+            repetition_penalty=options.repetition_penalty,
         )
-        return _evaluate(options, ks, drawing)
+        return _evaluate(options, ks, drawing, (base, adapter), found)
     except (VerifierError, StoreError, ValueError) as error:
         raise UserError(str(error)) from error
     finally:
@@ -64,35 +75,56 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--config", help="configuration of a hub dataset")
     data.add_argument("--split", default="test", help="split of the dataset (default: test)")
     data.add_argument("--limit", type=int, help="only the first rows")
-    data.add_argument("--prompt-column", help="column of the prompt (default: prompt)")
-    data.add_argument("--user", help="the prompt's text, with {column} placeholders")
-    data.add_argument("--system", help="a system message before every prompt")
-    data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
+    add_prompt_options(data)
     judge = parser.add_argument_group("verifier")
-    judge.add_argument("--verifier", action="append", default=[], help="by name or reference; several may be given")
     add_verifier_options(judge)
     calls = parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
     add_tool_options(calls)
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
     draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
-    draws.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
-    draws.add_argument("--top-p", type=float, default=1.0)
-    draws.add_argument("--top-k", type=int, default=0, help="0 for no limit")
-    draws.add_argument("--max-completion-length", type=int, default=256, help="tokens, at most (default: 256)")
-    draws.add_argument("--seed", type=int, default=0)
+    add_draw_options(draws)
     draws.add_argument("--batch", type=int, default=64, help="completions drawn together (default: 64)")
     loading = parser.add_argument_group("loading")
-    loading.add_argument("--adapter", help="folder of an adapter to put on the model")
-    loading.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    loading.add_argument("--device", help="cpu, cuda, …; default: what there is")
-    loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
-    loading.add_argument("--revision", help="of a model on the hub")
-    loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
+    add_loading_options(loading)
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
     options: argparse.Namespace = parser.parse_args(arguments)
     return options
+
+
+def add_prompt_options(group: "argparse._ActionsContainer", *, columns: bool = True) -> None:
+    """Declare how prompts are made; with the ``columns`` of a dataset, or without one."""
+    if columns:
+        group.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
+        group.add_argument("--user", help="the prompt's text, with {column} placeholders")
+    group.add_argument("--system", help="a system message before every prompt")
+    group.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
+    group.add_argument(
+        "--settings-from", metavar="RUN", help="prompt and sampling of this run; default: of the run that MODEL is of"
+    )
+    group.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
+
+
+def add_draw_options(group: "argparse._ActionsContainer") -> None:
+    """Declare how completions are drawn."""
+    group.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
+    group.add_argument("--top-p", type=float)
+    group.add_argument("--top-k", type=int, help="0 for no limit")
+    group.add_argument(
+        "--max-completion-length", type=int, help=f"tokens, at most (default: that of the run, or {DEFAULT_LENGTH})"
+    )
+    group.add_argument("--seed", type=int, default=0)
+
+
+def add_loading_options(group: "argparse._ActionsContainer") -> None:
+    """Declare how a model is loaded."""
+    group.add_argument("--adapter", help="folder of an adapter to put on the model")
+    group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    group.add_argument("--device", help="cpu, cuda, …; default: what there is")
+    group.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
+    group.add_argument("--revision", help="of a model on the hub")
+    group.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
 
 
 def _ks(given: str | None, n: int) -> list[int]:
@@ -104,23 +136,54 @@ def _ks(given: str | None, n: int) -> list[int]:
         raise UserError(f"-k is {given!r}, expected whole numbers separated by commas, like 1,4,8.") from error
 
 
-def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") -> int:
+def as_trained(options: argparse.Namespace) -> Trained:
+    """Take from the run of the model what no flag says; tells what, and changes ``options``."""
+    if options.settings_from is not None and options.no_run_settings:
+        raise UserError("--settings-from and --no-run-settings are both given: keep one.")
+    if options.settings_from is not None:
+        found = trained(places(options.settings_from))
+        if found is None:
+            raise UserError(f"--settings-from {options.settings_from}: there is no run with a record in it.")
+    else:
+        found = None if options.no_run_settings else trained(places(options.adapter, options.model))
+    run = found or Trained(Path())
+    own = prompt_of(options)
+    asked = {"column", "user"} & own.keys()
+    options.prompt = {
+        key: value for key, value in run.prompt.items() if not (asked and key in ("column", "user"))
+    } | own
+    if told := run.told():
+        say(told)
+    if options.max_completion_length is None:
+        options.max_completion_length = run.most or DEFAULT_LENGTH
+        if run.most is None:
+            say(f"Completions of at most {DEFAULT_LENGTH} tokens: --max-completion-length says otherwise.")
+    for name, default in SAMPLING.items():
+        if getattr(options, name, None) is None:
+            setattr(options, name, run.sampling.get(name, default))
+    options.template_keywords = dict(run.template_keywords)
+    return run
+
+
+def _evaluate(
+    options: argparse.Namespace, ks: list[int], drawing: "Drawing", loaded: tuple[str, str | None], run: Trained
+) -> int:
     from rich.console import Console
 
     from grpo_plus.evaluation import evaluate
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 
-    verifiers = make_verifiers(options.verifier, options)
+    verifiers = make_verifiers(options)
     rows = _rows(options)
-    tools = tool_use(options, _run_folders(options))
+    tools = tool_use(options, places(options.adapter, options.model))
     if not verifiers and (tools is None or not any(part.rewards for part in _environments(tools))):
         raise UserError("there is nothing to judge with: give --verifier, or an environment with get_reward.")
-    base, adapter = _base_and_adapter(options)
-    _require(verifiers, rows, options)
+    base, adapter = loaded
+    _require(verifiers, rows, options, run)
     store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
-        model, tokenizer = _load(base, adapter, options)
+        model, tokenizer = load_model(base, adapter, options)
         rows = _with_prompts(rows, tokenizer, options, called=tools is not None)
         done = store.done if store else []
         total = len(rows) * options.n
@@ -135,7 +198,7 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
 
             found = evaluate(
                 model, tokenizer, rows, verifiers, tools=tools, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
-                batch=options.batch, done=done, report=report,
+                batch=options.batch, done=done, report=report, template_keywords=options.template_keywords,
             )  # fmt: skip
         if store:
             store.finish(found)
@@ -148,13 +211,18 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
             store.close()
     console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
     console.print(results_table({f"{len(rows)} rows, {options.n} samples each": found}))
-    _print_notes(found, ks)
+    _print_notes(found, ks, options.max_completion_length)
     if store:
         print(f"samples: {store.path}\nresults: {store.beside}")
     return 0
 
 
-def _print_notes(found: "Evaluation", ks: Sequence[int]) -> None:
+def _print_notes(found: "Evaluation", ks: Sequence[int], most: int) -> None:
+    if found.cut_off >= MANY_CUT_OFF:
+        print(
+            f"{found.cut_off:.0%} of the completions were cut off at {most} tokens, before they could end: raise "
+            "--max-completion-length, unless the model never ends."
+        )
     print("95% confidence intervals, over the choice of rows and samples.")
     for note in found.notes:
         print(note)
@@ -178,21 +246,30 @@ def _rows(options: argparse.Namespace) -> Any:
     return rows
 
 
-def _prompt(options: argparse.Namespace) -> dict[str, str]:
+def prompt_of(options: argparse.Namespace) -> dict[str, str]:
+    """The ``prompt`` mapping of flags."""
     given = {
-        "column": options.prompt_column, "user": options.user, "system": options.system, "template": options.template,
+        "column": getattr(options, "prompt_column", None), "user": getattr(options, "user", None),
+        "system": options.system, "template": options.template,
     }  # fmt: skip
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> None:
+def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: Trained) -> None:
     """Check the dataset's columns before a model is loaded."""
     from grpo_plus.cli._prompts import check_columns, prompt_problems
 
-    problems = prompt_problems(_prompt(options))
+    problems = prompt_problems(options.prompt)
     if problems:
         raise UserError(" ".join(problems))
-    check_columns(rows, _prompt(options), f"--split {options.split}")
+    try:
+        check_columns(rows, options.prompt, f"--split {options.split}")
+    except UserError as error:
+        if options.prompt == prompt_of(options):
+            raise
+        raise UserError(
+            f"{error} It is the prompt of the run {run.folder}: give --prompt-column or --user, or --no-run-settings."
+        ) from error
     missing = [
         f"{verifier.label} needs {sentence}"
         for verifier in verifiers
@@ -210,11 +287,11 @@ def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace, *, cal
     from grpo_plus.cli._prompts import with_prompts
 
     chat = tokenizer.chat_template is not None
-    prompt = _prompt(options) or ({"column": "prompt"} if called and chat else {})
+    prompt = options.prompt or ({"column": "prompt"} if called and chat else {})
     return with_prompts(rows, prompt, chat=chat)
 
 
-def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
+def base_and_adapter(options: argparse.Namespace, prog: str) -> tuple[str, str | None]:
     """The base model and the adapter: a folder with an adapter names its base itself."""
     import json
 
@@ -230,7 +307,7 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"{config} cannot be read: {error}.") from error
         if not named:
-            raise UserError(f"{base} is an adapter that names no base model: grpo-plus eval BASE --adapter {base}")
+            raise UserError(f"{base} is an adapter that names no base model: {prog} BASE --adapter {base}")
         print(f"{base} is an adapter on {named}.", file=sys.stderr)
         return str(named), str(base)
     looks_local = base.startswith((".", "/", "~")) or Path(base).expanduser().is_dir()
@@ -239,17 +316,12 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     return base, adapter
 
 
-def _run_folders(options: argparse.Namespace) -> list[Path]:
-    """Where the run that trained the model may be; a checkpoint lies in its run's folder."""
-    given = [Path(each).expanduser() for each in (options.adapter, options.model) if each]
-    return [place for each in given for place in (each, each.parent)]
-
-
 def _environments(tools: "ToolUse") -> "list[ToolPart]":
     return list(tools.config().recipe.environments.values())
 
 
-def _load(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
+def load_model(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
+    """The model, with its adapter, and its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -300,8 +372,13 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
     """The settings that identify an evaluation."""
-    apart = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
+    apart: Sequence[str] = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
+    apart = (*apart, "settings_from", "no_run_settings", "prompt", "prompt_column", "user", "system", "template")
     found = {name: value for name, value in vars(options).items() if name not in apart}
+    names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
+    found |= {name: options.prompt.get(key) for name, key in names.items()}
+    if "chat" in options.prompt:
+        found["chat"] = options.prompt["chat"]
     if tools is not None:
         config = tools.config()
         found |= {name: getattr(config, name) for name in (*TURN_FIELDS, "chat_template_kwargs")}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._sample import LENGTH, REWARDS, Sample, read_sample
 from grpo_plus.cli._selection import selection_lines
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from grpo_plus.recipe.recipe import Chosen, VerifierPart
 
 PROG = "grpo-plus explain"
-OWN = ("--rewards", "--lengths", "--steps", "--states", "--values", "--html")
-"""The command's own options."""
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
+BESIDE = ("--rewards", "--lengths", "--steps", "--states", "--values", "--html")
+"""The options of this command alone."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -53,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--values", metavar="A,B;C,D", help="values of a critic, a list for each completion")
     options, rest = parser.parse_known_args(list(arguments))
+    check_early(rest, beside=BESIDE)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
     from grpo_plus.cli._notes import command_notes
@@ -61,11 +63,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.recipe.options import mapping, mapping_or_none
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse(
-        PROG,
-        [*rest, "--use_cpu", "true"],
-        beside=("--rewards", "--lengths", "--steps", "--states", "--values", "--html"),
-    )
+    parsed = parse(PROG, on_cpu(rest), beside=BESIDE)
     config = parsed.training
     functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)

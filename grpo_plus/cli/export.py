@@ -1,6 +1,8 @@
 """``grpo-plus export``: a run's adapter, or the whole model with the adapter folded in, for other programs."""
 
 import argparse
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +37,7 @@ def run(arguments: Sequence[str]) -> int:
             print(f"The adapter of {adapter} is in {options.out}.")
             print("transformers: PeftModel.from_pretrained(base, folder), or AutoPeftModelForCausalLM on the folder.")
             print(f"vLLM: vllm serve BASE --enable-lora --lora-modules trained={options.out}")
+            print(f"GGUF and Ollama take whole models: grpo-plus export {options.run} --merge --out NEW_FOLDER")
             return 0
         base = export.base_of(adapter, options.base)
         rounding = export.merge(adapter, base, options.out, dtype=dtype)
@@ -47,9 +50,24 @@ def run(arguments: Sequence[str]) -> int:
             _compare(adapter, base, options.out, dtype)
     except export.ExportError as error:
         raise UserError(str(error)) from error
-    print(f"vLLM: vllm serve {options.out}")
-    print(f"GGUF: python convert_hf_to_gguf.py {options.out}  (of llama.cpp)")
+    for line in next_steps(options.out):
+        print(line)
     return 0
+
+
+def next_steps(out: Path) -> list[str]:
+    """How a merged model goes on to other programs; none of these commands is run here."""
+    folder, gguf = shlex.quote(str(out)), shlex.quote(f"{out.name}.gguf")
+    name = re.sub(r"[^a-z0-9._-]+", "-", out.name.lower()).strip("-.") or "trained"
+    return [
+        f"vLLM: vllm serve {folder}",
+        "GGUF and Ollama, with a clone of llama.cpp and its requirements (not run here):",
+        f"  python llama.cpp/convert_hf_to_gguf.py {folder} --outfile {gguf} --outtype bf16",
+        f"  llama.cpp/build/bin/llama-quantize {gguf} {shlex.quote(f'{out.name}-4bit.gguf')} Q4_K_M   (4 bits)",
+        f"  printf 'FROM ./%s\\n' {gguf} > Modelfile && ollama create {name} -f Modelfile && ollama run {name}",
+        "The chat template goes along in the GGUF; the run's system prompt is a line SYSTEM of the Modelfile.",
+        f"Try it here first: grpo-plus chat {folder}",
+    ]
 
 
 def _compare(adapter: Path, base: str, out: Path, dtype: object) -> None:

@@ -34,7 +34,10 @@ def run(arguments: Sequence[str]) -> int:
         return show(PROG, everything=bool(asked & {"--help-all", "--help_all"}))
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
-    from grpo_plus.cli._arguments import is_rank, parse
+    from grpo_plus.cli._early import check_early, is_rank
+
+    check_early(arguments, trains=True)
+    from grpo_plus.cli._arguments import parse
 
     parsed = parse(PROG, arguments)
     if parsed.launch and not is_rank():
@@ -380,6 +383,12 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         "Warm start": begun.fact,
     }
     trainer.card_facts |= {name: value for name, value in told.items() if value}
+    trainer.command = {
+        "prompt": dict(prompt),
+        "model_name_or_path": model.model_name_or_path,
+        "dataset_name": script.dataset_name,
+        "load_in_4bit": bool(model.load_in_4bit),
+    }
     trainer.measure = Measure(measured, trainer, sets["measure"]) if measured is not None else None
     return trainer
 

@@ -1,24 +1,20 @@
-"""``grpo-plus verify``: score a file of completions with a verifier."""
+"""``grpo-plus verify``: score a file of completions with one verifier or several."""
 
 import argparse
-import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._data import local_data
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
-from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.files import open_own
-from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.verdict import MAX_DETAIL
+from grpo_plus.cli._verify_results import Results, as_line, line_of, open_results, read_statuses
+from grpo_verifiers.errors import ConfigError, VerifierError
 
 if TYPE_CHECKING:
-    from grpo_verifiers import Verdict, Verifier
+    from grpo_verifiers import Verifier
 
 CHUNK = 256
 """Rows in a batch: enough to keep every worker busy, few enough to move the progress bar."""
@@ -27,41 +23,75 @@ CHUNK = 256
 def run(arguments: Sequence[str]) -> int:
     """Score every row; the exit code is 1 if a row could not be judged or a gold answer does not accept itself."""
     options = _options(arguments)
-    import datasets
-
-    from grpo_plus.cli._data import load_rows, pick_split
-    from grpo_verifiers.exec.runner import close_shared_runners
-
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
+    local_data(options.data, None, "data")
     try:
-        (verifier,) = make_verifiers([options.verifier], options)
-        rows = pick_split(load_rows(options.data, options.config), options.split, "--split")
-        _require(verifier, rows.column_names, options)
-        if options.check_golds:
-            return _check_golds(verifier, rows)
-        return _score(verifier, rows, options)
-    except VerifierError as error:
+        verifiers = make_verifiers(options)
+        wanted = read_statuses(options.show, [verifier.label for verifier in verifiers])
+        return _judge(verifiers, wanted, options)
+    except (ConfigError, VerifierError) as error:
         raise UserError(str(error)) from error
     finally:
+        from grpo_verifiers.exec.runner import close_shared_runners
+
         close_shared_runners()
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="grpo-plus verify", description=__doc__)
+    parser = Parser(
+        prog="grpo-plus verify",
+        description=__doc__,
+        epilog="A line of the results is one verdict: row, verifier, score, status, detail, completion and gold.",
+    )
     parser.add_argument("data", help="a .jsonl, .json, .parquet or .csv file, a folder, or a dataset on the hub")
-    parser.add_argument("--verifier", required=True, help="a verifier by name or reference")
+    add_verifier_options(parser)
     parser.add_argument("--completion-column", default="completion", help="column of the completions")
     parser.add_argument("--prompt-column", help="column of the prompts, for verifiers that read them")
-    add_verifier_options(parser)
     parser.add_argument("--split", default="train", help="split of the dataset")
     parser.add_argument("--config", help="configuration of a hub dataset")
-    parser.add_argument("--out", type=Path, help="results file (.jsonl); default: beside the data")
+    parser.add_argument(
+        "--show", action="append", default=[], metavar="STATUS[,STATUS]",
+        help="also print rows with completion, gold, verdict and reason: wrong, unparsable, error, timeout, …, all, or "
+        "disagree: where verifiers do",
+    )  # fmt: skip
+    parser.add_argument("--show-rows", type=int, default=20, metavar="N", help="at most so many (default: 20)")
+    parser.add_argument("--out", type=Path, help="results file (.jsonl); default: a new one beside the data")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing results file")
     parser.add_argument(
         "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
     )
     options: argparse.Namespace = parser.parse_args(list(arguments))
+    if not options.verifier:
+        raise UserError(
+            "say what judges: --verifier math, or --verifier ./my_file.py:my_check. grpo-plus plugins lists all."
+        )
+    if options.show_rows < 1:
+        raise UserError(f"--show-rows is {options.show_rows}, expected at least 1.")
+    if options.check_golds and (given := [f for f in ("show", "out", "overwrite") if getattr(options, f)]):
+        raise UserError(f"--check-golds scores no completions, so --{given[0]} means nothing beside it: leave one out.")
     return options
+
+
+def _judge(verifiers: "Sequence[Verifier]", wanted: Sequence[str], options: argparse.Namespace) -> int:
+    import datasets
+
+    from grpo_plus.cli._data import load_rows, pick_split
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    rows = pick_split(load_rows(options.data, options.config, field="data"), options.split, "--split")
+    for verifier in verifiers:
+        _require(verifier, rows.column_names, options)
+    if options.check_golds:
+        return max(_check_golds(verifier, rows, named=len(verifiers) > 1) for verifier in verifiers)
+    found = Results([verifier.label for verifier in verifiers], wanted, options.show_rows)
+    file, path = open_results(options.out, options.data, overwrite=options.overwrite)
+    with file:
+        for lines in _lines(verifiers, rows, options):
+            found.add(lines)
+            file.writelines(map(as_line, lines))
+    found.show(path)
+    print(f"results: {path}")
+    return int(found.failed)
 
 
 def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Namespace) -> None:
@@ -77,31 +107,8 @@ def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Nam
         )
 
 
-def _score(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> int:
-    out = options.out or _beside(options.data)
-    counts: Counter[str] = Counter()
-    total = 0.0
-    scored = 0
-    try:
-        # A path from the user may be a link or /dev/stdout; the default path may not.
-        file = (open if options.out else open_own)(out, "w", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"the results file {out} cannot be written: {error}.") from error
-    with file:
-        for index, verdict in _verdicts(verifier, rows, options):
-            counts[verdict.status.value] += 1
-            if verdict.score is not None:
-                total += verdict.score
-                scored += 1
-            reason = redact_text(readable(verdict.detail, MAX_DETAIL))
-            row = {"row": index, "score": verdict.score, "status": verdict.status.value, "detail": reason}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    _print_summary(counts, total / scored if scored else None)
-    print(f"results: {out}")
-    return 1 if counts["error"] or counts["timeout"] else 0
-
-
-def _verdicts(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> "Iterator[tuple[int, Verdict]]":
+def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """For each row, a line of each verifier; all verifiers work on a batch at the same time."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -110,39 +117,29 @@ def _verdicts(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> "
         task = progress.add_task("verifying", total=len(rows))
         for start in range(0, len(rows), CHUNK):
             batch = rows[start : start + CHUNK]
-            completions = [_completion(value) for value in batch[options.completion_column]]
+            completions = ["" if value is None else value for value in batch[options.completion_column]]
             prompts = batch[options.prompt_column] if options.prompt_column else [""] * len(completions)
             held = {name: batch[name] for name in columns}
-            verdicts = verifier.verify_batch(prompts, completions, None, **held)
-            yield from enumerate(verdicts, start)
-            progress.advance(task, len(verdicts))
+            pending = [verifier.start(prompts, completions, None, **held) for verifier in verifiers]
+            verdicts = [each.result() for each in pending]
+            for at, completion in enumerate(completions):
+                yield [
+                    line_of(start + at, verifier.label, of_all[at], completion, _gold(verifier, held, at))
+                    for verifier, of_all in zip(verifiers, verdicts, strict=True)
+                ]
+            progress.advance(task, len(completions))
 
 
-def _completion(value: Any) -> Any:
-    return "" if value is None else value
+def _gold(verifier: "Verifier", columns: dict[str, list[Any]], at: int) -> dict[str, Any]:
+    """The values of a row that a verifier compares with, by its parameters' names."""
+    named = verifier.gold_columns | verifier.required_columns | verifier.named_columns
+    return {parameter: columns[column][at] for parameter, column in named.items() if column in columns}
 
 
-def _check_golds(verifier: "Verifier", rows: Any) -> int:
+def _check_golds(verifier: "Verifier", rows: Any, *, named: bool) -> int:
     report = verifier.check_golds(rows)
     if report is None:
         raise UserError(f"the verifier {verifier.label!r} has no gold answers to check.")
     for line in report.lines(limit=None):
-        print(line)
+        print(f"{verifier.label}: {line}" if named else line)
     return 0 if report.ok else 1
-
-
-def _print_summary(counts: Counter[str], mean: float | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("status", "rows", "share")
-    total = sum(counts.values())
-    for status, count in counts.most_common():
-        table.add_row(status, str(count), f"{count / total:.1%}")
-    Console().print(table)
-    print(f"rows: {total}, mean score: {'none' if mean is None else f'{mean:.4f}'}")
-
-
-def _beside(data: str) -> Path:
-    path = Path(data)
-    return path.with_suffix(".verdicts.jsonl") if path.is_file() else Path(f"{path.name}.verdicts.jsonl")

@@ -39,6 +39,7 @@ def evaluate(
     verifier_column: str | None = None,
     done: Sequence[Sample] = (),
     report: Report | None = None,
+    template_keywords: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Draw ``n`` completions of every row, have them judged, and estimate how good the model is.
 
@@ -50,7 +51,7 @@ def evaluate(
     ``prompt`` (text or conversation) and the columns of the verifiers; ``verifier_column`` names the verifier of each
     row. ``ks`` are the k of pass@k and majority@k, each at most ``n``. ``batch`` counts completions. ``done`` are
     samples of an earlier part of the same evaluation, which are not drawn again. ``report`` receives the judged samples
-    of each batch.
+    of each batch. ``template_keywords`` are further arguments of the chat template; tools have their own.
 
     With ``tools`` completions are of several turns, drawn by TRL's loop; the reward of an environment that gives one is
     a result beside those of the verifiers, of which there may then be none.
@@ -70,7 +71,7 @@ def evaluate(
         if tools:
             sampler, turns = around.enter_context(tools.drawing(model, tokenizer, drawing, rows))
         else:
-            sampler = Sampler(model, tokenizer, drawing)
+            sampler = Sampler(model, tokenizer, drawing, template_keywords)
         judges = judges_of(verifiers, turns.rewards if turns is not None else ())
         fresh = draw(
             sampler,

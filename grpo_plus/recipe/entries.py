@@ -1,11 +1,13 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, unknown
+from grpo_verifiers.exec.environments import LOADER
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error", "isolation")
@@ -82,8 +84,11 @@ def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Seque
 
 
 def _plain(name: str) -> str:
-    """A readable label for a reference: the attribute's name."""
-    return name.rpartition(":")[2] or name
+    """A readable label for a reference: the attribute's name; for a file, or the loader in one, the file's."""
+    where, _, attribute = name.rpartition(":")
+    if attribute.endswith(".py") or (where and attribute == LOADER):
+        return Path(where or attribute).name.removesuffix(".py")
+    return attribute or name
 
 
 def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:

@@ -36,6 +36,7 @@ def about(trainer: Run) -> dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "config": without_secrets(plain(args.to_dict())),
+        "command": without_secrets(plain(trainer.command)) or None,
     }
 
 

@@ -343,6 +343,7 @@ class Info(TypedDict, total=False):
     pid: Count
     config: Settings
     golds: Settings | None
+    command: Settings | None
 
 
 @cache

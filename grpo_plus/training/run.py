@@ -13,11 +13,13 @@ from grpo_plus.training.verification import Verification
 class Run(Host, Protocol):
     """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
 
-    ``card_facts`` are rows of the model card that only the caller knows, by name.
+    ``card_facts`` are rows of the model card that only the caller knows, by name. ``command`` is what a command line
+    says beside the config; empty from Python.
     """
 
     calling: Calling
     card_facts: dict[str, Any]
+    command: dict[str, Any]
     guard: Guard
     recipe: Recipe
     verification: Verification

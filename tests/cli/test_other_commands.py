@@ -272,7 +272,10 @@ def test_verify_counts_what_could_not_be_judged_in_its_exit_code(cli, completion
     code, out, err = cli("verify", completions / "done.jsonl", *flags)
     assert code == 1, err
     assert "error" in out
-    code, out, err = cli("verify", completions / "done.jsonl", *flags, "--option", "limit=50")
+    code, _, err = cli("verify", completions / "done.jsonl", *flags, "--option", "limit=50")
+    assert code == 2
+    assert f"{out_file} exists already: name another file with --out, or pass --overwrite." in err
+    code, out, err = cli("verify", completions / "done.jsonl", *flags, "--option", "limit=50", "--overwrite")
     assert code == 0, err
     assert len(out_file.read_text().splitlines()) == len(ROWS)
 

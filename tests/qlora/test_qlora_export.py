@@ -46,7 +46,9 @@ def test_the_merged_model_is_the_16_bit_base_with_its_adapter(run, tmp_path, cap
     text = capsys.readouterr().out
     assert "checkpoint-10 merged onto" in text
     assert "Against the 4-bit base" in text
-    assert "convert_hf_to_gguf.py" in text
+    assert f"python llama.cpp/convert_hf_to_gguf.py {out} --outfile merged.gguf" in text
+    assert "ollama create merged -f Modelfile" in text
+    assert "(not run here)" in text
     merged = AutoModelForCausalLM.from_pretrained(out)
     assert getattr(merged.config, "quantization_config", None) is None
     base = AutoModelForCausalLM.from_pretrained(run / "base")

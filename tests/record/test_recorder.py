@@ -119,9 +119,11 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
 @pytest.mark.parametrize(
     ("settings", "records"), [({}, False), ({"record": True}, True), ({"advantage": "sign", "record": False}, False)]
 )
-def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, records):
+def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, records, caplog):
     trainer = build(max_steps=1, **settings)
     trainer.train()
+    told = [record.getMessage() for record in caplog.records if "GRPOPlusConfig(record=True)" in record.getMessage()]
+    assert len(told) == (0 if settings else 1)
     assert (tmp_path / "out" / FOLDER).exists() == records
     assert (trainer.recorder is not None) == records
     if records:

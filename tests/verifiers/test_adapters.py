@@ -231,3 +231,79 @@ def test_adapters_import_no_peer():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+ENVIRONMENT = """
+def exact_answer(completion, answer, **_):
+    return float(completion.endswith(answer))
+
+
+class Rubric:
+    parser, class_objects = None, {{}}
+
+    def _get_reward_funcs(self):
+        return [exact_answer]
+
+    def _get_reward_weights(self):
+        return [2.0]
+
+
+class Environment:
+    rubric = Rubric()
+
+
+def load_environment({signature}):
+    return {returned}
+"""
+
+
+@pytest.fixture
+def prime(tmp_path, monkeypatch):
+    """A module as Prime's tools find it: on the path, with ``load_environment``."""
+
+    def prime(signature="", returned="Environment()", name="my_env"):
+        (tmp_path / f"{name}.py").write_text(ENVIRONMENT.format(signature=signature, returned=returned))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+        return name
+
+    return prime
+
+
+@pytest.mark.parametrize(
+    "spelled", ["{name}:load_environment", "./{name}.py", "./{name}.py:load_environment", "{name}", "{dashes}", "me/{dashes}"]
+)  # fmt: skip
+def test_an_environment_goes_by_every_name_that_primes_tools_take(prime, spelled):
+    name = prime(name=f"env_{abs(hash(spelled)) % 10**8}")
+    made = get_verifier(spelled.format(name=name, dashes=name.replace("_", "-")), label="env")
+    assert made.verify("so 4", answer="4").score == 2.0
+    assert made.verify("so 5", answer="4").score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("signature", "returned", "said"),
+    [
+        ("split", "Environment()", "load_environment() failed: TypeError: load_environment() missing 1 required"),
+        ("", "3", "load_environment() returned int, expected an environment with a rubric"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_says_why(prime, signature, returned, said):
+    from grpo_verifiers.errors import VerifierError
+
+    name = prime(signature, returned, name=f"odd_{abs(hash(said)) % 10**8}")
+    with pytest.raises(VerifierError) as caught:
+        get_verifier(name)
+    assert said in str(caught.value)
+
+
+def test_a_file_without_an_environment_and_a_name_of_nothing(tmp_path, monkeypatch):
+    from grpo_verifiers.errors import PluginError, UnknownNameError
+
+    (tmp_path / "plain.py").write_text("def my_own(completion):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PluginError, match=r"name what judges, as in \./plain\.py:my_own"):
+        get_verifier("./plain.py")
+    for name in ("json", "mth", "me/nowhere"):  # an installed module that is no environment is none
+        with pytest.raises(UnknownNameError, match="unknown verifier"):
+            get_verifier(name)

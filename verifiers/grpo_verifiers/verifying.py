@@ -16,8 +16,9 @@ from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.base.traits import Home, Isolation, OnError, Settings, Traits, traits_of
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
+from grpo_verifiers.exec.environments import lent, named_environment, of_loader
 from grpo_verifiers.exec.form import form_of
-from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, is_rubric, rubric_check
+from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, rubric_check
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
@@ -55,7 +56,7 @@ BUILTINS = {
 def _adopt(name: str, value: Any) -> Verifier:
     if name in BUILTINS:
         return FunctionVerifier(value, name, replace(traits_of(value).settings, builtin=True))
-    return adopt(name.rpartition(":")[2] if is_reference(name) else name, value)
+    return adopt(name.rpartition(":")[2] if is_reference(name) else name, of_loader(name, value))
 
 
 _ACCEPTED = (
@@ -72,8 +73,8 @@ def adopt(name: str, value: Any) -> Verifier:
     """
     if isinstance(value, Verifier):
         return value
-    rubric = value if is_rubric(value) else getattr(value, "rubric", None)
-    if is_rubric(rubric):
+    rubric = lent(value)
+    if rubric is not None:
         check = rubric_check(name, rubric)
         isolation: Isolation = "process" if can_travel(check) else "inline"  # one that cannot waits rather than works
         grouped = isinstance(check, GroupRubricCheck)
@@ -95,7 +96,9 @@ def adopt(name: str, value: Any) -> Verifier:
     return FunctionVerifier(value, name, replace(traits_of(value).settings, raw=form.batch and form.open))
 
 
-REGISTRY: Registry[Verifier] = Registry("verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt)
+REGISTRY: Registry[Verifier] = Registry(
+    "verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt, otherwise=named_environment
+)
 
 
 def verifier(

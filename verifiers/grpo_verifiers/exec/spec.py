@@ -132,6 +132,7 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     # Plug-in files and modules of made-up names do not exist in a worker: what a closure takes from them goes along.
     registered = {each.__name__: each for each in along}
+    registered |= {name: each for name, each in list(sys.modules.items()) if name.startswith(_FILE_MODULE)}
     if module is not None and module.__name__ != "__main__" and not _importable(module):
         registered[module.__name__] = module
     with _by_value, contextlib.ExitStack() as afterwards:

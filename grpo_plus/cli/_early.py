@@ -1,0 +1,157 @@
+"""What a command line can be refused for before torch and TRL are imported, which takes seconds."""
+
+import argparse
+import ast
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus.cli import UserError
+from grpo_plus.cli._data import local_data, local_model
+from grpo_plus.cli._help import host_options, our_options
+from grpo_plus.cli._parser import repeated
+from grpo_plus.recipe.options import KeywordAction, read_yaml
+from grpo_verifiers.errors.messages import nearest
+
+LAUNCHED = "GRPO_PLUS_LAUNCHED"
+"""Set in the processes that ``train`` launches with accelerate; they read the same arguments."""
+_LAUNCHER = ("accelerate", "commands/launch.py")
+
+
+def is_rank() -> bool:
+    """Whether a launcher started this process."""
+    return LAUNCHED in os.environ or "WORLD_SIZE" in os.environ
+
+
+def config_path(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The config file, which comes first or after ``--config``, and the other arguments.
+
+    Raises:
+        UserError: there are two, or none after ``--config``.
+    """
+    rest = list(arguments)
+    found = [rest.pop(0)] if rest and not rest[0].startswith("-") else []
+    for at in reversed(range(len(rest))):
+        name, equals, value = rest[at].partition("=")
+        if name != "--config":
+            continue
+        if not equals and at + 1 >= len(rest):
+            raise UserError("--config is the last word: a config file belongs behind it.")
+        found.append(value if equals else rest[at + 1])
+        del rest[at : at + 1 + (not equals)]
+    if len(found) > 1:
+        raise UserError(f"give one config file, as the first argument or after --config: there are {', '.join(found)}.")
+    return (Path(found[0]).expanduser() if found else None), rest
+
+
+def check_early(arguments: Sequence[str], *, beside: Collection[str] = (), trains: bool = False) -> None:
+    """Refuse a config file that cannot be read, and unknown or repeated options; what a parser finds later, it says.
+
+    ``beside`` are options that the command reads itself. Where it ``trains``, the files and folders that it needs are
+    looked for as well, and a first line says that it has begun.
+
+    Raises:
+        UserError: the command cannot work.
+    """
+    if is_rank():
+        return
+    path, rest = config_path(arguments)
+    try:
+        values = {} if path is None else read_yaml(path)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    parser = light_parser()
+    if told := _unknown(parser, rest, beside) or repeated(parser, rest):
+        raise UserError(told)
+    if not trains:
+        return
+    base = Path.cwd() if path is None else path.resolve().parent
+    given = {**values, **_flags(rest, ("dataset_name", "model_name_or_path"))}
+    if isinstance(name := given.get("dataset_name"), str):
+        local_data(name, base)
+    if isinstance(name := given.get("model_name_or_path"), str):
+        local_model(name)
+    print(f"Reading {path or 'the options'}, and loading torch and TRL.", flush=True)
+
+
+@lru_cache
+def light_parser() -> argparse.ArgumentParser:
+    """The options of ``train`` by name, read from the sources of what declares them; it knows no types."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name, field in {**host_options(), **our_options()}.items():
+        if name in mappings():
+            parser.add_argument(*_spellings(name), dest=name, action=KeywordAction)
+        else:
+            parser.add_argument(*_spellings(name), dest=name, nargs="*" if "list[" in field.kind else "?")
+        if "bool" in field.kind:  # as transformers' parser has it
+            parser.add_argument(*_spellings(f"no_{name}"), dest=name, action="store_false")
+    return parser
+
+
+def mappings() -> tuple[str, ...]:
+    """The options that hold a mapping, whose keys are set by ``--option.key``."""
+    return tuple(name for name, field in our_options().items() if "dict[" in field.kind)
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
+
+
+def _unknown(parser: argparse.ArgumentParser, words: Sequence[str], beside: Collection[str]) -> str | None:
+    known = parser._option_string_actions  # noqa: SLF001 - argparse has no public list
+    for word in words:
+        name = word.partition("=")[0]
+        field = name.removeprefix("--").partition(".")[0].replace("-", "_")
+        if not word.startswith("--") or word == "--" or name in known or field in mappings() or name in beside:
+            continue
+        if name.replace("-", "_") in {option.replace("-", "_") for option in launch_options()}:
+            continue
+        close = nearest(name, {*known, *launch_options(), *beside})
+        hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
+        return f"unknown option {name}.{hint}"
+    return None
+
+
+@lru_cache
+def launch_options() -> frozenset[str]:
+    """The options of ``accelerate launch``, from its source, and ours for it; all that is no option where it is not."""
+    path = _trl.source_file(*_LAUNCHER)
+    if not path.is_file():
+        return frozenset()
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    words = [word.value for call in calls for word in call.args if isinstance(word, ast.Constant)]
+    return frozenset({"--accelerate_config", *(w for w in words if isinstance(w, str) and w.startswith("--"))})
+
+
+def _flags(words: Sequence[str], names: Collection[str]) -> Mapping[str, Any]:
+    """The values of some options of a command line."""
+    found = {}
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        field = name.removeprefix("--").replace("-", "_")
+        if word.startswith("--") and field in names and (equals or at + 1 < len(words)):
+            found[field] = value if equals else words[at + 1]
+    return found
+
+
+def on_cpu(words: Sequence[str]) -> list[str]:
+    """The words of a command that computes nothing a card is needed for: ``use_cpu`` is set, whatever it says."""
+    kept: list[str] = []
+    spelled, value = _spellings("use_cpu"), False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if value and not word.startswith("-"):
+            value = False
+            continue
+        value = name in spelled and not equals
+        kept += [] if name in spelled else [word]
+    return [*kept, "--use_cpu", "true"]
+
+
+def say(line: str) -> None:
+    """A line about what a command does, beside what it prints."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,109 @@
+"""How a run made its prompts and drew its completions, read from its record: ``eval`` and ``chat`` do the same."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.cli import UserError
+from grpo_verifiers.redaction import HIDDEN
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+"""Fields of a config that say how completions are drawn, and what they are where nobody says."""
+DEFAULT_LENGTH = 1024
+"""Tokens of a completion where neither a flag nor a run says how many: enough for most answers with reasoning."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Settings of a run.
+
+    Attributes:
+        folder: of the run.
+        prompt: its ``prompt`` mapping.
+        most: its max_completion_length.
+        sampling: those of `SAMPLING` that it set.
+        template_keywords: its chat_template_kwargs.
+        four_bit: its base was loaded in 4 bits.
+        verifiers: its entries.
+        plugins: what they need.
+    """
+
+    folder: Path
+    prompt: Mapping[str, Any] = field(default_factory=dict)
+    most: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    template_keywords: Mapping[str, Any] = field(default_factory=dict)
+    four_bit: bool = False
+    verifiers: Sequence[Any] = ()
+    plugins: Sequence[str] = ()
+
+    def told(self) -> str:
+        """What is taken from the run, in a line."""
+        parts = [f"prompt {_shown(self.prompt)}"] if self.prompt else []
+        parts += [f"completions of at most {self.most} tokens"] if self.most else []
+        parts += [f"{name} {value:g}" for name, value in self.sampling.items() if value != SAMPLING[name]]
+        parts += [f"chat_template_kwargs {_shown(self.template_keywords)}"] if self.template_keywords else []
+        return f"As in the run {self.folder}: {', '.join(parts)}. Flags override." if parts else ""
+
+
+def places(*given: str | None) -> list[Path]:
+    """Where the run that trained a model may be; a checkpoint lies in its run's folder."""
+    return list(_places(given))
+
+
+def _places(given: Sequence[str | None]) -> Iterator[Path]:
+    for each in given:
+        if each:
+            path = Path(each).expanduser()
+            yield from (path, path.parent)
+
+
+def trained(folders: Sequence[Path]) -> Trained | None:
+    """The settings of the first of these folders that a run with a record is in; None where none is.
+
+    Raises:
+        UserError: its prompt held a secret, which records do not keep.
+    """
+    from grpo_plus.record import RunError, open_run
+    from grpo_plus.record.files import FOLDER, RUN
+
+    for folder in folders:
+        if not (folder / FOLDER / RUN).is_file():
+            continue
+        try:
+            info = open_run(folder).info
+        except RunError:  # what cannot be read says nothing
+            continue
+        return _of(folder, info.get("config") or {}, info.get("command") or {})
+    return None
+
+
+def _of(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Trained:
+    prompt = command.get("prompt")
+    most = config.get("max_completion_length")
+    keywords = config.get("chat_template_kwargs")
+    found = Trained(
+        folder,
+        dict(prompt) if isinstance(prompt, Mapping) else {},
+        most if isinstance(most, int) and most > 0 else None,
+        {name: config[name] for name in SAMPLING if isinstance(config.get(name), int | float)},
+        dict(keywords) if isinstance(keywords, Mapping) else {},
+        bool(command.get("load_in_4bit")),
+        [each for each in config.get("verifiers") or [] if HIDDEN not in json.dumps(each)],
+        [each for each in config.get("plugins") or [] if isinstance(each, str)],
+    )
+    if HIDDEN in json.dumps([dict(found.prompt), dict(found.template_keywords)], ensure_ascii=False):
+        raise UserError(
+            f"the prompt of the run {folder} held a secret, which its record does not keep: give the prompt by flags, "
+            "with --no-run-settings."
+        )
+    return found
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    text = ", ".join(
+        f"{name}: {value!r}" if isinstance(value, str) else f"{name}: {value}" for name, value in values.items()
+    )
+    return "{" + (text if len(text) <= 200 else f"{text[:200]}…") + "}"

@@ -1,0 +1,225 @@
+"""The results of ``grpo-plus verify``: the file, the table, and rows shown with completion, gold and reason."""
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, count
+from pathlib import Path
+from typing import IO, Any
+
+from grpo_plus.cli import UserError
+from grpo_plus.cli._agreement import Agreement
+from grpo_plus.record.files import plain
+from grpo_verifiers.errors.messages import readable, unknown
+from grpo_verifiers.files import open_own
+from grpo_verifiers.redaction import redact, redact_text
+from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
+
+GOLD_KEPT = 8000
+"""Characters of a gold answer; tests of programs may be megabytes."""
+SHOWN = 1200
+"""Characters of a completion or gold that are printed; the file has all of them."""
+ALL, DISAGREE = "all", "disagree"
+
+
+@dataclass
+class Results:
+    """Counts of a run of ``verify``, and the rows to show.
+
+    ``labels`` are the verifiers'; ``wanted`` are the statuses to show, of any verifier; ``most`` is how many rows.
+    """
+
+    labels: Sequence[str]
+    wanted: Collection[str] = ()
+    most: int = 20
+    rows: int = 0
+    statuses: dict[str, Counter[str]] = field(default_factory=dict)
+    scores: dict[str, list[float | None]] = field(default_factory=dict)
+    shown: list[tuple[dict[str, Any], ...]] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Count the lines of one row, one a verifier."""
+        self.rows += 1
+        for line in lines:
+            self.statuses.setdefault(line["verifier"], Counter())[line["status"]] += 1
+            self.scores.setdefault(line["verifier"], []).append(line["score"])
+        statuses = {line["status"] for line in lines}
+        verdicts = {line["score"] >= 1 for line in lines if line["score"] is not None}
+        if ALL in self.wanted or statuses & set(self.wanted) or (DISAGREE in self.wanted and len(verdicts) > 1):
+            if len(self.shown) < self.most:
+                self.shown.append(tuple(lines))
+            else:
+                self.more += 1
+
+    @property
+    def failed(self) -> bool:
+        """Whether a row could not be judged."""
+        return any(found["error"] or found["timeout"] for found in self.statuses.values())
+
+    def show(self, file: Path) -> None:
+        """Print the tables, and the rows that were asked for."""
+        from rich.console import Console
+
+        console = Console() if sys.stdout.isatty() else Console(width=100)
+        console.print(self._table())
+        means = {label: _mean(self.scores.get(label, ())) for label in self.labels}
+        if len(self.labels) == 1:
+            print(f"rows: {self.rows}, mean score: {means[self.labels[0]]}")
+        else:
+            print(f"rows: {self.rows}, mean scores: {', '.join(f'{label} {mean}' for label, mean in means.items())}")
+            console.print(self._agreement())
+        for lines in self.shown:
+            print("\n".join(shown_row(lines)))
+        if self.more:
+            print(f"\n{self.more} more rows are as asked for: --show-rows shows more, and {file} holds all.")
+        elif self.wanted and not self.shown:
+            print(f"\nno row is as --show asks for ({', '.join(self.wanted)}).")
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        one = len(self.labels) == 1
+        table = Table("status", *(("rows", "share") if one else self.labels))
+        total = Counter[str]()
+        for found in self.statuses.values():
+            total += found
+        for status, _ in total.most_common():
+            cells = []
+            for label in self.labels:
+                number = self.statuses.get(label, Counter())[status]
+                share = f"{number / max(1, self.rows):.1%}"
+                cells += [str(number), share] if one else [f"{number} ({share})"]
+            table.add_row(status, *cells)
+        return table
+
+    def _agreement(self) -> Any:
+        from rich.table import Table
+
+        table = Table("agreement", "both right", "only the first", "only the second", "neither", "agree", "kappa")
+        for one, other in combinations(self.labels, 2):
+            pairs = zip(self.scores.get(one, ()), self.scores.get(other, ()), strict=True)
+            found = Agreement.of(pairs)
+            cells = [str(number) for number in (found.both, found.first, found.second, found.neither)]
+            share = "none" if found.share is None else f"{found.share:.1%}"
+            kappa = "none" if found.kappa is None else f"{found.kappa:.3f}"
+            table.add_row(f"{one}, {other}", *cells, share, kappa)
+            if found.apart:
+                table.add_row(f"  {found.apart} rows without a score of one", *[""] * 6)
+        return table
+
+
+def _mean(scores: Sequence[float | None]) -> str:
+    numbers = [score for score in scores if score is not None]
+    return f"{sum(numbers) / len(numbers):.4f}" if numbers else "none"
+
+
+def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the results file, without secrets."""
+    reason = redact_text(readable(verdict.detail, MAX_DETAIL))
+    kept = {name: _kept(redact(plain(value), name)) for name, value in gold.items()}
+    return {
+        "row": row,
+        "verifier": label,
+        "score": verdict.score,
+        "status": verdict.status.value,
+        "detail": reason,
+        "completion": redact(plain(completion)),
+        "gold": kept,
+    }
+
+
+def as_line(value: Mapping[str, Any]) -> str:
+    """A line of JSON; what is no Unicode is escaped by the file (``backslashreplace``), which JSON reads."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def shown_row(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row for people: its completion, its gold answers, and a verdict with its reason from each verifier."""
+    first = lines[0]
+    found = [f"\nrow {first['row']}", *_text("completion", first["completion"])]
+    golds = {name: value for line in lines for name, value in line["gold"].items()}
+    for name, value in golds.items():
+        found += _text(f"gold {name}", value)
+    for line in lines:
+        score = "no score" if line["score"] is None else f"score {line['score']:g}"
+        found.append(f"  {line['verifier']}: {line['status']}, {score}{line['detail'] and ': ' + line['detail']}")
+    return [readable(redact_text(text), 4 * SHOWN) for text in found]
+
+
+def _text(name: str, value: Any) -> list[str]:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    lines = _cut(text, SHOWN).splitlines()
+    if len(lines) < 2:
+        return [f"  {name}: {text if lines else repr(text)}"] if len(text) <= SHOWN else [f"  {name}: {lines[0]}"]
+    return [f"  {name}:", *(f"    {line}" for line in lines)]
+
+
+def _cut(text: str, most: int) -> str:
+    """A long text without its middle: the answer stands at the end."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}[… {len(text) - most} characters …]{text[-(most // 2) :]}"
+
+
+def _kept(value: Any) -> Any:
+    return _cut(value, GOLD_KEPT) if isinstance(value, str) else value
+
+
+def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """The statuses that ``--show`` asks for.
+
+    Raises:
+        UserError: there is no such status, or only one verifier, which disagrees with nobody.
+    """
+    known = [*(status.value for status in Status), ALL, DISAGREE]
+    wanted = [word.strip() for text in given for word in text.split(",")]
+    for word in wanted:
+        if word not in known:
+            raise UserError(f"--show: {unknown('status', word, known)}")
+    if DISAGREE in wanted and len(labels) < 2:
+        raise UserError("--show disagree needs a second --verifier to disagree with.")
+    return list(dict.fromkeys(wanted))
+
+
+def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
+    """A new results file: at ``out``, or beside the data under a name that is free.
+
+    Raises:
+        UserError: the file exists already, or cannot be written.
+    """
+    settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
+    path = out or _beside(data)
+    try:
+        if out is not None:  # a path from the user may be a link or /dev/stdout; the default path may not
+            if out.is_file() and not overwrite and not _is_output(out):
+                raise UserError(f"{out} exists already: name another file with --out, or pass --overwrite.")
+            out.parent.mkdir(parents=True, exist_ok=True)
+            return out.open("w", **settings), out
+        if overwrite:
+            return open_own(path, "w", **settings), path
+        for number in count(1):
+            free = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+            try:
+                return open_own(free, "x", **settings), free
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise UserError(f"the results file {path} cannot be written: {error}. Name another with --out.") from error
+    raise AssertionError("numbers do not end")
+
+
+def _is_output(path: Path) -> bool:
+    """Whether a path is where this process prints to, such as ``/dev/stdout``."""
+    try:
+        return any(os.path.samestat(path.stat(), os.fstat(number)) for number in (1, 2))
+    except OSError:
+        return False
+
+
+def _beside(data: str) -> Path:
+    path = Path(data).expanduser()
+    return path.with_suffix(".verdicts.jsonl") if path.is_file() else Path(f"{path.name}.verdicts.jsonl")

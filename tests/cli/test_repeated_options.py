@@ -1,0 +1,117 @@
+"""An option that is given twice collects its values, or is an error: no command drops the first one."""
+
+import argparse
+
+import pytest
+
+from grpo_plus.cli import COMMANDS, UserError, main
+from grpo_plus.cli._parser import Parser, repeated
+
+COLLECTING = (argparse._AppendAction, argparse._AppendConstAction)
+PLACES = {"sweep": ("nowhere.yaml",), "reward-model": ("train",)}
+"""The first words of commands that look at them before their options."""
+
+
+class _Seen(Exception):
+    pass
+
+
+def parser_of(monkeypatch, words):
+    """The parser that a command makes for these words."""
+
+    def stop(parser, *_, **__):
+        raise _Seen(parser)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parser, "parse_known_args", stop)
+        with pytest.raises(_Seen) as seen:
+            main([*words, "--help"] if words[0] != "sweep" else [*words])
+    return seen.value.args[0]
+
+
+WORDS = [
+    *((command, *PLACES.get(command, ())) for command in COMMANDS if command != "train"),
+    ("reward-model", "eval"),
+]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, words, capsys):
+    parser = parser_of(monkeypatch, words)
+    actions = [action for action in parser._actions if action.option_strings and action.nargs != 0]
+    assert actions or words == ("plugins",)
+    for action in actions:
+        value = str(next(iter(action.choices))) if action.choices else "1"
+        for name in action.option_strings:
+            given = [name, value, name, value]
+            if isinstance(action, COLLECTING):
+                assert repeated(parser, given) is None
+                continue
+            code = main([*words, *given])
+            err = capsys.readouterr().err
+            assert code == 2
+            assert f"{name} is given twice, and would replace what was given before" in err
+            assert "Traceback" not in err
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("command", ["train", "explain", "plan"])
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        (("--beta", "0.1", "--beta", "0.2"), "--beta is given twice"),
+        (("--beta=0.1", "--beta=0.1"), "--beta is given twice"),
+        (("--learning_rate", "1", "--learning-rate", "2"), "--learning-rate comes after --learning_rate"),
+        (("--verifiers", "math", "--verifiers", "exact"), "give it once, with all its values behind it"),
+        (("--advantage_kwargs.band", "0", "--advantage_kwargs.band", "1"), "--advantage_kwargs.band is given twice"),
+        (("--advantage_kwargs.band", "0", "--advantage_kwargs", "{}"), "comes after --advantage_kwargs.band"),
+        (("--mixed.yaml", "x"), "unknown option --mixed.yaml"),
+        (("--num_processes", "2", "--num_processes", "3"), "--num_processes"),
+        (("--config", "a.yaml"), "give one config file"),
+    ],
+)
+def test_so_do_the_options_of_a_run(cli, config, command, flags, name):
+    code, _, err = cli(command, config(), *flags)
+    assert code == 2
+    assert name in err
+    assert "Traceback" not in err
+
+
+def test_so_do_those_of_plan_beside_a_config(cli, config):
+    code, _, err = cli("plan", config(), "--vram", "8", "--vram", "12")
+    assert code == 2
+    assert "--vram is given twice" in err
+
+
+def test_keys_of_a_mapping_switches_and_lists_may_come_again():
+    parser = Parser(prog="grpo-plus")
+    parser.add_argument("--kwargs", "--kwargs.a", "--kwargs.b", dest="kwargs")
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--no-fast", dest="fast", action="store_false")
+    parser.add_argument("--verifier", action="append")
+    parser.add_argument("-n", type=int)
+    for words in (
+        ["--kwargs", "{}", "--kwargs.a", "1", "--kwargs.b", "2"],
+        ["--fast", "--fast"],
+        ["--verifier", "a", "--verifier", "b"],
+        ["-n", "4", "--", "-n", "5"],
+    ):
+        assert repeated(parser, words) is None, words
+    for words in (["--fast", "--no-fast"], ["-n", "4", "-n", "5"], ["-n4", "-n5"], ["--kwargs.a=1", "--kwargs={}"]):
+        assert repeated(parser, words) is not None, words
+        with pytest.raises(UserError, match="would replace"):
+            parser.parse_args(words)
+
+
+def test_no_command_has_a_parser_without_the_rule():
+    """argparse itself keeps the last value and says nothing."""
+    import ast
+    from pathlib import Path
+
+    import grpo_plus.cli
+
+    allowed = {"_parser.py", "_help.py", "_early.py"}  # the rule itself, a text, and names that the rule is asked about
+    for path in Path(grpo_plus.cli.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ArgumentParser"):
+                assert path.name in allowed, f"{path.name}:{node.lineno}"
