@@ -19,6 +19,7 @@ from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - sa
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
+from grpo_plus.recipe.packages import missing_deepspeed  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import MonitorOptions, Recipe, RoundsOptions  # noqa: E402 - same
@@ -291,7 +292,10 @@ class GRPOPlusConfig(GRPOConfig):
         differing, renamed = _trl.under_new_names(given, {name: spec.default for name, spec in fields.items()})
         for name, value in renamed.items():
             setattr(self, name, value)
-        return {**judged.problems, **differing}
+        missing = missing_deepspeed(self)
+        for name in missing:
+            setattr(self, name, None)
+        return {**judged.problems, **differing, **missing}
 
     @staticmethod
     def _host_problems(check: Callable[[], None]) -> list[Problem]:

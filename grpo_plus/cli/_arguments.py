@@ -19,11 +19,12 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
+from grpo_plus.recipe.best_metric import best_metric_problems
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, mapping_or_none, read_yaml
+from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, is_off, mapping, mapping_or_none, read_yaml
 from grpo_plus.recipe.ranges import entry_problems, judge
 from grpo_plus.recipe.tools import call_problems
-from grpo_plus.recipe.weights import idle_problems
+from grpo_plus.recipe.weights import idle_problems, named_weights
 from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.options import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
@@ -166,6 +167,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         )
     # The trainer says these only after the model loaded. A command has no tools beside those of its config.
     problems += idle_problems(training.recipe, reward_names(script))
+    problems += _best_metric(training, script)
     problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
         raise UserError(str(ConfigError(problems)))
@@ -190,6 +192,18 @@ def reward_names(script: Any) -> list[str]:
     model = script.reward_model_name_or_path
     names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
     return [*([model] if model else []), *names]
+
+
+def _best_metric(training: GRPOPlusConfig, script: PlusScriptArguments) -> list[str]:
+    """A best metric that nothing logs; functions of one's own may log it, which the trainer looks at."""
+    from grpo_plus.cli._rewards import trl_rewards
+
+    names = reward_names(script)
+    if not training.metric_for_best_model or (script.reward_funcs and {*script.reward_funcs} - {*trl_rewards()}):
+        return []
+    rewards = [name for name, _ in named_weights(training.recipe, names)]
+    rewards += [part.label for part in training.recipe.environments.values() if part.rewards]
+    return best_metric_problems(training, training.recipe, rewards)
 
 
 _PYTHON_FILE = re.compile(r"""(?:^|(?<=["'=])|(?<=: ))[^\s"'=:,\[\]{}]+\.py(?=$|[:"',\s}\]])""")
@@ -257,7 +271,7 @@ def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
 
 def _set_environment(given: Any) -> list[str]:
     """Set the variables of the file's ``env``; returns its problems."""
-    if given is None:
+    if is_off(given):
         return []
     if not isinstance(given, dict):
         return [f"env is {given!r}, expected a mapping of variable names to values."]

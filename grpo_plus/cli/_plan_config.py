@@ -96,7 +96,10 @@ def from_config(words: Sequence[str]) -> Asked:
 
 def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
     """What the file does not say, and what is left out of the numbers."""
+    from grpo_plus.cli._loads import load_notes
+
     args, script = parsed.training, parsed.script
+    yield from (note.rstrip(".") for note in load_notes(parsed))
     yield f"for one card, nothing sharded; prompts of {prompt_length} tokens are assumed (--prompt-length)"
     if args.steps_per_generation != args.gradient_accumulation_steps:
         drawn = args.per_device_train_batch_size * args.steps_per_generation

@@ -57,7 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     check_early(rest, beside=BESIDE)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
-    from grpo_plus.cli._notes import command_notes
+    from grpo_plus.cli._loads import load_notes
+    from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage
     from grpo_plus.recipe.options import mapping, mapping_or_none
@@ -73,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     sample = read_sample(
         options.rewards, options.lengths, options.steps, weights, options.values, states=options.states
     )
-    notes = command_notes(parsed, weights, chosen)
+    notes = [*command_notes(parsed, weights, chosen), *prompt_notes(parsed)]
     lines = [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
         *warm_start_lines(mapping_or_none("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
@@ -91,6 +92,7 @@ def run(arguments: Sequence[str]) -> int:
         *_dead_group_lines(config),
         *_round_lines(config),
         *_run_lines(config, _sync(parsed)),
+        *(["", "to load:", *(f"  {line}" for line in loads)] if (loads := load_notes(parsed)) else []),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]
     lines = [redact_text(line) for line in lines]

@@ -54,8 +54,9 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
     from grpo_plus import _trl
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
+    from grpo_plus.cli._loads import say_and_check
     from grpo_plus.cli._notes import beside_notes
-    from grpo_plus.cli._tracking import check_trackers
+    from grpo_plus.cli._packages import check_packages
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script
@@ -64,7 +65,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if parsed.filled:
         _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
     _tell(*beside_notes(parsed))
-    check_trackers(args.report_to)
+    check_packages(parsed)
+    _tell(*say_and_check(parsed))
     _quiet_logs()
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
@@ -346,7 +348,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         raise UserError(f"prompt has chat: true, but the model {path} has no chat template: remove it, or set false.")
     sets = {field: with_prompts(rows, prompt, chat=chat) for field, rows in sets.items()}
     if prompt:
-        _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args)
+        _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args, prompt)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     micro = args.per_device_train_batch_size
     start = Start(path, init, quantisation, adapter, computing_of(args), micro)
@@ -403,9 +405,10 @@ def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
         raise UserError(f"model_name_or_path: the tokenizer of {path!r} cannot be loaded: {error}") from error
 
 
-def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any) -> None:
-    """Print one prompt as the model reads it, since most mistakes are visible there."""
+def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapping[str, Any]) -> None:
+    """Print one prompt as the model reads it, since most mistakes are visible there, and what is odd about it."""
     from grpo_plus.cli._prompts import opens_thinking, sample
+    from grpo_plus.cli._template_notes import template_notes
     from grpo_plus.recipe.tools import schemas_of
 
     tools = schemas_of(args.recipe, row)
@@ -413,6 +416,8 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any) -> None:
         row["prompt"], tokenizer, {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
     )
     _tell("A prompt, as the model reads it:", text)
+    name = str(getattr(tokenizer, "name_or_path", "") or "the model")
+    _tell(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
     if opens_thinking(text) and any(
         "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers
     ):

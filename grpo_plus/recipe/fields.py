@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages import anchor_parts
-from grpo_plus.recipe.options import mapping, mapping_or_none
+from grpo_plus.recipe.options import is_off, mapping, mapping_or_none
 from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_judge, absolute_pieces, absolute_start
 from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
@@ -42,8 +42,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     config.environment = _environment(config.environment, base, problems)
     for name in ("advantage", "objective", "selection"):
         value = getattr(config, name)
-        if isinstance(value, str):
-            setattr(config, name, None if value.lower() in ("", "none", "null") else absolute(value, base))
+        if is_off(value) or isinstance(value, str):
+            setattr(config, name, None if is_off(value) else absolute(value, base))
     for plugin in config.plugins:
         try:
             load_plugins([plugin])
@@ -74,7 +74,7 @@ def _entry(item: Any) -> Any:
 def _environment(given: Any, base: Path, problems: list[Problem]) -> Any:
     """An environment, or several by the values of a column."""
     given = _entry(given)
-    if isinstance(given, str) and given.lower() in ("", "none", "null"):
+    if is_off(given):
         return None
     if isinstance(given, dict) and "name" not in given:
         values = [str(value) for value in given]
@@ -88,8 +88,10 @@ def _environment(given: Any, base: Path, problems: list[Problem]) -> Any:
 
 
 def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
-    if value is None:
-        return []
+    if is_off(value) or (
+        isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) and is_off(value[0])
+    ):
+        return []  # a command line gives one word as the list of it
     if isinstance(value, str) or (isinstance(value, dict) and name != "plugins"):
         return [value]
     if not isinstance(value, list | tuple):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.best_metric import best_metric_notes
 from grpo_plus.recipe.critic import critic_notes
 from grpo_plus.recipe.dead_groups import dead_groups_notes
 from grpo_plus.recipe.iterations import moves_within_batch, ratio_moves, steps_per_generation
@@ -41,6 +42,7 @@ def config_notes(config: Any) -> list[str]:
         *dead_groups_notes(config),
         *replay_notes(config),
         *critic_notes(config),
+        *best_metric_notes(config),
         *unread_notes(config),
     ]
 

@@ -54,6 +54,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return {key: numbers(item) for key, item in value.items()}
 
 
+OFF = ("", "none", "null", "false")
+"""Words of a command line or of YAML that mean nothing at all, beside null and false themselves."""
+
+
+def is_off(value: Any) -> bool:
+    """Null, false, or a word for them: the part or the options are not there.
+
+    >>> [is_off(value) for value in (None, False, "none", {}, "sign")]
+    [True, True, True, False, False]
+    """
+    return value is None or value is False or (isinstance(value, str) and value.strip().lower() in OFF)
+
+
 def mapping(field: str, value: Any) -> dict[str, Any]:
     """The keywords of a field, from a mapping or its text; none where it is null or false.
 
@@ -70,7 +83,7 @@ def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
             value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
         except yaml.YAMLError as error:
             raise ValueError(f"{field} is no valid JSON or YAML: {value!r} ({error})") from error
-    if value is None or value is False or (isinstance(value, str) and value.lower() == "none"):
+    if is_off(value):
         return None
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         expected = f"expected a mapping of keywords to values, like {{'eps': 1.0e-4}}{_DEFAULTS * (value is True)}."

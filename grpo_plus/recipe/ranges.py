@@ -17,6 +17,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
 
+from grpo_plus.recipe.options import is_off
 from grpo_verifiers.errors.messages import did_you_mean, unknown
 from grpo_verifiers.options import Range
 
@@ -36,6 +37,16 @@ FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 LISTS = ("fsdp",)
 """Fields of text that the host takes as a list of texts too, though their annotation does not say so."""
 SCALARS = (bool, int, float, str, NoneType)
+OFF: Mapping[str, Any] = {
+    "dead_groups": "keep",
+    "rollout": "stock",
+    "rollout_draft": "none",
+    "engine": "stock",
+    "report_to": "none",
+    "debug": "",
+    **dict.fromkeys(("advantage", "objective", "selection", "environment", "vllm_sync", "verifier_column")),
+}
+"""What false, or YAML's ``off``, means for fields of a word: that one which changes nothing."""
 PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
 """What YAML can hold."""
 
@@ -192,6 +203,10 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
     instead: dict[str, Any] = {}
     for name, spec in specs.items():
         kinds, value = _kinds(kind)[name], _unpacked(values[name])
+        if _switched_off(spec, kinds, value):
+            meant = OFF.get(name, _default(spec)) if value is not None else _default(spec)
+            instead |= {} if meant is value else {name: meant}
+            continue
         wrong = _type_problem(spec, kinds, value)
         if wrong:
             problems[name], instead[name] = wrong, _default(spec)
@@ -252,6 +267,16 @@ def _default(spec: "Field[Any]") -> Any:
     if spec.default is not MISSING:
         return spec.default
     return None if spec.default_factory is MISSING else spec.default_factory()
+
+
+def _switched_off(spec: "Field[Any]", kinds: set[Any], value: Any) -> bool:
+    """Null, false or a word for them in the place of a mapping, of a list or of a word that may be left out."""
+    if spec.name in OFF:
+        return value is False or (value is None and spec.default is not None)
+    if not is_off(value) or bool in kinds or not any(kind is dict or typing.get_origin(kind) is list for kind in kinds):
+        return False
+    optional = spec.default is None or spec.default_factory is not MISSING
+    return optional and not any(value is each for each in _also(spec.name))
 
 
 def _also(name: str) -> Iterator[Any]:

@@ -62,6 +62,7 @@ class LiveVerifier:
         self.only = only
         self.__name__ = verifier.label
         self.verdicts: list[Verdict] = []
+        self.seen, self.asked, self.applied = 0, 0, 0  # completions: all, those to check, those that it applied to
         self._failures = 0
         self._pending: tuple[list[int], int, Pending | Exception] | None = None
 
@@ -142,6 +143,8 @@ class LiveVerifier:
         self.verdicts = [_ELSEWHERE] * total
         for row, verdict in zip(rows, found, strict=True):
             self.verdicts[row] = self._rewarding(verdict)
+        self.seen, self.asked = self.seen + total, self.asked + len(rows)
+        self.applied += sum(verdict.status is not Status.NOT_APPLICABLE for verdict in self.verdicts)
         log_verdicts(self.verifier.label, self.verdicts, seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 

@@ -9,6 +9,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
+from grpo_plus.training.applied import nearly_read, never_applied, unnamed_problems
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.reward_column import RewardColumn
@@ -18,11 +19,14 @@ from grpo_plus.training.turn_spans import step_tokens
 from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import LARGEST, Ahead, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
+
+logger = get_logger("grpo_plus.verifiers")
 
 _KINDS = {"training": True, "evaluation": False}
 TURNS = "turns"
@@ -94,6 +98,7 @@ class Verification(Hook):
     def before_loading(self, setup: Setup) -> None:
         """Check the golds, start the workers, and join the reward functions."""
         self.report_golds(setup.train_dataset)
+        self._warn_of_columns(setup)
         self.warm()
         setup.reward_funcs = self.beside(setup.reward_funcs)
         if "reward_processing_classes" in setup.further:
@@ -104,6 +109,12 @@ class Verification(Hook):
         """Put the verifiers' own weights among TRL's."""
         super().after_loading(host)
         host.reward_weights = self.weigh(host.reward_weights, host.reward_funcs)
+
+    def close(self) -> None:
+        """Say which verifiers checked nothing in all of the training."""
+        if os.environ.get("RANK", "0") == "0" and hasattr(self, "host"):
+            for sentence in never_applied(self.live, routed=self.host.accelerator.num_processes == 1):
+                logger.warning("%s", sentence)
 
     def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Look at the columns of the first row; from here on `drawn` may be told of completions."""
@@ -247,16 +258,36 @@ class Verification(Hook):
             sets |= {f"eval_dataset[{name!r}]": data for name, data in evaluation.items()}
         else:
             sets["eval_dataset"] = evaluation
-        problems = []
+        problems: list[str] = []
+        routed: dict[str, Sequence[Any]] = {}
         for name, data in sets.items():
             columns = getattr(data, "column_names", None)
             if columns is None or isinstance(columns, Mapping):
                 continue
             if not self._rows_may_grow:
                 problems += self._missing(name, columns, training=name == "train_dataset")
-            if self.column in columns and hasattr(data, "unique"):
+            if self.column is not None and self.column in columns and hasattr(data, "unique"):
                 problems += [f"{name}: {problem}" for problem in self._strangers(data.unique(self.column))]
+                routed[name] = data[self.column]
+        if self.column is not None and "train_dataset" in routed and not problems:
+            problems += unnamed_problems(self.column, self.labels, routed)
         return problems
+
+    def _warn_of_columns(self, setup: Setup) -> None:
+        """Log columns of the training data that look like a slip for one that a verifier would read."""
+        columns = getattr(setup.train_dataset, "column_names", None)
+        if columns is None or isinstance(columns, Mapping) or os.environ.get("RANK", "0") != "0":
+            return
+        verifiers = [live.verifier for live in self.at_work(training=False)]
+        read = {self.column, *ROW_KEYS, *(name for each in verifiers for name in each.gold_columns.values())}
+        absent: dict[str, list[str]] = {}
+        for each in verifiers:
+            wanted = {*each.required_columns.values(), *each.optional_columns.values(), *each.gold_columns.values()}
+            read |= {*wanted, *each.named_columns.values()}
+            for column in sorted(wanted - {*columns}):
+                absent.setdefault(column, []).append(each.label)
+        for sentence in nearly_read(columns, absent, {str(name) for name in read}):
+            logger.warning("%s", sentence)
 
     def _strangers(self, values: Iterable[Any]) -> list[str]:
         """Values of the routing column that name no verifier."""

@@ -403,7 +403,7 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(look, made_run):
     """
     for _ in range(2):
         for what, ratio in page.run(contrast):
-            assert ratio >= (3 if what == ".small" else 4.5), (what, page.scheme())
+            assert ratio >= 4.5, (what, page.scheme())
         page.run("document.getElementById('theme').click(); document.getElementById('theme').click()")
     assert page.errors() == []
 

@@ -1,0 +1,105 @@
+"""Remarks on thinking beyond the limit, and on formats that are rewarded and never asked for."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grpo_plus.cli._template_notes import template_notes, thinks_by_default
+from grpo_plus.config import GRPOPlusConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model):
+    """The tiny model's tokenizer with TRL's copy of a template, by its name."""
+    import trl
+    from transformers import AutoTokenizer
+
+    def tokenizer(template):
+        made = AutoTokenizer.from_pretrained(tiny_model)
+        path = Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja"
+        made.chat_template = path.read_text() if template else None
+        return made
+
+    return tokenizer
+
+
+@pytest.fixture
+def notes(tmp_path):
+    def notes(prompt=None, model="a/model", tokenizer=None, text=None, **settings):
+        settings = {"max_completion_length": 8192, **settings}
+        config = GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=2, **settings)
+        return template_notes(config, prompt or {}, model, tokenizer, text)
+
+    return notes
+
+
+@pytest.mark.parametrize(("template", "thinks"), [("qwen3", True), ("qwen2_5", False), (None, False)])
+def test_a_template_is_asked_whether_it_thinks_by_default(tokenizer, template, thinks):
+    assert thinks_by_default("x", tokenizer(template)) is thinks
+
+
+@pytest.mark.parametrize(
+    ("model", "thinks"),
+    [
+        ("Qwen/Qwen3-8B", True),
+        ("unsloth/Qwen3-14B-bnb-4bit", True),
+        ("Qwen/Qwen3-30B-A3B", True),
+        ("Qwen/Qwen3-8B-Base", False),
+        ("Qwen/Qwen3-4B-Instruct-2507", False),
+        ("Qwen/Qwen2.5-3B-Instruct", False),
+    ],
+)
+def test_without_a_tokenizer_the_name_tells(model, thinks):
+    assert thinks_by_default(model) is thinks
+
+
+def test_a_small_limit_is_noted_until_somebody_decides(notes):
+    [note] = notes(model="Qwen/Qwen3-8B", max_completion_length=1024)
+    assert "max_completion_length is 1024" in note
+    assert "enable_thinking: false" in note
+    assert notes(model="Qwen/Qwen3-8B", max_completion_length=4096) == []
+    for chosen in (True, False):
+        keywords = {"enable_thinking": chosen}
+        assert notes(model="Qwen/Qwen3-8B", max_completion_length=1024, chat_template_kwargs=keywords) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "verifiers", "missing"),
+    [
+        ({"column": "question"}, ["think_format"], "<think>"),
+        ({"system": "Think first."}, ["think_format"], "<think>"),
+        ({"template": "boxed"}, ["math", "tag_count"], "<think>, <answer>"),
+        ({"template": "think"}, [{"name": "think_format", "kwargs": {"answer": "answer"}}], "<answer>"),
+        ({"template": "think_boxed"}, ["think_format", "math"], None),
+        ({"template": "think_answer"}, [{"name": "think_format", "kwargs": {"answer": "answer"}}], None),
+        ({"system": "Write <think> and </think>."}, ["think_format"], None),
+        ({"column": "question"}, [{"name": "think_format", "kwargs": {"prefilled": True}}], None),
+        ({"column": "question"}, [{"name": "think_format", "weight": 0}, "math"], None),
+        ({}, ["think_format"], None),  # the data's own prompts may ask
+    ],
+)
+def test_a_format_that_is_rewarded_and_never_asked_for_is_noted(notes, prompt, verifiers, missing):
+    found = notes(prompt, verifiers=verifiers)
+    assert [missing in note for note in found] == ([True] if missing else [])
+
+
+def test_a_whole_prompt_that_asks_is_enough(notes):
+    assert notes({"column": "question"}, verifiers=["think_format"], text="Write <think>…</think> first.") == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("**/*.yaml")), ids=lambda path: path.stem)
+def test_recipes_for_models_that_think_say_whether_to(path):
+    values = next(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    if not isinstance(values, dict) or not thinks_by_default(str(values.get("model_name_or_path", ""))):
+        return
+    assert "enable_thinking" in values["chat_template_kwargs"]
+
+
+@pytest.mark.slow
+def test_explain_says_it(cli, config):
+    code, out, _ = cli("explain", config(prompt={"column": "prompt"}, verifiers=["think_format"]))
+    assert code == 0
+    assert "the verifier 'think_format' rewards <think>, but the prompt never asks for it" in " ".join(out.split())
