@@ -121,8 +121,8 @@ class _Look:
     def _config(self) -> Iterator[Finding]:
         from grpo_plus.cli._arguments import reward_names
         from grpo_plus.cli._notes import command_notes
+        from grpo_plus.cli._packages import check_packages
         from grpo_plus.cli._rewards import resolve_rewards
-        from grpo_plus.cli._tracking import check_trackers
         from grpo_plus.recipe.advantage import running_advantage
         from grpo_plus.recipe.weights import named_weights, weight_problems
 
@@ -131,7 +131,7 @@ class _Look:
         functions = reward_names(script)
         told: list[str] = weight_problems(args.recipe, functions)
         for check in (
-            lambda: check_trackers(args.report_to),
+            lambda: check_packages(self.parsed),
             lambda: resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], self.parsed.folder),
         ):
             try:

@@ -60,7 +60,7 @@ def test_what_is_over_is_told_with_both_ends_and_spoils_no_badge(made_run):
 
 def test_a_sound_run_has_none_and_a_running_one_no_outcome(made_run):
     assert facts_of(made_run(steps=40))["findings"] == []
-    facts = facts_of(dead_run(made_run, **{"name": "going"}, status="running", host="elsewhere"))
+    facts = facts_of(dead_run(made_run, name="going", status="running", host="elsewhere"))
     assert facts["outcome"] == ""
     assert facts["findings"]
 
