@@ -2,6 +2,7 @@
 
 # ruff: noqa: RUF001 - formulas
 
+import html
 import json
 import re
 import sys
@@ -132,7 +133,8 @@ def _page(page: str, of_page: list[Kind]) -> Iterator[str]:
     for kind in of_page:
         parts = built_in(kind)
         title = kind.plural[0].upper() + kind.plural[1:]
-        yield from (f"## {title}", "")
+        if title != TITLES[page]:  # a page of one kind needs no second heading of these words
+            yield from (f"## {title}", "")
         if not parts:
             yield from (
                 f"None is built in: {kind.plural} are yours, registered or referred to by `./file.py:name`.",
@@ -185,7 +187,7 @@ def _part(kind: Kind, part: Reference) -> Iterator[str]:
     if part.options:
         yield from ("| keyword | default | values | |", "|---|---|---|---|")
         for each in part.options:
-            default = "required" if each.default is None else f"`{_piped(each.default)}`"
+            default = "required" if each.default is None else _code(each.default)
             yield f"| `{each.name}` | {default} | {_cell(each.values)} | {_cell(each.meaning)} |"
         yield ""
     if part.config:
@@ -208,11 +210,13 @@ def _plain(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    return _piped(_text(text))
+    """A text as a cell of a table; a bar in backticks has no way of writing that all readers of Markdown share."""
+    pieces = (_code(each[1:-1]) if each.startswith("`") else _plain(each) for each in _CODE.split(text))
+    return "".join(piece.replace("|", r"\|") for piece in pieces)
 
 
-def _piped(text: str) -> str:
-    return text.replace("|", r"\|")
+def _code(text: str) -> str:
+    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def main(arguments: Iterable[str]) -> int:
