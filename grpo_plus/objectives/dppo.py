@@ -1,16 +1,21 @@
-"""DPPO: a trust region of probabilities in place of a clip of ratios (arXiv:2602.04879).
+"""DPPO, ``dppo_tv`` and ``dppo_kl``: a trust region of probabilities in place of a clip of ratios.
 
 A ratio says little about how far a policy has moved: a token of probability 1e-4 doubles by next to nothing, and one of
 0.9 hardly has a ratio while a tenth of all probability goes elsewhere. Here a token is left out once it has moved too
 far, in the direction that its advantage pushes it. The distance is that of two laws of two outcomes, this token or any
 other: the total variation, or KL(old ‖ new).
 
-Checked against the paper (equations 12 to 14) and its authors' code, from which the cap of the weight is. The default
-thresholds are the paper's. Its variants over the k most probable tokens are not here: only the probability of the token
-drawn is kept.
+Use it when a clip of ratios cuts rare tokens off early and lets frequent ones move far: with large vocabularies, and
+where completions come from another engine.
 
-Assumption: the region lies around the policy that drew. The paper shows that one around recomputed log-probabilities is
-unstable, so importance weights per token of another sampler belong inside the ratio and inside the old probability.
+Paper: DPPO, arXiv:2602.04879, equations 12 to 14; checked against its authors' code, from which the cap of the weight
+is.
+
+Deviation: the default thresholds are the paper's. Its variants over the k most probable tokens are not here: only the
+probability of the token drawn is kept.
+
+Assumes that the region lies around the policy that drew. The paper shows that one around recomputed log-probabilities
+is unstable, so importance weights per token of another sampler belong inside the ratio and inside the old probability.
 Those per completion multiply what is left.
 
 Degenerate case: while the policy has not moved within a generation batch no token is left out.
@@ -41,7 +46,11 @@ def dppo_tv(
 ) -> Terms:
     """sg[min(ρ, ρ_max)]·A·log π, 0 where A > 0 and p − p_old > ``max_tv``, or A < 0 and p_old − p > ``max_tv``.
 
-    ``ratio_max`` caps the weight alone.
+    Args:
+        batch: the tokens.
+        ratio: of each token.
+        max_tv: how far a token's probability may move.
+        ratio_max: the largest weight; it caps the weight alone.
     """
     logps, drawn_logps, weight = _drawn(batch, ratio)
     moved = logps.exp() - drawn_logps.exp()
@@ -64,6 +73,12 @@ def dppo_kl(batch: TokenBatch, ratio: Tensor, *, max_kl: MoreThan0 = 0.05, ratio
     """sg[min(ρ, ρ_max)]·A·log π, 0 where the KL divergence from (p_old, 1 − p_old) to (p, 1 − p) is above ``max_kl``.
 
     Only in the direction of A, as for `dppo_tv`.
+
+    Args:
+        batch: the tokens.
+        ratio: of each token.
+        max_kl: the divergence that a token may reach, in nats.
+        ratio_max: the largest weight; it caps the weight alone.
     """
     logps, drawn_logps, weight = _drawn(batch, ratio)
     drawn = drawn_logps.exp()

@@ -1,16 +1,22 @@
-"""FIPO: a token counts for more where what follows it is being reinforced (arXiv:2603.19835).
+"""FIPO: a token counts for more where what follows it is being reinforced.
 
 GRPO gives all tokens of a completion one advantage. Here each is multiplied by an influence weight from the change of
 policy since the sampling: F_t, the discounted sum of the log-ratios from the token to the end of the completion.
 Tokens whose future the updates so far made likelier get up to 1 + ``influence`` times the advantage. The rest is
 DAPO's clip.
 
-From the definition and from its authors' settings as other ports have them: half-life of 32 tokens, weights in [1,
-1.2], clip 0.2 and 0.28, ``dual`` 10, and two guards: a token whose ratio is above ``dual`` takes no part in any F, and
-one of a bad completion whose ratio is above ``safety`` is never weighed up.
+Use it when reasoning is long and a few tokens decide where it goes: those that led to what is being learned count more.
 
-Assumption: several optimizer steps on each generation batch. Before the first one every F_t is 0 and every weight 1:
-the gradient is DAPO's. Positions count in the discount as they stand, words of tools included, which add 0 themselves.
+Paper: FIPO, arXiv:2603.19835.
+
+Deviation: from the definition and from its authors' settings as other ports have them: half-life of 32 tokens, weights
+in [1, 1.2], clip 0.2 and 0.28, ``dual`` 10, and two guards: a token whose ratio is above ``dual`` takes no part in any
+F, and one of a bad completion whose ratio is above ``safety`` is never weighed up.
+
+Assumes several optimizer steps on each generation batch.
+
+Degenerate case: before the first step every F_t is 0 and every weight 1: the gradient is DAPO's. Positions count in the
+discount as they stand, words of tools included, which add 0 themselves.
 """
 
 # ruff: noqa: RUF001 - formulas
@@ -44,7 +50,18 @@ def fipo(
 ) -> Terms:
     """The clipped term of f_t·A, f_t = sg[clip(exp F_t, 1 − ``influence_low``, 1 + ``influence``)].
 
-    F_t = Σ_{k≥t} γ^(k−t)·(lp_k − old_k), and γ = 2^(−1/``half_life``). ``dual`` is as in `clip`.
+    F_t = Σ_{k≥t} γ^(k−t)·(lp_k − old_k), and γ = 2^(−1/``half_life``).
+
+    Args:
+        batch: the tokens.
+        ratio: of each token.
+        half_life: tokens ahead at which a log-ratio counts half.
+        influence: a token counts up to 1 + ``influence`` times.
+        influence_low: and down to 1 − ``influence_low`` times.
+        epsilon_low: as in `clip`.
+        epsilon_high: as in `clip`.
+        dual: as in `clip`; tokens with a larger ratio take no part in any F.
+        safety: a token of a bad completion with a larger ratio is never weighed up.
     """
     with torch.no_grad():
         moved = batch.log_ratio

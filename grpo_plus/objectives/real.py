@@ -1,16 +1,21 @@
-"""REAL: rewards as labels; a group's completions are classified, right or wrong (arXiv:2602.05630).
+"""REAL: rewards as labels; a group's completions are classified, right or wrong.
 
 The logit of a completion is s_i, the mean over its tokens of log π/π_old. Right ones are to have a high one, wrong ones
 a low one, each against an anchor at 0: L = log(1 + Σ_right e^(−s_i/τ)) + log(1 + Σ_wrong e^(s_i/τ)). The weight of a
 completion is bounded by 1/τ, grows where it is still on the wrong side, and fades on the right one.
 
-Checked against its authors' description and formula. Labels are the signs of the advantages here, since only those
+Use it when rewards are right or wrong and the size of an advantage should not matter: the pull on a completion is
+bounded, whatever its group.
+
+Paper: REAL, arXiv:2602.05630; checked against its authors' description and formula.
+
+Deviation: labels are the signs of the advantages here, since only those
 reach an objective: in a group with contrast they are the paper's for rewards of 0 and 1, whatever the estimator. An
 advantage of 0 is no label, so that a group of all right completions, whose advantages are 0, is not pushed down. With
 ``advantage: raw`` and ``at_zero: wrong`` the labels are those of the rewards, in groups without contrast too; a
 completion without any reward then counts as wrong.
 
-Assumption: rewards are right or wrong. How much better one completion is than another plays no part.
+Assumes that rewards are right or wrong. How much better one completion is than another plays no part.
 
 Degenerate case: on the first update of a generation batch all s_i are 0, and each of n right ones weighs 1/(τ(1 + n)).
 """
@@ -37,7 +42,14 @@ def real(
     tau: MoreThan0 = 0.5,  # noqa: ARG001 - read where the pulls are made, from all completions of a group
     at_zero: AtZero = "none",  # noqa: ARG001 - same
 ) -> Terms:
-    """−log(1 + Σ_right e^(−s_i/τ)) − log(1 + Σ_wrong e^(s_i/τ)) of the group."""
+    """−log(1 + Σ_right e^(−s_i/τ)) − log(1 + Σ_wrong e^(s_i/τ)) of the group.
+
+    Args:
+        batch: the tokens.
+        ratio: not read.
+        tau: temperature: smaller pulls harder on what is on the wrong side.
+        at_zero: what an advantage of 0 means: ``none``, no label, or ``wrong``.
+    """
     return pulled(batch, "real")
 
 

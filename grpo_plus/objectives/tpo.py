@@ -1,19 +1,24 @@
-"""TPO: a target distribution over the completions of a group, and cross-entropy to it (arXiv:2604.06159).
+"""TPO: a target distribution over the completions of a group, and cross-entropy to it.
 
 Policy gradients say which completions should become likelier and how fast, at once. Here the first is said as a
 distribution over the group, q_i ∝ p_old,i·exp(A_i/η), and the policy, normalised over the group, is fitted to it. The
 gradient on the completion's log-probability is p_i − q_i: it ends where the target is reached. A neighbour of `target`,
 which says the same of single tokens.
 
-Checked against the paper (equations 1 to 3, appendix A). Its scores are rewards standardised within the group by the
+Use it when how far a group should move is to be said outright, and several optimizer steps are taken on each generation
+batch: the pull ends where the target is reached.
+
+Paper: TPO, arXiv:2604.06159, equations 1 to 3 and appendix A.
+
+Its scores are rewards standardised within the group by the
 population's deviation: ``advantage: zscore`` with ``ddof: 0`` and ``eps: 0``. Any other estimator per completion may
 stand there. The paper sums log-probabilities over the completion. Long completions differ by many nats, and p_old is
 then nearly all on one of them, which leaves little to move (`tpo/candidates` near 1): ``score: mean`` takes the mean
 over tokens instead, which is ours.
 
-Assumption: the group's candidates are what is worth moving probability between.
+Assumes that the group's candidates are what is worth moving probability between.
 
-Degenerate cases: a group without contrast has q = p_old, which is no pull on the first update of a generation batch and
+Degenerate case: a group without contrast has q = p_old, which is no pull on the first update of a generation batch and
 one back to p_old on later ones, as the paper wants; so completions of advantage 0 are no waste. A group of one pulls on
 nothing.
 """
@@ -38,7 +43,14 @@ def tpo(
     eta: MoreThan0 = 1.0,  # noqa: ARG001 - read where the pulls are made, from all completions of a group
     score: Score = "sum",  # noqa: ARG001 - same
 ) -> Terms:
-    """Σ_i q_i·log p_i of the group."""
+    """Σ_i q_i·log p_i of the group.
+
+    Args:
+        batch: the tokens.
+        ratio: not read.
+        eta: temperature of the target: smaller moves further.
+        score: ``sum`` of a completion's log-probabilities, or their ``mean``.
+    """
     return pulled(batch, "tpo")
 
 

@@ -1,13 +1,17 @@
-"""UP: what is good is pulled without a bound, what is bad is held by the clip (arXiv:2607.06987).
+"""UP: what is good is pulled without a bound, what is bad is held by the clip.
 
 A token of a good completion gets A·log π, as in REINFORCE: no ratio, so neither its clip nor a small old probability
 takes the signal of a rare right token away. Any other token gets the clipped term of GRPO.
 
-From the definition: A·log π in place of the paper's A·π/sg[π], whose gradient is the same (its value is A, so the
+Use it when rare right tokens do not get through: the clip and their small old probability hold them back.
+
+Paper: UP, arXiv:2607.06987.
+
+Deviation: A·log π in place of the paper's A·π/sg[π], whose gradient is the same (its value is A, so the
 losses logged differ). Below 0 only the lower bound of a clip ever acts, so there is no upper one. ``dual`` is the
 floor that its authors' code has there.
 
-Assumption: what is above 0 is right. On a small model without a KL term entropy rises until training collapses (seen
+Assumes that what is above 0 is right. On a small model without a KL term entropy rises until training collapses (seen
 by those who brought it to TRL); watch `entropy`.
 
 Degenerate case: with one update a generation batch every ratio is 1, and the gradient is that of GRPO.
@@ -33,7 +37,14 @@ def up(
     epsilon_low: AtLeast0 = 0.2,
     dual: Annotated[float, Range(1, open_low=True)] | None = None,
 ) -> Terms:
-    """A·log π where A > 0, else max(ρ, 1 − ε_low)·A, which ``dual``·A bounds from below."""
+    """A·log π where A > 0, else max(ρ, 1 − ε_low)·A, which ``dual``·A bounds from below.
+
+    Args:
+        batch: the tokens.
+        ratio: of each token or completion.
+        epsilon_low: below 1 − ``epsilon_low`` a negative advantage stops pushing.
+        dual: the floor ``dual·A`` for negative advantages.
+    """
     held = clip(batch, ratio, epsilon_low=epsilon_low, epsilon_high=float("inf"), dual=dual)
     good = batch.advantages > 0
     values = torch.where(good, batch.advantages * torch.where(batch.mask, batch.logps, 0.0), held.values)
