@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli import UserError
+from grpo_plus.cli._papers import PAPERS, PREFIX
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import write_whole
@@ -62,10 +63,7 @@ RECIPES = {
         tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
         "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
     ),
-    "paper:ppo": Recipe("PPO: one completion a prompt, and a critic in place of the group", ("papers/ppo.yaml",)),
-    "paper:sao": Recipe(
-        "SAO: the same with a faster critic, lambda by length, and far tokens left out", ("papers/sao.yaml",)
-    ),
+    **{f"{PREFIX}{name}": Recipe(about, (f"papers/{name}.yaml",)) for name, about in PAPERS.items()},
     "stock": Recipe("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
 }
 
@@ -73,13 +71,19 @@ RECIPES = {
 def run(arguments: Sequence[str]) -> int:
     """Write a recipe, or list them all."""
     parser = Parser(prog=PROG, description=__doc__, epilog=listing(), formatter_class=_KeepLines)
-    parser.add_argument("recipe", nargs="?", help="one of those below; none lists them")
+    parser.add_argument("recipe", nargs="?", help="one of those below; none lists them, and paper: those by paper")
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
     parser.add_argument("--force", action="store_true", help="replace files that are there and differ")
     options = parser.parse_args(list(arguments))
     if options.recipe is None:
         print(listing())
         return 0
+    if options.recipe in (PREFIX, PREFIX.rstrip(":")):
+        print(listing(PREFIX))
+        return 0
+    if options.recipe.startswith(PREFIX) and options.recipe not in RECIPES:
+        name = options.recipe.removeprefix(PREFIX)
+        raise UserError(f"{unknown('recipe by paper', name, PAPERS)} {PROG} {PREFIX} says what each is.")
     if options.recipe not in RECIPES:
         raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone says what each is.")
     recipe = RECIPES[options.recipe]
@@ -93,10 +97,11 @@ class _KeepLines(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of the listing."""
 
 
-def listing() -> str:
-    """One line for every recipe."""
+def listing(prefix: str = "") -> str:
+    """One line for every recipe whose name starts with ``prefix``."""
     width = max(map(len, RECIPES))
-    return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in RECIPES.items())])
+    shown = {name: recipe for name, recipe in RECIPES.items() if name.startswith(prefix)}
+    return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in shown.items())])
 
 
 def recipes_folder() -> Path:

@@ -1,0 +1,122 @@
+"""Recipes by paper: each is loaded, explained and trained for two updates; the page about them says what they set."""
+
+import json
+import math
+import re
+
+import pytest
+import yaml
+
+from grpo_plus.cli._papers import PAPERS
+
+FILES = (
+    *("best_of_n.yaml", "cispo.yaml", "dapo.yaml", "deepseekmath.yaml", "dppo.yaml", "dr_grpo.yaml", "fipo.yaml"),
+    *("gdpo.yaml", "gmpo.yaml", "gpg.yaml", "gspo.yaml", "luspo.yaml", "maxrl.yaml", "opo.yaml", "passk.yaml"),
+    *("real.yaml", "reinforce_pp.yaml", "rloo.yaml", "sapo.yaml", "tpo.yaml", "up.yaml", "vespo.yaml"),
+)
+"""Those that train on groups; ppo.yaml and sao.yaml have tests of their own."""
+SHOWN = (
+    *("advantage", "advantage_kwargs", "critic", "objective", "objective_kwargs", "beta", "dead_groups"),
+    *("num_generations", "num_iterations", "learning_rate"),
+)
+"""The fields of a recipe that the page shows, in this order."""
+SMALL = {
+    "num_generations": 8,  # passk needs more than k
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "max_completion_length": 8,
+    "max_steps": 2,
+    "warmup_steps": 0,
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "disable_tqdm": True,
+    "logging_steps": 1,
+}
+BESIDE = """
+def letters(completions, **_):
+    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+"""
+
+
+def values_of(examples, name):
+    return yaml.safe_load((examples / "papers" / name).read_text(encoding="utf-8"))
+
+
+def head_of(examples, name):
+    text = (examples / "papers" / name).read_text(encoding="utf-8")
+    return " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
+
+
+def flags_of(place, values):
+    small = {key: value for key, value in SMALL.items() if key != "warmup_steps" or key in values}
+    small |= {"steps_per_generation": 2} if "steps_per_generation" in values else {}
+    where = {"model_name_or_path": place.model, "dataset_name": place.data, "output_dir": place.out}
+    return [f"--{key}={value}" for key, value in (where | small).items()]
+
+
+def cell(values):
+    """What a recipe sets, as the page has it."""
+
+    def words(value):
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key}: {words(each)}" for key, each in value.items()) + "}"
+        return json.dumps(value).strip('"')
+
+    return ", ".join(f"`{key}: {words(values[key])}`" for key in SHOWN if key in values)
+
+
+def test_every_recipe_by_paper_has_a_file_and_the_other_way_round(examples):
+    found = {path.name for path in (examples / "papers").iterdir()}
+    assert found == {*FILES, "ppo.yaml", "sao.yaml"} == {f"{name}.yaml" for name in PAPERS}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", FILES)
+def test_a_recipe_by_paper_is_explained_and_trains(name, examples, place, capsys):
+    from grpo_plus.cli import main
+    from grpo_plus.record import open_run
+
+    values, path = values_of(examples, name), str(examples / "papers" / name)
+    flags = flags_of(place, values)
+    assert main(["explain", path, *flags]) == 0
+    told = capsys.readouterr().out
+    assert f"objective: {values['objective']}" in told
+    assert values["advantage"] in told
+    # no answer of a model that knows nothing is right: a reward beside the recipe's own gives contrast
+    (place.folder / "beside.py").write_text(BESIDE)
+    assert main(["train", path, *flags, "--record=true", "--reward_funcs=./beside.py:letters"]) == 0
+    entries = [entry["values"] for entry in open_run(place.out).entries if entry["kind"] == "train"]
+    found = [each for each in entries if "loss" in each]
+    assert len(found) == 2
+    assert all(math.isfinite(each["loss"]) for each in found)
+    assert found[0]["grad_norm"] > 0
+    parts = json.loads((place.out / "grpo_plus" / "run.json").read_text())["parts"]
+    assert (parts["advantage"]["name"], parts["objective"]["name"]) == (values["advantage"], values["objective"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_recipe_says_of_each_value_whose_it_is_and_is_short(name, examples):
+    lines = (examples / "papers" / name).read_text(encoding="utf-8").splitlines()
+    settings = [line for line in lines if line and not line.startswith("#")]
+    assert len(settings) <= 23
+    shared = {"dataset_config", "prompt", "verifiers", "output_dir", "report_to"}
+    for line in settings:
+        if line.split(":")[0] not in shared:
+            assert re.search(r"# .*\b(paper|ours|ScaleRL|its authors|ms-swift|TRL)\b", line), line
+    assert re.search(r"https://arxiv\.org/abs/\d{4}\.\d{5}", head_of(examples, name))
+
+
+def test_the_page_has_each_recipe_with_its_link_and_what_it_sets(examples):
+    page = (examples.parent / "docs" / "papers.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in page.splitlines():
+        if match := re.match(r"\| \[`(\w+)`\]\(\.\./examples/papers/(\w+)\.yaml\) \| (.*?) \| (.*?) \| (.*) \|$", line):
+            assert match[1] == match[2]
+            rows[match[1]] = (match[3], match[4], match[5])
+    assert set(rows) == set(PAPERS)
+    for name, (paper, sets, when) in rows.items():
+        (link,) = re.findall(r"\(https://arxiv\.org/abs/([\d.]+)\)", paper)
+        assert link in head_of(examples, f"{name}.yaml"), name
+        assert sets == cell(values_of(examples, f"{name}.yaml")), name
+        assert len(when) > 10
