@@ -12,6 +12,7 @@ from typing import Any
 
 from grpo_plus.record import schema, stock
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, ROUNDS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_plus.record.measured import Measured, read_measured
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
@@ -37,6 +38,12 @@ class Run:
         folder = self.path.resolve()
         generic = folder.name in ("out", "output", "run", "model")
         return f"{folder.parent.name}/{folder.name}" if generic and folder.parent.name else folder.name
+
+    @property
+    def title(self) -> str:
+        """What tells it from other runs of its sweep; its name where it belongs to none."""
+        sweep = self.info.get("sweep")
+        return self.name if sweep is None else f"{sweep['variant']}, seed {sweep['seed']}"
 
     @property
     def variant(self) -> str | None:
@@ -92,6 +99,11 @@ class Run:
     def rounds(self) -> list[dict[str, Any]]:
         """The rounds that have ended, in order."""
         return _effective(self.path / FOLDER / ROUNDS, schema.Round, self.damage)
+
+    @cached_property
+    def measured(self) -> dict[str, Measured]:
+        """Accuracies on held-out rows before and after training, by the verifier's label."""
+        return read_measured(self.path)
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """The sampled groups; of a repeated step, the last ones."""
