@@ -58,7 +58,7 @@ from grpo_plus.training.shares import StockShares
 from grpo_plus.training.supports import Supports
 from grpo_plus.training.trackers import Trackers
 from grpo_plus.training.verification import Verification
-from grpo_verifiers.errors import raise_all
+from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
 
 _logger = get_logger("grpo_plus.resume")
@@ -108,6 +108,23 @@ class GRPOPlusTrainer(GRPOTrainer):
         with self.hooks.loading(args):
             super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
         self.hooks.after_loading(self)
+
+    @classmethod
+    def problems(
+        cls,
+        model: Any,
+        reward_funcs: Any = None,
+        args: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        *,
+        step_scorer: StepScorer | None = None,
+        **further: Any,
+    ) -> list[Problem]:
+        """All problems of these arguments that show before anything loads; those for which ``__init__`` would raise."""
+        unbuilt = cls.__new__(cls)
+        unbuilt._add_hooks(recipe_of(args), step_scorer)  # noqa: SLF001 - one of this class
+        return unbuilt.hooks.problems(Setup(model, reward_funcs, args, train_dataset, eval_dataset, dict(further)))
 
     def _add_hooks(self, recipe: Any, step_scorer: StepScorer | None) -> None:
         """The hooks of every run, outermost first."""

@@ -1,5 +1,6 @@
-"""``python -m grpo_plus.cli._variants ASK ANSWER``: parse every variant of a sweep, and prepare what its runs share."""
+"""``python -m grpo_plus.cli._variants [--dry] ASK ANSWER``: check every variant of a sweep, prepare what runs share."""
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -17,24 +18,31 @@ if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
 PROG = "grpo-plus sweep"
+DRY = "--dry"
+"""Makes no model: that may take minutes, and a function that fails shows in the first run."""
 
 
-def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
-    """Parse the arguments of each variant; if all are right, make the models that functions make.
+def check_variants(variants: list[tuple[str, list[str]]], *, makes_models: bool = True) -> Checked:
+    """Check all that ``train`` would refuse of each variant; if all are right, make the models that functions make.
 
-    A model that is made and kept here is not made twice by two runs side by side.
+    A model that is made and kept here is not made twice by two runs side by side. Data is loaded once for all.
     """
     from grpo_plus.cli._arguments import parse
-    from grpo_plus.cli._data import model_path
+    from grpo_plus.cli._data import load_rows, model_path
+    from grpo_plus.cli._gather import problems_before_loading
 
     problems: dict[str, list[str]] = {}
     parsed: dict[str, Parsed] = {}
+    loaded = functools.cache(load_rows)
     for label, arguments in variants:
         try:
             parsed[label] = parse(PROG, arguments)
+            found = problems_before_loading(parsed[label], loaded)
         except UserError as error:
-            problems.setdefault(_with_traceback(str(error), error), []).append(label)
-    if not problems:
+            found = [_with_traceback(str(error), error)]
+        for problem in found:
+            problems.setdefault(problem, []).append(label)
+    if not problems and makes_models:
         made: dict[tuple[str | None, Path], str] = {}
         for label, each in parsed.items():
             key = each.model.model_name_or_path, each.folder
@@ -77,5 +85,7 @@ def _with_traceback(problem: str, error: BaseException) -> str:
 if __name__ == "__main__":
     end_with_parent()
     with exits_caught():
-        ask, answer = map(Path, sys.argv[1:])
-        write_whole(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))
+        words = [word for word in sys.argv[1:] if word != DRY]
+        ask, answer = map(Path, words)
+        found = check_variants(json.loads(read_text(ask)), makes_models=DRY not in sys.argv)
+        write_whole(answer, json.dumps(asdict(found)))

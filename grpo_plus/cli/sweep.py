@@ -75,11 +75,13 @@ def _sweep(arguments: Sequence[str]) -> int:
         if manifest.unfinished():
             ray = stack.enter_context(on_ray.connected()) if options.on == "ray" else None
             print("checking every variant before the first run starts", flush=True)
+            checker = (*CHECKER, "--dry") if options.dry_run else CHECKER
             if ray:
-                share = on_ray.prepare(ray, on_ray.Share(plan, naming_us), CHECKER, options.cpus, options.gpus)
+                share = on_ray.prepare(ray, on_ray.Share(plan, naming_us), checker, options.cpus, options.gpus)
             else:
-                check(plan, environment, CHECKER)
+                check(plan, environment, checker)
             if options.dry_run:
+                print(_verdict(plan, manifest))
                 return 0
             manifest.save()
             line, stop = Line(plan, manifest), Stop()
@@ -91,16 +93,24 @@ def _sweep(arguments: Sequence[str]) -> int:
         return _compare(plan, manifest, arguments)
 
 
+def _verdict(plan: "Plan", manifest: "Manifest") -> str:
+    """The last line of a dry run in which everything is right."""
+    left, variants = len(manifest.unfinished()), len(plan.variants)
+    counted = f"{left} run{'s' * (left != 1)} of {variants} variant{'s' * (variants != 1)}"
+    return f"dry run: all right. {counted} would start; nothing was started, no model was loaded or made."
+
+
 def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
     """Print tables and report of the finished runs, and the command that resumes the rest."""
     from grpo_plus.sweep.runner import log_tail
-    from grpo_plus.sweep.show import console, result_table
+    from grpo_plus.sweep.show import console, result_table, verdict_lines
 
     states = {run: manifest.of(run).state for run in plan.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     code = 0
     if finished:
         console(sys.stdout).print(result_table(plan, manifest))
+        print("\n".join(verdict_lines(plan, manifest)))
         code = _report(plan, [run.folder for run in finished])
     failed = [run for run, state in states.items() if state == "failed"]
     if failed:
@@ -149,7 +159,11 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--on", choices=["ray"], help="run side by side in a Ray cluster; default: one by one, here")
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
-    parser.add_argument("--dry-run", action="store_true", help="check and show the plan, and stop there")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check all runs, load no model, start nothing; exit code 2 if one is wrong",
+    )
     given = list(arguments)
     if any(word in ("-h", "--help") for word in given):
         parser.print_help()

@@ -139,6 +139,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                 if trainer.measure:
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
+                    if trainer.recorder is not None:
+                        trainer.recorder.write_report(last=True)  # the one of training knew no accuracy after it
                 with trainer.saving.sparing("the model card"):
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
             unsaved = finish(trainer, model, again, stopped=stopped)
@@ -292,12 +294,12 @@ def _hub_dataset(parsed: "Parsed") -> str | None:
 
 def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTrainer":
     """The trainer that a command line describes; ``resumed`` is the checkpoint that it will go on from."""
-    from trl import get_dataset, get_peft_config, get_quantization_config
+    from trl import get_peft_config, get_quantization_config
 
-    from grpo_plus.cli._data import NO_MODEL, check_rows, load_rows, model_path, pick_split
+    from grpo_plus.cli._data import model_path
+    from grpo_plus.cli._gather import gather
     from grpo_plus.cli._hub import hub_errors, not_made
-    from grpo_plus.cli._prompts import check_columns, with_prompts
-    from grpo_plus.cli._rewards import resolve_rewards
+    from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
@@ -305,35 +307,10 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
-    if not model.model_name_or_path:
-        raise UserError(NO_MODEL)
-    rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
-    owned = any(part.rewards for part in args.recipe.environments.values())
-    if not rewards and not args.verifiers and not owned:
-        raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
-    if args.max_steps == 0:
-        raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
-    if parsed.mixture.datasets:
-        if script.dataset_name:
-            raise UserError("dataset_name and datasets are both set: keep one.")
-        splits = get_dataset(parsed.mixture)
-    elif script.dataset_name:
-        splits = load_rows(
-            script.dataset_name, script.dataset_config, streaming=script.dataset_streaming, base=parsed.folder
-        )
-    else:
-        raise UserError("no data: set dataset_name (a file, a folder or a name on the hub) or datasets.")
+    found = gather(parsed)
+    rewards, splits, sets = found.rewards, found.splits, found.sets
     prompt = script.prompt if isinstance(script.prompt, dict) else {}
-    chosen = {"dataset_train_split": script.dataset_train_split}
-    if args.eval_strategy != "no":
-        chosen["dataset_test_split"] = script.dataset_test_split
     measured = script.measure if isinstance(script.measure, dict) else None
-    if measured is not None:
-        chosen["measure"] = measured.get("split", script.dataset_test_split)
-    sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
-    for field, rows in sets.items():
-        check_columns(rows, prompt, field)
-    check_rows(sets["dataset_train_split"], args)
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": _trusts_code(args, model),

@@ -8,6 +8,7 @@ samples are stored in ``output_dir/measure``.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -184,7 +185,7 @@ class Measure:
         found = Evaluation.of([*kept, *everybodys], judges, (1, k), notes_on(sampler))
         with _unharmed():
             if store:
-                store.finish(found)
+                store.finish(found, self._gains(found) if when == "after" else None)
         self.found[when] = found
         return f"Accuracy {when} training: {self._headline(found)}."
 
@@ -215,6 +216,15 @@ class Measure:
         """Both measurements in a few words, for a model card."""
         return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
 
+    def _gains(self, after: Evaluation) -> dict[str, dict[str, Any]]:
+        """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
+        before = self.found.get("before")
+        both = (
+            {} if before is None else {label: (before.results.get(label), now) for label, now in after.results.items()}
+        )
+        risen = {label: gain(then, now) for label, (then, now) in both.items() if then is not None}
+        return {label: asdict(each) for label, each in risen.items() if each is not None}
+
     def _what(self) -> list[str]:
         each = "one sample" if self._n == 1 else f"{self._n} samples"
         rows = len(self._rows)
@@ -231,8 +241,6 @@ class Measure:
         return {label: results for label, results in found.results.items() if label not in unpaid}
 
     def _store(self, when: str, drawing: Drawing, *, resumes: bool) -> Store:
-        from dataclasses import asdict
-
         folder = Path(self._trainer.args.output_dir) / FOLDER
         settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
         labels = [live.verifier.label for live in self._trainer.verification.live]

@@ -59,8 +59,8 @@ class Store:
                 "goes on from there."
             ) from error
 
-    def finish(self, evaluation: Evaluation) -> None:
-        """Write the results beside the samples."""
+    def finish(self, evaluation: Evaluation, gains: Mapping[str, Any] | None = None) -> None:
+        """Write the results beside the samples, with the ``gains`` since an earlier evaluation by label."""
         self._file.close()
         results = {label: found.as_json() for label, found in evaluation.results.items()}
         rest: dict[str, Any] = {
@@ -70,6 +70,7 @@ class Store:
         }
         if evaluation.calls is not None:
             rest |= {"calls": evaluation.calls, "failed_calls": evaluation.failed_calls}
+        rest |= {"gain": dict(gains)} if gains else {}
         write_whole(self.beside, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:

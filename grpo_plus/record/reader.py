@@ -24,6 +24,7 @@ from grpo_plus.record.files import (
     RunError,
     read_lines,
 )
+from grpo_plus.record.measured import Measured, read_measured
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
@@ -49,6 +50,12 @@ class Run:
         folder = self.path.resolve()
         generic = folder.name in ("out", "output", "run", "model")
         return f"{folder.parent.name}/{folder.name}" if generic and folder.parent.name else folder.name
+
+    @property
+    def title(self) -> str:
+        """What tells it from other runs of its sweep; its name where it belongs to none."""
+        sweep = self.info.get("sweep")
+        return self.name if sweep is None else f"{sweep['variant']}, seed {sweep['seed']}"
 
     @property
     def variant(self) -> str | None:
@@ -112,6 +119,11 @@ class Run:
     def findings(self) -> list[dict[str, Any]]:
         """What was found while the run was going on: beginnings and ends, in order."""
         return _effective(self.path / FOLDER / FINDINGS, schema.Found, self.damage)
+
+    @cached_property
+    def measured(self) -> dict[str, Measured]:
+        """Accuracies on held-out rows before and after training, by the verifier's label."""
+        return read_measured(self.path)
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """The sampled groups; of a repeated step, the last ones."""

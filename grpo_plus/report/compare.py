@@ -1,13 +1,17 @@
 """Several runs in the same charts: one line for each run, or one line and a band for all seeds of a variant."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from grpo_plus.record.measured import Share
 from grpo_plus.record.reader import Run
+from grpo_plus.report.differences import UNRANKED, verdict
 from grpo_plus.report.panels import Line, Panel, judging, thinned
 
 Series = dict[int, float]
+HELD_OUT, GAIN = "held-out accuracy", "gain by training"
+"""Columns of what ``measure`` of a config found."""
 LAST = 0.1
 """Final figures are means over this last share of a run."""
 
@@ -15,7 +19,7 @@ LAST = 0.1
 def lines_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """The runs of each line: those of a variant, or a single one."""
     found: dict[str, list[Run]] = {}
-    for run, name in zip(runs, _names(runs), strict=True):
+    for run, name in zip(runs, names(runs), strict=True):
         found.setdefault(run.variant or name, []).append(run)
     return found
 
@@ -104,8 +108,35 @@ def overall(run: Run, key: str) -> float | None:
 
 
 def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
-    """A row for each line: mean and standard deviation of the figures of a comparison; empty columns are left out."""
-    columns = [
+    """A row for each line: mean and standard deviation of the figures of a comparison; empty columns are left out.
+
+    Where a line is a single run, the accuracy that it was measured with has its interval. ``best`` marks what differs
+    from all others beyond the spread of the seeds.
+    """
+    rows: list[dict[str, Any]] = [{"name": name, "runs": len(runs), "cells": []} for name, runs in lines.items()]
+    for title, unit, found in _figures(lines):
+        best, _ = verdict(title, found) if title not in UNRANKED else (None, "")
+        for row, (name, values) in zip(rows, found.items(), strict=True):
+            mean, spread = mean_and_spread(values) if values else (None, None)
+            cell = {"title": title, "unit": unit, "mean": mean, "spread": spread if len(values) > 1 else None}
+            share = _interval(lines[name], title)
+            cell |= {"low": share.low, "high": share.high} if share is not None else {}
+            row["cells"].append(cell | {"best": name == best})
+    return rows
+
+
+def verdicts(lines: Mapping[str, Sequence[Run]]) -> list[str]:
+    """A sentence for each column of the table: which line is best, or that no difference can be seen."""
+    told = [verdict(title, found)[1] for title, _, found in _figures(lines) if title not in UNRANKED]
+    return [sentence for sentence in told if sentence]
+
+
+def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
+    """Title, unit, and the figures of each line's runs, without columns that nobody has anything in."""
+    measured = sorted({label for runs in lines.values() for run in runs for label in run.measured})
+    columns: list[tuple[str, str, Callable[[Run, str], float | None], str]] = [
+        *((f"{HELD_OUT}, {label}", "share", _measured_after, label) for label in measured),
+        *((f"{GAIN}, {label}", "share", _measured_gain, label) for label in measured),
         ("final reward", "", at_the_end, "reward"),
         ("final reward, evaluation", "", at_the_end, "eval_reward"),
         ("final score, evaluation", "", at_the_end, "eval_score"),
@@ -118,19 +149,34 @@ def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
         ("tokens saved", "share", overall, "engine/tokens_saved"),
         ("seconds a step", "seconds", overall, "step_time"),
     ]
-    rows: list[dict[str, Any]] = [{"name": name, "runs": len(runs), "cells": []} for name, runs in lines.items()]
     for title, unit, figure, key in columns:
-        found = [[value for run in runs if (value := figure(run, key)) is not None] for runs in lines.values()]
-        for row, values in zip(rows, found if any(found) else [], strict=False):
-            mean, spread = mean_and_spread(values) if values else (None, None)
-            cell = {"title": title, "unit": unit, "mean": mean, "spread": spread if len(values) > 1 else None}
-            row["cells"].append(cell)
-    return rows
+        found = {
+            name: [value for run in runs if (value := figure(run, key)) is not None] for name, runs in lines.items()
+        }
+        if any(found.values()):
+            yield title, unit, found
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs; equal ones get the parent folder in front."""
-    plain = [run.name for run in runs]
+def _measured_after(run: Run, label: str) -> float | None:
+    found = run.measured.get(label)
+    return None if found is None or found.after is None else found.after.value
+
+
+def _measured_gain(run: Run, label: str) -> float | None:
+    found = run.measured.get(label)
+    return None if found is None or found.gain is None else found.gain.value
+
+
+def _interval(runs: Sequence[Run], title: str) -> Share | None:
+    """That of a single run's measurement."""
+    what, _, label = title.partition(", ")
+    found = runs[0].measured.get(label) if len(runs) == 1 else None
+    return None if found is None else {HELD_OUT: found.after, GAIN: found.gain}.get(what)
+
+
+def names(runs: Sequence[Run]) -> list[str]:
+    """The names of the runs: what varies in a sweep; equal ones get the parent folder in front."""
+    plain = [run.title for run in runs]
     return [
         name if plain.count(name) == 1 else f"{run.path.resolve().parent.name}/{name}"
         for name, run in zip(plain, runs, strict=True)

@@ -13,7 +13,7 @@ def tiles(run: Run) -> list[dict[str, Any]]:
     """Title, value, unit and, for some figures, the value at the start; empty figures are left out."""
     keys = run.metrics()
     labels = judging(run)
-    found = [_moved(run, "reward", "Reward", "")]
+    found = [*_measured(run), _moved(run, "reward", "Reward", "")]
     for label in sorted(labels, key=lambda label: f"eval_verifiers/{label}/status/correct" not in keys)[:2]:
         key = f"verifiers/{label}/status/correct"
         tested = f"eval_{key}"
@@ -31,6 +31,26 @@ def tiles(run: Run) -> list[dict[str, Any]]:
         _mean(run, "step_time", "Time of a step", "seconds"),
     ]
     return [tile for tile in found if tile["value"] is not None]
+
+
+def _measured(run: Run) -> list[dict[str, Any]]:
+    """Accuracy on held-out rows after training, with its interval, what it was before, and the gain."""
+    found = []
+    for label, each in list(run.measured.items())[:2]:
+        now = each.after or each.before
+        if now is None:
+            continue
+        note = f"{now.low:.1%} to {now.high:.1%}"
+        if each.after is None:
+            note += ", before training"
+        elif each.before is not None:
+            note += f", before {each.before.value:.1%}"
+        if each.gain is not None:
+            gain = [100 * end for end in each.gain]
+            note += f"; {gain[0]:+.1f} points ({gain[1]:+.1f} to {gain[2]:+.1f})"
+        tile = {"title": f"Held-out accuracy, {label}", "value": now.value, "unit": "share", "note": note}
+        found.append(tile | {"start": None if each.after is None or each.before is None else each.before.value})
+    return found
 
 
 def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:

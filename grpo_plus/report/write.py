@@ -9,7 +9,7 @@ from grpo_plus import __version__
 from grpo_plus.record.files import RunError
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.chunks import BUDGET, pack
-from grpo_plus.report.compare import compared, lines_of, table
+from grpo_plus.report.compare import compared, lines_of, names, table, verdicts
 from grpo_plus.report.drawn import drawn
 from grpo_plus.report.embed import page
 from grpo_plus.report.headline import facts, tiles
@@ -72,12 +72,16 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
         "version": __version__,
         "written": time.time(),
         "several": several,
-        "runs": [{**facts(run), "damage": run.damage} for run in runs],
+        "runs": [
+            {**facts(run), **({"name": name} if several else {}), "damage": run.damage}
+            for run, name in zip(runs, names(runs), strict=True)
+        ],
         "panels": [panel.as_data() for panel in panels],
         "rounds": [] if several else rounds(runs[0]),
         "drawn": None if several else drawn(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],
+        "verdicts": verdicts(lines) if several else [],
         "metrics": {} if several else {key: line.__dict__ for key, line in every_metric(runs[0]).items()},
     }
     whole: dict[str, Any] = shown(data)

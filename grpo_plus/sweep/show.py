@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_plus.report.compare import mean_and_spread
+from grpo_plus.report.differences import verdict
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.results import SECONDS, progress
@@ -55,6 +56,20 @@ def result_table(plan: Plan, manifest: Manifest) -> Table:
             Text(variant.label), f"{len(done)} of {len(runs)}" if len(done) < len(runs) else str(len(runs)), *cells
         )
     return table
+
+
+def verdict_lines(plan: Plan, manifest: Manifest) -> list[str]:
+    """A sentence for each figure: which variant is best, or that no difference can be seen over the seeds."""
+    finished = [run for run in plan.runs if manifest.of(run).state == "finished"]
+    titles = list(dict.fromkeys(title for run in finished for title in manifest.of(run).results if title != SECONDS))
+    told = []
+    for title in titles:
+        values: dict[str, list[float]] = {variant.label: [] for variant in plan.variants}
+        for run in finished:
+            if title in manifest.of(run).results:
+                values[run.variant.label].append(manifest.of(run).results[title])
+        told.append(verdict(title, values)[1])
+    return [sentence for sentence in told if sentence]
 
 
 def _cell(title: str, values: Sequence[float]) -> str:

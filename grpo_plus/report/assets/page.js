@@ -39,19 +39,16 @@ function notices() {
 function headline() {
   const box = byId("headline");
   if (!DATA.several) {
-    if (DATA.tiles.length) box.append(make("dl", { class: "tiles" }, DATA.tiles.map((tile) => make("div", { class: "tile" }, make("dt", {}, tile.title), make("dd", {}, figure(tile.value, tile.unit), make("small", {}, tile.start === null ? "mean of the run" : `from ${figure(tile.start, tile.unit)}`))))));
+    if (DATA.tiles.length) box.append(make("dl", { class: "tiles" }, DATA.tiles.map((tile) => make("div", { class: "tile" }, make("dt", {}, tile.title), make("dd", {}, figure(tile.value, tile.unit), make("small", {}, tile.note ? tile.note : tile.start === null ? "mean of the run" : `from ${figure(tile.start, tile.unit)}`))))));
     return;
   }
   const rows = DATA.table;
-  const lower = new Set(["dead groups", "seconds a step"]);
-  const best = rows[0].cells.map((cell, at) => {
-    const values = rows.map((row) => row.cells[at].mean).filter((value) => value !== null);
-    return values.length < 2 || new Set(values).size < 2 ? null : lower.has(cell.title) ? Math.min(...values) : Math.max(...values);
-  });
-  const cell = (one, at) => make("td", { class: one.mean !== null && one.mean === best[at] ? "best" : null }, figure(one.mean, one.unit), one.spread !== null && one.spread !== undefined ? make("span", { class: "pm" }, ` ± ${figure(one.spread, one.unit)}`) : null);
+  const beside = (one) => (one.spread !== null && one.spread !== undefined ? ` ± ${figure(one.spread, one.unit)}` : one.low !== null && one.low !== undefined ? ` (${figure(one.low, one.unit)} to ${figure(one.high, one.unit)})` : "");
+  const cell = (one) => make("td", { class: one.best ? "best" : null }, figure(one.mean, one.unit), make("span", { class: "pm" }, beside(one)));
   box.append(make("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Comparison" }, make("table", {},
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Run"), rows.some((row) => row.runs > 1) ? make("th", { scope: "col" }, "seeds") : null, rows[0].cells.map((one) => make("th", { scope: "col" }, one.title)))),
     make("tbody", {}, rows.map((row, at) => make("tr", {}, make("th", { scope: "row" }, make("span", { class: "swatch", vars: { "--c": `var(--s${at % 8})` } }), row.name), rows.some((one) => one.runs > 1) ? make("td", {}, String(row.runs)) : null, row.cells.map(cell)))))));
+  if (DATA.verdicts.length) box.append(make("ul", { class: "hint verdict-list" }, DATA.verdicts.map((sentence) => make("li", {}, sentence))));
 }
 
 function curves() {
