@@ -25,7 +25,7 @@ COMMANDS = {
     "chat": "talk to a trained model, with the prompt of its run",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
-    "plan": "estimate the memory of a run, and find settings that fit a card",
+    "plan": "estimate the memory and time of a run, and find settings that fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every estimator, objective and verifier, and its source",
     "export": "write a run's adapter, or the model with the adapter folded in",
