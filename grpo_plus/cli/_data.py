@@ -10,6 +10,12 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+_KINDS = {
+    ".jsonl": " as JSON, one object a line",
+    ".json": " as JSON, one list of objects or one object a line",
+    ".csv": " as CSV in UTF-8, whose first line names the columns",
+    ".parquet": " as Parquet",
+}
 NO_MODEL = "model_name_or_path is missing: name a model on the hub or a folder."
 
 
@@ -42,9 +48,18 @@ def load_rows(
         return load_dataset(str(path), name=config, streaming=streaming)
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
-        if isinstance(error, StopIteration):  # the reader's error for an empty file
-            raise UserError(f"the dataset {where} holds no rows.") from error
-        raise UserError(f"the dataset {where} cannot be loaded: {type(error).__name__}: {error}") from error
+        # The reader's errors for an empty file, and for one that has a first line alone, which names columns.
+        if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
+            hint = " Its first line names the columns." if path is not None and path.suffix == ".csv" else ""
+            raise UserError(f"the dataset {where} holds no rows.{hint}") from error
+        causes = [error]
+        while (cause := causes[-1].__cause__) is not None and len(
+            causes
+        ) < 5:  # the outermost says that something failed
+            causes.append(cause)
+        why = "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in causes[-2:]))
+        told = _KINDS.get(path.suffix, "") if path is not None else ""
+        raise UserError(f"the dataset {where} cannot be loaded{told}: {why}") from error
 
 
 def call_reference(field: str, name: str, base: Path | None) -> Any:

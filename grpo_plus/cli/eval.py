@@ -15,7 +15,7 @@ from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
 from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
-from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
 
@@ -38,6 +38,10 @@ def run(arguments: Sequence[str]) -> int:
     local_data(options.dataset, None, "--dataset")
     base, adapter = base_and_adapter(options, PROG)
     found = as_trained(options)
+    try:
+        verifiers = make_verifiers(options)
+    except (ConfigError, VerifierError) as error:
+        raise UserError(str(error)) from error
     say("Loading torch and transformers.")
     import datasets
     from transformers.utils import logging
@@ -60,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
             min_p=options.min_p,
             repetition_penalty=options.repetition_penalty,
         )
-        return _evaluate(options, ks, drawing, (base, adapter), found)
+        return _evaluate(options, ks, drawing, verifiers, (base, adapter), found)
     except (VerifierError, StoreError, ValueError) as error:
         raise UserError(str(error)) from error
     finally:
@@ -166,7 +170,12 @@ def as_trained(options: argparse.Namespace) -> Trained:
 
 
 def _evaluate(
-    options: argparse.Namespace, ks: list[int], drawing: "Drawing", loaded: tuple[str, str | None], run: Trained
+    options: argparse.Namespace,
+    ks: list[int],
+    drawing: "Drawing",
+    verifiers: "list[Verifier]",
+    loaded: tuple[str, str | None],
+    run: Trained,
 ) -> int:
     from rich.console import Console
 
@@ -174,7 +183,6 @@ def _evaluate(
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 
-    verifiers = make_verifiers(options)
     rows = _rows(options)
     tools = tool_use(options, places(options.adapter, options.model))
     if not verifiers and (tools is None or not any(part.rewards for part in _environments(tools))):
