@@ -26,7 +26,7 @@ COMMANDS = {
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
     "doctor": "look at this machine, and at a config, for what would go wrong",
-    "plan": "estimate the memory of a run, and find settings that fit a card",
+    "plan": "estimate the memory and time of a run, and find settings that fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every part and its source, or show one: formula, keywords, example",
     "export": "write a run's adapter, or the model with the adapter folded in",

@@ -1,6 +1,9 @@
 """The dataset and the model that a config names: a local file or folder, a function by reference, or the hub."""
 
-from collections.abc import Mapping
+import codecs
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,12 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+_KINDS = {
+    ".jsonl": " as JSON, one object a line",
+    ".json": " as JSON, one list of objects or one object a line",
+    ".csv": " as CSV in UTF-8, whose first line names the columns",
+    ".parquet": " as Parquet",
+}
 NO_MODEL = "model_name_or_path is missing: name a model on the hub or a folder."
 
 
@@ -31,20 +40,63 @@ def load_rows(
     if is_reference(name):
         return _made(name, base, field)
     path = local_data(name, base, field)
+    if path is not None and path.is_file() and path.suffix != ".parquet":
+        _check_text(path, field)
     try:
-        if path is None:
-            return load_dataset(name, name=config, streaming=streaming)
-        if path.is_file():
-            return load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming)
-        if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
-            saved = load_from_disk(str(path))
-            return saved if isinstance(saved, Mapping) else DatasetDict({"train": saved})
-        return load_dataset(str(path), name=config, streaming=streaming)
+        with _quietly():  # it would tell the failure first, in words about its own code
+            if path is None:
+                return load_dataset(name, name=config, streaming=streaming)
+            if path.is_file():
+                return load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming)
+            if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
+                saved = load_from_disk(str(path))
+                return saved if isinstance(saved, Mapping) else DatasetDict({"train": saved})
+            return load_dataset(str(path), name=config, streaming=streaming)
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
-        if isinstance(error, StopIteration):  # the reader's error for an empty file
-            raise UserError(f"the dataset {where} holds no rows.") from error
-        raise UserError(f"the dataset {where} cannot be loaded: {type(error).__name__}: {error}") from error
+        # The reader's errors for an empty file, and for one that has a first line alone, which names columns.
+        if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
+            hint = " Its first line names the columns." if path is not None and path.suffix == ".csv" else ""
+            raise UserError(f"the dataset {where} holds no rows.{hint}") from error
+        causes: list[BaseException] = [error]
+        while (cause := causes[-1].__cause__) is not None and len(
+            causes
+        ) < 5:  # the outermost says that something failed
+            causes.append(cause)
+        why = "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in causes[-2:]))
+        told = _KINDS.get(path.suffix, "") if path is not None else ""
+        raise UserError(f"the dataset {where} cannot be loaded{told}: {why}") from error
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the log of the library that reads data."""
+    from datasets.utils import logging as log
+
+    before = log.get_verbosity()
+    log.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.set_verbosity(before)
+
+
+def _check_text(path: Path, field: str) -> None:
+    """Raise `UserError` where a file is no UTF-8: its reader takes some of such files, and fails at a row of them."""
+    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                decoder.decode(block)
+                at += len(block)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{field}: {path} cannot be read as text: it is no UTF-8 ({error.reason} near byte {at + error.start}). Of "
+            f"another encoding it is made so by: iconv -f latin1 -t utf-8 {path.name} > new{path.suffix}"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{field}: {path} cannot be read: {error}.") from error
 
 
 def call_reference(field: str, name: str, base: Path | None) -> Any:

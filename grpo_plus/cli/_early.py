@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.cli import UserError
-from grpo_plus.cli._data import local_data, local_model
+from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, our_options
 from grpo_plus.cli._parser import repeated
 from grpo_plus.recipe.options import KeywordAction, read_yaml
@@ -60,6 +60,8 @@ def check_early(arguments: Sequence[str], *, beside: Collection[str] = (), train
     if is_rank():
         return
     path, rest = config_path(arguments)
+    if path is not None and path.suffix in READERS and path.suffix != ".json":
+        raise UserError(f"the config file {path} is data: a config is YAML, and names data with dataset_name.")
     try:
         values = {} if path is None else read_yaml(path)
     except ValueError as error:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._plan_time import time_lines
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.memory.estimate import Settings
 
 PROG = "grpo-plus plan"
+MOST_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Asked:
         values: lines of the YAML that are no setting of the planner's, ahead of those that are.
         more: the same, behind them.
         notes: what else takes memory, and what was assumed.
+        time: what is known of the time of the run.
     """
 
     model: str
@@ -41,6 +44,7 @@ class Asked:
     values: Mapping[str, object]
     more: Mapping[str, object] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    time: Sequence[str] = ()
 
 
 def from_config(words: Sequence[str]) -> Asked:
@@ -52,10 +56,13 @@ def from_config(words: Sequence[str]) -> Asked:
     parser = Parser(prog=PROG)
     parser.add_argument("--vram", type=float)
     parser.add_argument("--prompt-length", "--prompt_length", type=int, default=256)
+    parser.add_argument("--time-steps", type=int)
     options, rest = parser.parse_known_args(list(words))
+    if options.time_steps is not None and not 1 <= options.time_steps <= MOST_STEPS:
+        raise UserError(f"--time-steps is {options.time_steps}, expected from 1 to {MOST_STEPS}.")
     if options.prompt_length < 1:
         raise UserError(f"--prompt-length is {options.prompt_length}, expected at least 1.")
-    beside = ("--vram", "--prompt-length")
+    beside = ("--vram", "--prompt-length", "--time-steps")
     check_early(rest, beside=beside)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from trl import get_peft_config, get_quantization_config
@@ -70,7 +77,9 @@ def from_config(words: Sequence[str]) -> Asked:
 
     parsed = parse(PROG, on_cpu(rest), beside=beside, device=Device("cuda", bf16=True))
     args, model = parsed.training, parsed.model
+    time = list(time_lines(parsed, rest, options.time_steps))
     if not model.use_peft:
+        print("\n".join(time), flush=True)
         raise UserError("use_peft is not set: plan counts runs with LoRA adapters only. Set use_peft: true.")
     path = model_path(model.model_name_or_path, parsed.folder)
     trusted = any(getattr(group, "trust_remote_code", False) for group in (args, model))  # TRL moved it
@@ -91,7 +100,9 @@ def from_config(words: Sequence[str]) -> Asked:
     rows = micro * args.gradient_accumulation_steps
     drawn = micro * args.steps_per_generation
     notes = "; ".join(_notes(parsed, options.prompt_length))
-    return Asked(path, settings, math.gcd(args.num_generations, rows, drawn), rows, options, {}, notes=(notes,))
+    return Asked(
+        path, settings, math.gcd(args.num_generations, rows, drawn), rows, options, {}, notes=(notes,), time=time
+    )
 
 
 def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:

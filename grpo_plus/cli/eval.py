@@ -15,7 +15,7 @@ from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
 from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
-from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
 
@@ -36,8 +36,12 @@ def run(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     ks = _ks(options.k, options.n)
     local_data(options.dataset, None, "--dataset")
-    base, adapter = base_and_adapter(options, PROG)
+    options.loaded = base_and_adapter(options, PROG)
     found = as_trained(options)
+    try:
+        verifiers = make_verifiers(options)
+    except (ConfigError, VerifierError) as error:
+        raise UserError(str(error)) from error
     say("Loading torch and transformers.")
     import datasets
     from transformers.utils import logging
@@ -60,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
             min_p=options.min_p,
             repetition_penalty=options.repetition_penalty,
         )
-        return _evaluate(options, ks, drawing, (base, adapter), found)
+        return _evaluate(options, ks, drawing, verifiers, found)
     except (VerifierError, StoreError, ValueError) as error:
         raise UserError(str(error)) from error
     finally:
@@ -166,7 +170,11 @@ def as_trained(options: argparse.Namespace) -> Trained:
 
 
 def _evaluate(
-    options: argparse.Namespace, ks: list[int], drawing: "Drawing", loaded: tuple[str, str | None], run: Trained
+    options: argparse.Namespace,
+    ks: list[int],
+    drawing: "Drawing",
+    verifiers: "list[Verifier]",
+    run: Trained,
 ) -> int:
     from rich.console import Console
 
@@ -174,12 +182,11 @@ def _evaluate(
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 
-    verifiers = make_verifiers(options)
     rows = _rows(options)
     tools = tool_use(options, places(options.adapter, options.model))
     if not verifiers and (tools is None or not any(part.rewards for part in _environments(tools))):
         raise UserError("there is nothing to judge with: give --verifier, or an environment with get_reward.")
-    base, adapter = loaded
+    base, adapter = options.loaded
     _require(verifiers, rows, options, run)
     store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
@@ -308,7 +315,7 @@ def base_and_adapter(options: argparse.Namespace, prog: str) -> tuple[str, str |
             raise UserError(f"{config} cannot be read: {error}.") from error
         if not named:
             raise UserError(f"{base} is an adapter that names no base model: {prog} BASE --adapter {base}")
-        print(f"{base} is an adapter on {named}.", file=sys.stderr)
+        say(f"{base} is an adapter on {named}.")
         return str(named), str(base)
     looks_local = base.startswith((".", "/", "~")) or Path(base).expanduser().is_dir()
     if looks_local and not (Path(base).expanduser() / "config.json").is_file():
@@ -329,6 +336,11 @@ def load_model(base: str, adapter: str | None, options: argparse.Namespace) -> t
 
     present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     device = options.device or str(present)
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"--device is {device!r}, which this machine does not have: {reason}") from error
     dtypes = ("auto", "float32", "bfloat16", "float16")
     if options.dtype not in dtypes:
         raise UserError(f"--dtype: {unknown('type', options.dtype, dtypes)}")
@@ -373,7 +385,17 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
     """The settings that identify an evaluation."""
     apart: Sequence[str] = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
-    apart = (*apart, "settings_from", "no_run_settings", "prompt", "prompt_column", "user", "system", "template")
+    apart = (
+        *apart,
+        "loaded",
+        "settings_from",
+        "no_run_settings",
+        "prompt",
+        "prompt_column",
+        "user",
+        "system",
+        "template",
+    )
     found = {name: value for name, value in vars(options).items() if name not in apart}
     names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
     found |= {name: options.prompt.get(key) for name, key in names.items()}

@@ -1,4 +1,4 @@
-"""``grpo-plus plan``: the memory of a run, estimated from the model's config, and settings that fit a card."""
+"""``grpo-plus plan``: the memory and time of a run, estimated from the model's config, and settings that fit a card."""
 
 import argparse
 import math
@@ -66,7 +66,9 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(str(error)) from error
     known = calibrate_here(options, settings.but(heads=()), config, shape) if options.calibrate else _present()
     slack = ASSUMED if known is None else known.slack
-    notes = "".join(f"\n  {note}" for note in asked.notes)
+    notes = "".join(f"\n  {note}" for note in asked.notes) + "".join(
+        f"\n{line}" for line in (["", *asked.time] if asked.time else [])
+    )
     if options.vram is None:
         print(_table(shape, settings, estimate(shape, settings, slack), known) + notes)
         return 0
@@ -124,8 +126,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=PROG,
         description=__doc__,
-        usage=f"{PROG} --model NAME [options]\n       {PROG} config.yaml [--vram GIB] [--prompt-length N] [--option X]",
-        epilog="With a config the run is read from it, and from any flag of grpo-plus train.",
+        usage=f"{PROG} --model NAME [options]\n"
+        f"       {PROG} config.yaml [--vram GIB] [--prompt-length N] [--time-steps N] [--option X]",
+        epilog="With a config the run is read from it, and from any flag of grpo-plus train; its time is told from an "
+        "earlier run in its output_dir, or --time-steps 4 makes steps here to measure it.",
     )
 
     def option(name: str, kind: type, default: object, text: str) -> None:

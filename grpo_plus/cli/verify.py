@@ -28,7 +28,9 @@ def run(arguments: Sequence[str]) -> int:
         verifiers = make_verifiers(options)
         wanted = read_statuses(options.show, [verifier.label for verifier in verifiers])
         return _judge(verifiers, wanted, options)
-    except (ConfigError, VerifierError) as error:
+    except (ConfigError, VerifierError, TypeError) as error:
+        if isinstance(error, TypeError) and "expected a string or a list of chat messages" not in str(error):
+            raise
         raise UserError(str(error)) from error
     finally:
         from grpo_verifiers.exec.runner import close_shared_runners
@@ -117,7 +119,7 @@ def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespa
         task = progress.add_task("verifying", total=len(rows))
         for start in range(0, len(rows), CHUNK):
             batch = rows[start : start + CHUNK]
-            completions = ["" if value is None else value for value in batch[options.completion_column]]
+            completions = [_completion(value) for value in batch[options.completion_column]]
             prompts = batch[options.prompt_column] if options.prompt_column else [""] * len(completions)
             held = {name: batch[name] for name in columns}
             pending = [verifier.start(prompts, completions, None, **held) for verifier in verifiers]
@@ -128,6 +130,13 @@ def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespa
                     for verifier, of_all in zip(verifiers, verdicts, strict=True)
                 ]
             progress.advance(task, len(completions))
+
+
+def _completion(value: Any) -> Any:
+    """A text or a conversation; a reader makes numbers of texts such as 42, and None of empty ones."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _gold(verifier: "Verifier", columns: dict[str, list[Any]], at: int) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""``grpo-plus plan config.yaml``: the time of a run, from an earlier one of the same config or steps made here."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.cli import UserError
+from grpo_plus.cli._early import say
+from grpo_plus.cli._parent import naming_us
+from grpo_verifiers.files import temporary_folder
+
+if TYPE_CHECKING:
+    from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.record import Run
+
+SAME = (
+    *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
+    *("num_iterations", "max_completion_length", "advantage", "objective", "beta", "use_vllm"),
+)
+"""Fields that decide most of a step's time: runs that differ in one say nothing about each other."""
+_ALONE = {
+    "--save_strategy": "no", "--eval_strategy": "no", "--report_to": "none", "--record": "true", "--report_steps": "0",
+    "--logging_steps": "1", "--measure": "none", "--warm_start": "none", "--resume_from_checkpoint": "false",
+    "--logging_strategy": "steps",
+}  # fmt: skip
+"""How the steps are made that measure: nothing is evaluated, kept or sent."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a step.
+
+    >>> Pace.of([(0, 0.0), (1, 9.0), (2, 11.0), (4, 15.0), (5, 18.0)])
+    Pace(middle=2.0, low=2.0, high=3.0, steps=4)
+
+    Attributes:
+        middle: the median.
+        low: the first quartile of the steps, as far as they were logged one by one.
+        high: the third.
+        steps: how many it is of; the first one, which also starts everything, is left out.
+    """
+
+    middle: float
+    low: float
+    high: float
+    steps: int
+
+    @classmethod
+    def of(cls, logged: Sequence[tuple[int, float]]) -> "Pace | None":
+        """From steps and the times at which they were logged; None where they are too few."""
+        spans = [
+            (after[0] - before[0], (after[1] - before[1]) / (after[0] - before[0]))
+            for before, after in pairwise(logged)
+            if after[0] > before[0] >= 1
+        ]
+        if not spans:
+            return None
+        each = sorted(seconds for count, seconds in spans for _ in range(count))
+        low, high = each[(len(each) - 1) // 4], each[(3 * (len(each) - 1) + 3) // 4]
+        return cls(statistics.median(each), low, high, len(each))
+
+
+def pace_of(run: "Run") -> Pace | None:
+    """Of a recorded run."""
+    logged = [entry for entry in run.entries if entry["kind"] == "train" and entry.get("time")]
+    return Pace.of([(entry["step"], entry["time"]) for entry in logged])
+
+
+def time_lines(parsed: "Parsed", words: Sequence[str], steps: int | None) -> Iterator[str]:
+    """What can be known of the time of a run; ``steps`` are to be made here and now, where it is given."""
+    args = parsed.training
+    if steps is not None:
+        pace = measured(words, steps)
+        basis = f"{pace.steps} steps made on this machine now"
+    else:
+        found = _earlier(Path(args.output_dir), args, parsed.model.model_name_or_path)
+        if isinstance(found, str):
+            yield f"time: no basis ({found}). --time-steps 4 makes four steps on this machine, and measures them."
+            return
+        run, pace = found
+        where = f"on {run.info.get('host', 'some machine')} ({run.info.get('device', '?')})"
+        basis = f"{pace.steps} steps of the run in {run.path}, {where}"
+    half = f"half of the steps between {shown(pace.low)} and {shown(pace.high)}"
+    yield f"time: {shown(pace.middle)} a step, {half}; of {basis}"
+    if args.max_steps > 0:
+        ends = f"between {shown(pace.low * args.max_steps)} and {shown(pace.high * args.max_steps)}"
+        total = shown(pace.middle * args.max_steps)
+        yield f"      {total} for {args.max_steps} steps, {ends} at the pace of these"
+    else:
+        yield f"      max_steps is not set: so much times the steps of {args.num_train_epochs:g} epochs"
+    left_out = ["loading, evaluation and checkpoints are not counted"] if steps is not None else []
+    yield "      an estimate: completions grow and shrink while a model learns, and a step with them" + "".join(
+        f"; {each}" for each in left_out
+    )
+
+
+def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | str":
+    """The run of the same config that is in its output folder; the reason where there is none."""
+    from grpo_plus.record import RunError, open_run
+
+    try:
+        run = open_run(folder)
+    except RunError:
+        return f"no earlier run in {folder}"
+    config, command = run.info.get("config") or {}, run.info.get("command") or {}
+    now = {name: getattr(args, name, None) for name in SAME}
+    changed = {name: value for name, value in now.items() if config.get(name) != value}
+    other = [f"{name} was {config.get(name)!r}, now {value!r}" for name, value in changed.items()]
+    before = command.get("model_name_or_path")
+    other += [f"the model was {before}, now {model}"] if before != model else []
+    if other:
+        return f"the run in {folder} is another: {'; '.join(other)}"
+    pace = pace_of(run)
+    return f"the run in {folder} logged too few steps" if pace is None else (run, pace)
+
+
+def measured(words: Sequence[str], steps: int) -> Pace:
+    """Make some real steps of a config in a process and a folder of their own.
+
+    Raises:
+        UserError: they fail.
+    """
+    from grpo_plus.record import open_run
+
+    with temporary_folder() as folder:
+        alone: Mapping[str, str] = {**_ALONE, "--max_steps": str(steps + 1), "--output_dir": f"{folder}/run"}
+        command = [sys.executable, "-m", "grpo_plus.cli", "train", *_without(words, alone)]
+        command += [word for pair in alone.items() for word in pair]
+        say(f"Making {steps + 1} steps to measure their time; the first one starts everything and is not counted.")
+        environment = naming_us({key: value for key, value in os.environ.items() if key != "ACCELERATE_USE_CPU"})
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603 - us
+        if done.returncode:
+            end = "\n".join(done.stderr.strip().splitlines()[-6:])
+            raise UserError(f"--time-steps: the steps failed with code {done.returncode}:\n{end}")
+        pace = pace_of(open_run(Path(folder) / "run"))
+    if pace is None:
+        raise UserError("--time-steps: the steps were not recorded, so their time is not known.")
+    return pace
+
+
+def _without(words: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """The words of a command without some options and their values."""
+    kept, dropped = [], False
+    for word in words:
+        if word.startswith("--"):
+            name = "--" + word.partition("=")[0].removeprefix("--").replace("-", "_").partition(".")[0]
+            dropped = name in options
+        if not dropped:
+            kept.append(word)
+    return kept
+
+
+def shown(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> shown(0.35), shown(42), shown(600), shown(9000), shown(200000)
+    ('0.35 s', '42 s', '10.0 min', '2.5 h', '2.3 days')
+    """
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
