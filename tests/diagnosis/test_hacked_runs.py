@@ -18,7 +18,13 @@ WATCHED = {
 
 def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
-        trainer = run(["12"[at % 2] for at in range(32)], verifiers=["diagnosis_anywhere"], max_completion_length=6, stop_on=["hacking"], **WATCHED)
+        trainer = run(
+            ["12"[at % 2] for at in range(32)],
+            verifiers=["diagnosis_anywhere"],
+            max_completion_length=6,
+            stop_on=["hacking"],
+            **WATCHED,
+        )
     assert trainer.diagnosing.stopped_by is not None, trainer.diagnosing._monitor.checks
     assert trainer.diagnosing.stopped_by.name == "hacking"
     assert trainer.state.global_step < 30
@@ -32,6 +38,7 @@ def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, ca
         assert len(one["completion"]) > 1
     (told,) = [each.getMessage() for each in caplog.records if each.getMessage().startswith("hacking, step")]
     assert "\n  reward 1, judge 0" in told
+    assert "diagnosis_anywhere (strict), which judges the same completions in every step, has not" in told
     facts = page_data([open_run(tmp_path / "out")])["runs"][0]
     assert facts["outcome"] == "reward hacked"
     assert facts["findings"][0]["examples"] == [dict(one) for one in found.examples]

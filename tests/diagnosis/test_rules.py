@@ -179,7 +179,12 @@ def test_no_rule_raises_whatever_is_logged(data):
     names = data.draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=14))
     series = {}
     for name in names:
-        values = data.draw(st.one_of(st.lists(NUMBERS, max_size=25), st.tuples(NUMBERS, st.integers(0, 60)).map(lambda pair: [pair[0]] * pair[1])))
+        values = data.draw(
+            st.one_of(
+                st.lists(NUMBERS, max_size=25),
+                st.tuples(NUMBERS, st.integers(0, 60)).map(lambda pair: [pair[0]] * pair[1]),
+            )
+        )
         series[name] = list(range(1, len(values) + 1)), values
     for one in diagnose(Curves(series, data.draw(FACTS), data.draw(st.sampled_from([math.inf, 0, 5, 20])))):
         assert one.text
@@ -188,7 +193,13 @@ def test_no_rule_raises_whatever_is_logged(data):
 
 def test_quantiles_of_student_are_those_of_tables():
     # Abramowitz and Stegun, table 26.10
-    for probability, freedom, expected in ((0.975, 5, 2.571), (0.995, 10, 3.169), (0.995, 30, 2.750), (0.9995, 20, 3.850), (0.95, 120, 1.658)):
+    for probability, freedom, expected in (
+        (0.975, 5, 2.571),
+        (0.995, 10, 3.169),
+        (0.995, 30, 2.750),
+        (0.9995, 20, 3.850),
+        (0.95, 120, 1.658),
+    ):
         assert student(probability, freedom) == pytest.approx(expected, rel=2e-3)
 
 

@@ -23,7 +23,13 @@ def dead_run(made_run, steps=12, since=0, until=99, **info):
     run = made_run(steps=1, **info)
     (run / FOLDER / METRICS).write_text("")
     for step in range(1, steps + 1):
-        alive = {**DEAD, "reward": 0.5, "reward_std": 0.5, "advantages/dead_group_fraction": 0.1, "completions/clipped_ratio": 0.0}
+        alive = {
+            **DEAD,
+            "reward": 0.5,
+            "reward_std": 0.5,
+            "advantages/dead_group_fraction": 0.1,
+            "completions/clipped_ratio": 0.0,
+        }
         values = DEAD if since < step <= until else alive
         append_line(run / FOLDER / METRICS, {"kind": "train", "step": step, "time": 0, "values": values})
     return run
@@ -54,7 +60,7 @@ def test_what_is_over_is_told_with_both_ends_and_spoils_no_badge(made_run):
 
 def test_a_sound_run_has_none_and_a_running_one_no_outcome(made_run):
     assert facts_of(made_run(steps=40))["findings"] == []
-    facts = facts_of(dead_run(made_run, **{"name": "going"}, status="running", host="elsewhere"))
+    facts = facts_of(dead_run(made_run, name="going", status="running", host="elsewhere"))
     assert facts["outcome"] == ""
     assert facts["findings"]
 
@@ -103,7 +109,9 @@ def test_the_page_shows_it_first_and_names_it_in_the_badge(driver, made_run):
 
     assert text(".pill") in ("done, reward hacked", "done, learned nothing")
     assert "The score of lenient has risen." in text("#lede") or "Learned nothing." in text("#lede")
-    titles = driver.execute_script("return [...document.querySelectorAll('.finding h4')].map((e) => e.firstChild.textContent)")
+    titles = driver.execute_script(
+        "return [...document.querySelectorAll('.finding h4')].map((e) => e.firstChild.textContent)"
+    )
     assert {"hacking", "dead groups", "truncated"} <= set(titles)
     cells = driver.execute_script("return [...document.querySelectorAll('.examples td')].map((e) => e.textContent)")
     assert EXAMPLE["completion"] in cells
