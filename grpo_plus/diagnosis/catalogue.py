@@ -47,7 +47,8 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     found = list(findings)
     names = {one.name for one in found}
     kept = [one for one in found if not COVERED.get(one.name, frozenset()) & names]
-    return sorted(kept, key=lambda one: RANK[one.severity])
+    places = list(RULES)
+    return sorted(kept, key=lambda one: (RANK[one.severity], places.index(one.name)))
 
 
 def replay(curves: Curves, steps: Iterable[int]) -> dict[str, tuple[Finding, int, int | None]]:

@@ -10,6 +10,8 @@ from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 MOST = 0.5
 ALL = 0.95
 NEARLY = 0.02
+LITTLE = 0.1
+"""With more reward than this, cut-off completions are not what is wrong."""
 CUT = 0.2
 NAMES = ("reward", "reward_std", "completions/clipped_ratio", "verifiers/LABEL/status/STATUS")
 
@@ -41,7 +43,7 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
     values |= {f"verifiers/{label}/status/unparsable": share for label, share in unread.items()}
     causes, remedies = [], []
     limit = curves.number("max_completion_length")
-    if cut.values and cut.mean >= CUT:
+    if cut.values and cut.mean >= CUT and abs(reward.mean) <= LITTLE:
         causes.append(f"{cut.mean:.0%} of the completions are cut off before they can state an answer")
         longer = "" if limit is None else f" (now {limit:.0f}) to {2 * limit:.0f}"
         remedies.append(f"raise max_completion_length{longer}")

@@ -150,12 +150,12 @@ class _Pair:
         if count <= len(checks):
             return 0.0
         a, b = x / self._scales[0], y / self._scales[1]
-        total = math.fsum(
-            check.count * (a * a * check.reward_var + 2 * a * b * check.cov + b * b * check.judge_var)
-            for check in checks
-        )
-        floor = 2 * (abs(x) + abs(y)) ** 2 / (count + 4) ** 2
-        return max(total / count / (count - len(checks)), floor)
+        total = math.fsum(check.count * 2 * a * b * check.cov for check in checks) / count / (count - len(checks))
+        floor = 2 / (count + 4) ** 2  # of one unlike completion, where none was seen
+        for factor, coefficient, kind in ((a, x, "reward_var"), (b, y, "judge_var")):
+            square = math.fsum(check.count * getattr(check, kind) for check in checks) / count / (count - len(checks))
+            total += max(factor * factor * square, coefficient * coefficient * floor)
+        return max(total, 0.0)
 
     def _between(self, x: float, y: float) -> float:
         """The variance of a check, by how neighbours differ: a trend hardly counts."""
@@ -179,8 +179,8 @@ def finding(
         "severe",
         told,
         "the model has found what the reward takes for right and is not: see the examples",
-        f"reward with {judge} itself (verifiers), or close the gap that the examples show; go on from a checkpoint "
-        f"before step {steps[2]}",
+        f"what {judge} asks for among the verifiers that reward, or close the gap that the examples show; go on from a "
+        f"checkpoint before step {steps[2]}",
         {"hacking/reward": x1, "hacking/judge": y1},
         (steps[0], steps[3]),
         "reward hacked",

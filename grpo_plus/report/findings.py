@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_plus.diagnosis import Curves, Finding
+from grpo_plus.diagnosis import RULES, Curves, Finding
 from grpo_plus.diagnosis.catalogue import replay
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.finding import RANK
@@ -57,7 +57,12 @@ def findings(run: Run) -> list[dict[str, Any]]:
             found[name] = one
         else:  # the newest figures, and the beginning as it was said
             found[name] = {**found[name], "since": one["since"], "until": one["until"]}
-    order = sorted(found.values(), key=lambda one: (one["until"] is not None, RANK.get(one["severity"], 1)))
+    places = {name: place for place, name in enumerate(RULES)}
+
+    def grave(one: Mapping[str, Any]) -> tuple[bool, int, int]:
+        return one["until"] is not None, RANK.get(one["severity"], 1), places.get(one["name"], len(places))
+
+    order = sorted(found.values(), key=grave)
     return [one for one in order if one["until"] is None or one["severity"] != "note"]
 
 

@@ -135,7 +135,7 @@ class HackingMonitor:
             return
         options = self.options
         watched_reward = "the trained reward" if options.against is None else f"the score of {options.against}"
-        where = f"in training (every {options.every} steps)"
+        where = f"in training (every {options.every} steps)" if options.every > 1 else "in every step"
         self.found = hacking.finding(
             now, judge=options.judge.verifier.label, reward=watched_reward, where=where, examples=self.examples
         )

@@ -7,6 +7,7 @@ SETTINGS = {
     "use_cpu": True,
     "bf16": False,
     "report_to": "none",
+    "log_level": "error",
     "num_generations": 8,
     "per_device_train_batch_size": 64,
     "save_strategy": "no",

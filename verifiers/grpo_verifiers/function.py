@@ -182,7 +182,7 @@ class FunctionVerifier(Verifier):
     def made_strict(self) -> "FunctionVerifier":
         """Its stricter twin, which leaves out what it fails on; itself where there is none."""
         strict = self.stricter
-        return self.derive(label=f"{self.label}, strict", options=strict, on_error="null") if strict else self
+        return self.derive(label=f"{self.label} (strict)", options=strict, on_error="null") if strict else self
 
     def state_dict(self) -> dict[str, Any]:
         """How often in a row it has failed, and was too late."""

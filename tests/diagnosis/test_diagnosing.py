@@ -1,0 +1,201 @@
+"""The diagnosis in real runs: said once, written down, resumed, told to callbacks, and what it ends."""
+
+import json
+import logging
+
+import pytest
+from datasets import Dataset
+from peft import LoraConfig
+
+from grpo_plus import GRPOPlusConfig, OnFinding
+from grpo_plus.diagnosis import RULES
+from grpo_plus.record import open_run
+from grpo_plus.record.files import FINDINGS, FOLDER
+from grpo_plus.report.write import page_data
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.errors import ConfigError
+from tests.diagnosis.conftest import FILE, SETTINGS
+
+HOPELESS = {
+    "verifiers": ["math"], "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 6, "max_steps": 6,
+}  # fmt: skip
+"""A model that knows nothing: reward 0, all groups dead, most completions cut off."""
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / FOLDER / FINDINGS).read_text().splitlines()]
+
+
+def said(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "grpo_plus.diagnosis"]
+
+
+@pytest.mark.slow
+def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run, tmp_path, caplog):
+    told = []
+    with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
+        trainer = run(**HOPELESS, trainer={"callbacks": [OnFinding(told.append)]})
+    first, *others = said(caplog)
+    assert first.startswith("dead_groups, step 3: 100% of the groups are dead")
+    assert "reward of 0" in first
+    assert "are cut off before they can state an answer" in first
+    assert "raise max_completion_length (now 6) to 12" in first
+    assert sum(each.startswith("dead_groups, ") for each in others) == 0, "once"
+    assert others[-1].startswith("at the end of the run:\n  dead_groups (since step 3)")
+    assert [one.name for one in told] == ["dead_groups", "truncated"]
+    assert trainer.diagnosing.outcome == "learned nothing"
+    written = lines(tmp_path / "out")
+    assert [(line["name"], line["step"]) for line in written] == [("dead_groups", 3), ("truncated", 3)]
+    facts = page_data([open_run(tmp_path / "out")])["runs"][0]
+    assert (facts["status"], facts["outcome"]) == ("done", "learned nothing")
+
+
+@pytest.mark.slow
+def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_silence(run, tmp_path, caplog):
+    settings = {**HOPELESS, "stop_on": ["nan", "dead_groups"]}
+    trainer = run(**settings)
+    assert trainer.state.global_step == 3
+    assert trainer.diagnosing.stopped_by.name == "dead_groups"
+    assert (tmp_path / "out" / "checkpoint-3").is_dir()
+    assert (tmp_path / "out" / "report.html").is_file()
+    stopped = open_run(tmp_path / "out")
+    assert (stopped.status, stopped.info["error"][:21]) == ("interrupted", "stop_on dead_groups: ")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
+        again = run(**settings, resume=True)
+    assert again.state.global_step == 6
+    assert again.diagnosing.stopped_by is None
+    assert not any(each.startswith("dead_groups, ") for each in said(caplog)), "it was said before"
+    assert again.diagnosing.watch.standing["dead_groups"].since == 3
+    assert open_run(tmp_path / "out").status == "done"
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_made_where_there_are_any(run, sums_of_tests):
+    evaluated = {"eval_strategy": "steps", "eval_steps": 100, "per_device_eval_batch_size": 4}
+    trainer = run(**HOPELESS, **evaluated, stop_on=["dead_groups"], trainer={"eval_dataset": sums_of_tests})
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_reward" in entry] == [3]
+    assert trainer.state.global_step == 3
+
+
+@pytest.fixture
+def sums_of_tests():
+    return Dataset.from_list([{"prompt": f"{at}:", "answer": str(at)} for at in range(4)])
+
+
+@pytest.mark.slow
+def test_trls_own_trainer_tells_and_stops(tiny_model, tmp_path):
+    from trl import GRPOConfig, GRPOTrainer
+
+    plain = {name: value for name, value in SETTINGS.items() if name != "advantage"}
+    config = GRPOConfig(
+        **plain
+        | {"output_dir": str(tmp_path), "max_steps": 6, "per_device_train_batch_size": 8, "max_completion_length": 6}
+    )
+    rows = Dataset.from_list([{"prompt": f"{at}:"} for at in range(8)])
+    told = []
+    trainer = GRPOTrainer(
+        tiny_model, lambda completions, **_: [0.0] * len(completions), config, rows,
+        callbacks=[OnFinding(told.append, stop_on=["dead_groups"])],
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert "dead_groups" in [one.name for one in told]
+    assert (tmp_path / "checkpoint-3").is_dir()
+
+
+@pytest.mark.slow
+def test_a_listener_that_fails_ends_nothing(run, caplog):
+    def broken(finding):
+        raise RuntimeError(finding.name)
+
+    with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
+        trainer = run(**HOPELESS | {"max_steps": 3}, trainer={"callbacks": [OnFinding(broken)]})
+    assert trainer.state.global_step == 3
+    assert any("OnFinding failed on dead_groups" in each for each in said(caplog))
+
+
+class Breaks(Hook):
+    """The second step's loss is NaN, and so is its gradient."""
+
+    def loss(self, compute, model, inputs):
+        found = compute(model, inputs)
+        return found * float("nan") if self.host.state.global_step == 1 else found
+
+
+@pytest.mark.slow
+def test_nan_is_found_where_it_begins_and_ends_the_run_before_the_next_drawing(run, tmp_path):
+    noise = {"plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4, "stop_on": ["nan"]}
+    small = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
+    told = []
+    trainer = run(**noise, **small, trainer={"hooks": [Breaks()], "callbacks": [OnFinding(told.append)]})
+    assert [one.name for one in told] == ["nan"]
+    assert "grad_norm" in told[0].evidence
+    assert trainer.state.global_step == 2
+    facts = page_data([open_run(tmp_path / "out")])["runs"][0]
+    assert (facts["outcome"], facts["findings"][0]["since"]) == ("broken by NaN", 2)
+
+
+@pytest.mark.slow
+def test_an_adapter_at_the_rate_of_a_model_is_told(run):
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])
+    settings = {
+        "plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4, "per_device_train_batch_size": 8,
+        "num_generations": 4, "learning_rate": 1e-6, "max_steps": 20,
+    }  # fmt: skip
+    trainer = run(**settings, trainer={"peft_config": lora})
+    found = trainer.diagnosing.watch.standing["learning_rate_low"].finding
+    assert found.evidence.startswith("learning_rate is 1e-06 with LoRA, its weights move by")
+    moved = [entry["adapter/moved"] for entry in trainer.state.log_history if "adapter/moved" in entry]
+    assert all(0 < each < 1e-5 for each in moved)
+
+
+PROBLEMS = {
+    "unknown finding": ({"stop_on": ["dead_group"]}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
+    "no twin": ({"hacking_monitor": {}, "verifiers": ["math"]}, "none has a stricter twin"),
+    "no such verifier": ({"hacking_monitor": {"verifier": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
+    "no such option": ({"hacking_monitor": {"verifer": "exact"}}, "Did you mean 'verifier'"),
+    "none": ({"hacking_monitor": {"verifier": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
+    "one": ({"hacking_monitor": {"verifier": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
+    "too short": ({"hacking_monitor": {"verifier": "exact"}, "max_steps": 30}, "an alarm needs 6 checks: set every to 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_every_problem_of_the_fields_is_found(case):
+    settings, message = PROBLEMS[case]
+    with pytest.raises(ConfigError) as caught:
+        GRPOPlusConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **settings)
+    assert message in str(caught.value)
+    assert len(caught.value.problems) == 1
+
+
+def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
+    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+    config = GRPOPlusConfig(**base, stop_on="hacking, nan,dead_groups")
+    assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
+    assert set(config.recipe.stop_on) < RULES.keys()
+    lenient = {"name": "math", "kwargs": {"conflicts": "last", "last_number": True}}
+    monitor = GRPOPlusConfig(**base, verifiers=["exact", lenient], hacking_monitor="{}").recipe.hacking_monitor
+    assert (monitor.every, monitor.sample, monitor.against) == (10, 32, "math")
+    assert monitor.judge.verifier.options == {"conflicts": "reject", "last_number": True}
+    text = r"\boxed{3} no, \boxed{4}"
+    assert (monitor.judge.verifier.verify(text, answer="4").score) == 0.0
+    assert GRPOPlusConfig(**base).recipe.hacking_monitor is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["against", "column"])
+def test_a_judge_of_nothing_is_refused_before_anything_loads(run, wrong):
+    judge = (
+        {"verifier": "exact", "against": "maths"}
+        if wrong == "against"
+        else {"verifier": {"name": "exact", "columns": {"answer": "gold"}}}
+    )
+    message = (
+        "against is 'maths', expected one of the rewards: math"
+        if wrong == "against"
+        else "no column 'gold', which the judge"
+    )
+    with pytest.raises(ConfigError, match=message):
+        run(verifiers=["math"], hacking_monitor={**judge, "every": 1}, max_steps=12)
