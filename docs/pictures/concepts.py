@@ -34,7 +34,9 @@ def loop() -> str:
     parts.append(f'<title>A step: from prompts to the policy and back</title><rect {size} fill="#ffffff"/>')
     for at, (name, text) in enumerate(BOXES):
         left = at * COLUMN + 8
-        parts.append(f'<rect x="{left}" y="26" width="{COLUMN - 34}" height="58" rx="6" fill="#eaf2f9" stroke="#0b63a5"/>')
+        parts.append(
+            f'<rect x="{left}" y="26" width="{COLUMN - 34}" height="58" rx="6" fill="#eaf2f9" stroke="#0b63a5"/>'
+        )
         middle = left + (COLUMN - 34) / 2
         parts.append(f'<text x="{middle}" y="50" text-anchor="middle" font-weight="600">{escape(name)}</text>')
         words = text.split(", ")
@@ -46,7 +48,9 @@ def loop() -> str:
             parts.append(arrow(f"M {left + COLUMN - 34} 55 h 24"))
     last, first = COLUMN * (len(BOXES) - 1) + 8 + (COLUMN - 34) / 2, COLUMN + 8 + (COLUMN - 34) / 2
     parts.append(arrow(f"M {last} 84 V 124 H {first} V 94"))
-    parts.append(f'<text x="{(first + last) / 2}" y="142" text-anchor="middle" font-size="11">draws the next ones</text>')
+    parts.append(
+        f'<text x="{(first + last) / 2}" y="142" text-anchor="middle" font-size="11">draws the next ones</text>'
+    )
     head = '<marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
     parts.insert(1, f'<defs>{head}<path d="M0 0L8 4L0 8z" fill="#3f4a58"/></marker></defs>')
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -76,7 +80,7 @@ def clips() -> list[picture.Panel]:
     """What is maximised for one token against its ratio, for an advantage of 1 and of -1."""
     ratios = torch.linspace(0.5, 1.6, 45)
     panels = []
-    for sign, title in ((1.0, "advantage 1"), (-1.0, "advantage −1")):
+    for sign, title in ((1.0, "advantage 1"), (-1.0, "advantage -1")):
         clipped = torch.minimum(ratios * sign, ratios.clamp(0.8, 1.28) * sign)
         plain = [point(ratio, ratio * sign) for ratio in ratios.tolist()]
         lines = [picture.Series("no clip: r·A", plain, dashed=True)]

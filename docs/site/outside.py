@@ -19,6 +19,29 @@ FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2`* *$", re.MULTILINE | re.DOTAL
 FIRST = ("verifiers/README.md", "examples/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
+def on_config(config: Any) -> Any:
+    """Put a folder's pages where the list of the site has ``Title: folder/*.md``; without any, the line is left out."""
+    config.nav = expanded(config.nav)
+    return config
+
+
+def expanded(entries: list[Any]) -> list[Any]:
+    """A list of the site with every pattern replaced by the pages that it fits."""
+    found: list[Any] = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            found.append(entry)
+            continue
+        ((title, below),) = entry.items()
+        if isinstance(below, str) and "*" in below:
+            below = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob(below))
+        elif isinstance(below, list):
+            below = expanded(below)
+        if below:
+            found.append({title: below})
+    return found
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add every file outside of docs/ that a page names, and those that these name."""
     waiting = list(FIRST)
