@@ -13,8 +13,8 @@ EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
 CPU = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--report_to", "none")
 
 
-def blocks(language):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def blocks(page, language):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -44,49 +44,28 @@ def test_the_two_commands_of_the_readme():
         assert "sudo" not in line
 
 
-def test_the_configs_of_the_readme_can_be_read_beside_its_plugins(tmp_path):
-    """Code that names its file is written there and registers its parts, which the configs may name."""
-    files = {match[1]: text for text in blocks("python") if (match := re.match(r"# (\w+\.py)\n", text))}
-    assert files
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    plugins = [str(tmp_path / name) for name in files]
-    assert blocks("yaml")
-    for number, text in enumerate(blocks("yaml")):
-        path = tmp_path / f"{number}.yaml"
-        path.write_text(text, encoding="utf-8")
-        flags = () if "plugins:" in text else ("--plugins", *plugins)
-        flags += () if "output_dir:" in text else ("--output_dir", str(tmp_path / "out"))
-        assert read(path, *flags).training.output_dir
-
-
-def test_the_verifier_and_the_estimator_of_the_readme_keep_their_contracts(tmp_path, monkeypatch):
-    from grpo_plus.testing import parametrize_with_checks
+def test_the_verifier_of_the_page_rejects_what_it_should(tmp_path, monkeypatch):
     from grpo_verifiers.testing import check_verifier
 
-    for text in blocks("python"):
-        if match := re.match(r"# (\w+\.py)\n", text):
-            (tmp_path / match[1]).write_text(text, encoding="utf-8")
+    text = blocks("verifiers.md", "python")[0]
+    (tmp_path / re.match(r"# (\w+\.py)\n", text)[1]).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    (kit,) = [text for text in blocks("python") if "@parametrize_with_checks" in text]
-    names = re.findall(r'parametrize_with_checks\(\["([^"]+)"\]\)', kit)
-    assert names
-    for case in parametrize_with_checks(names).args[1]:
-        case.values[0]()
     sums = {"answer": "4"}
     check_verifier("./my_verifiers.py:even_digits", accept=[("so 4", sums)], reject=[("", sums), ("3, so 4", sums)])
 
 
-def test_the_python_of_the_readme_compiles():
-    assert blocks("python")
-    for text in blocks("python"):
-        compile(text, "README.md", "exec")
+def built_in_names(registry):
+    return {entry.name for entry in registry.entries() if entry.way == "built-in"}
 
 
-def test_the_readme_names_every_built_in_estimator():
+def test_the_pages_name_every_built_in_estimator_objective_and_verifier():
     from grpo_plus.advantages import advantages
+    from grpo_plus.objectives import objectives
+    from grpo_verifiers.verifying import REGISTRY
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for entry in advantages.entries():
-        if entry.way == "built-in":
-            assert f"`{entry.name}`" in text, entry.name
+    pages = {"advantages.md": advantages, "objectives.md": objectives, "verifiers.md": REGISTRY}
+    for page, registry in pages.items():
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        names = built_in_names(registry)
+        assert len(names) > 10
+        assert {name for name in names if f"`{name}`" not in text} == set(), page

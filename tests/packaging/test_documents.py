@@ -2,6 +2,7 @@
 
 import ast
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 if not (ROOT / "docs").exists():
     pytest.skip("the sources are not here", allow_module_level=True)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += [ROOT / "verifiers" / "README.md", ROOT / "examples" / "README.md"]
 FOLDERS = [ROOT, ROOT / "grpo_plus", ROOT / "verifiers" / "grpo_verifiers", ROOT / "verifiers"]
 
 
@@ -18,13 +20,26 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
         file = page.parent / path if path else page
         assert file.exists(), f"{page.name}: {target}"
         assert not anchor or anchor in anchors(file), f"{page.name}: {target}"
+
+
+def test_the_readme_is_read_in_two_minutes():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_page_is_in_the_list_of_the_site():
+    """Those that a merge brought are missing from it with a line to add; the strict build says the same."""
+    listed = set(re.findall(r"([\w/*]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    fitting = {page for page in pages for pattern in listed if fnmatch(page, pattern)}
+    assert pages - fitting == set(), "add each to nav in mkdocs.yml"
+    assert {page for page in listed - pages if not page.startswith("outside/") and "*" not in page} == set()
 
 
 def test_the_map_names_files_that_exist():
