@@ -60,6 +60,22 @@ def test_an_unknown_name(init):
     assert "unknown recipe 'quickstrat'. Did you mean 'quickstart'?" in err
 
 
+@pytest.mark.parametrize("name", ["paper:", "paper"])
+def test_recipes_by_paper_are_listed_by_themselves(init, name):
+    code, out, _ = init(name)
+    assert code == 0
+    listed = re.findall(r"^  (\S+) ", out, re.MULTILINE)
+    assert listed == [each for each in RECIPES if each.startswith("paper:")]
+    assert not list(Path.cwd().iterdir())
+
+
+def test_an_unknown_paper_says_which_there_are(init):
+    code, _, err = init("paper:dapoo")
+    assert code == 2
+    assert "unknown recipe by paper 'dapoo'. Did you mean 'dapo'? There is: best_of_n, cispo, dapo," in err
+    assert "grpo-plus init paper: says what each is" in err
+
+
 def test_nothing_is_written_over(init):
     init("verifier")
     mine = Path("my_verifiers.py")

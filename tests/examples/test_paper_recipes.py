@@ -35,7 +35,7 @@ SMALL = {
 }
 BESIDE = """
 def letters(completions, **_):
-    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+    return [sum(map(ord, message[0]["content"])) % 7 / 7 for message in completions]
 """
 
 
