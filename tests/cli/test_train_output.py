@@ -318,7 +318,7 @@ def test_the_card_tells_the_parts_and_parses(cli, config, folder):
     ],
 )
 def test_trackers_are_checked_before_anything_is_loaded(cli, config, given, expected):
-    code, _, err = cli("train", config(report_to=given, model_name_or_path="/nowhere"))
+    code, _, err = cli("train", config(report_to=given, model_name_or_path="no/such"))
     assert code == 2
     assert expected in err
 

@@ -79,9 +79,19 @@ def test_a_note_on_a_valid_config_is_passed_on(look):
 # -- the model
 
 
-def test_a_folder_without_the_files_of_a_model(case, look):
+def test_an_empty_folder_holds_no_model(case, look):
     for file in case.model.iterdir():
         file.unlink()
+    report = look()
+    assert report.code == 2
+    assert "holds no model: it has no config.json" in report.one("config-invalid")["value"]
+    assert report.one("rows")["value"] == "8 of 8 rows"
+
+
+def test_a_folder_with_a_broken_config_and_no_other_file_of_a_model(case, look):
+    for file in case.model.iterdir():
+        file.unlink()
+    (case.model / "config.json").write_text("{")
     report = look()
     assert report.code == 2
     assert "config" in report.one("model-unreadable")["value"]

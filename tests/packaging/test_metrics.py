@@ -20,6 +20,10 @@ NO_METRICS = r"""
     .*\.(metadata|py|json|yaml)\b.*      # files
     (grpo_plus|runs|estimator_package)/.*
     metrics/x                       # the logs of stock TRL, read back
+    completions/x_xlength           # patterns of metrics that may be the best one
+    status/correct
+    verifiers/x/latency_x
+    x/run                           # a folder
     x/x                             # nothing but names
     x/x/x
 """
