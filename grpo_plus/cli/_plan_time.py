@@ -129,7 +129,8 @@ def measured(words: Sequence[str], steps: int) -> Pace:
     from grpo_plus.record import open_run
 
     with temporary_folder() as folder:
-        alone: Mapping[str, str] = {**_ALONE, "--max_steps": str(steps + 1), "--output_dir": f"{folder}/run"}
+        own = Path(folder) / "run"
+        alone: Mapping[str, str] = {**_ALONE, "--max_steps": str(steps + 1), "--output_dir": str(own)}
         command = [sys.executable, "-m", "grpo_plus.cli", "train", *_without(words, alone)]
         command += [word for pair in alone.items() for word in pair]
         say(f"Making {steps + 1} steps to measure their time; the first one starts everything and is not counted.")
@@ -138,7 +139,7 @@ def measured(words: Sequence[str], steps: int) -> Pace:
         if done.returncode:
             end = "\n".join(done.stderr.strip().splitlines()[-6:])
             raise UserError(f"--time-steps: the steps failed with code {done.returncode}:\n{end}")
-        pace = pace_of(open_run(Path(folder) / "run"))
+        pace = pace_of(open_run(own))
     if pace is None:
         raise UserError("--time-steps: the steps were not recorded, so their time is not known.")
     return pace

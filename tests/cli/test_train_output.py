@@ -317,8 +317,10 @@ def test_the_card_tells_the_parts_and_parses(cli, config, folder):
         ("mlflow", "report_to is 'mlflow', but mlflow is not installed: pip install mlflow"),
     ],
 )
-def test_trackers_are_checked_before_anything_is_loaded(cli, config, given, expected):
-    code, _, err = cli("train", config(report_to=given, model_name_or_path="no/such"))
+def test_trackers_are_checked_before_anything_is_loaded(cli, config, folder, given, expected):
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text("{")
+    code, _, err = cli("train", config(report_to=given, model_name_or_path=str(folder / "broken")))
     assert code == 2
     assert expected in err
 
