@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+MOST = 1000
+"""Values of a run that `Curves.whole` gives, nearly twice as many at most: every log entry asks for them."""
 Series = Mapping[str, tuple[Sequence[int], Sequence[Any]]]
 
 
@@ -71,10 +73,11 @@ class Curves:
         return Window(kept.steps[:count], kept.values[:count])
 
     def whole(self, key: str) -> Window:
-        """All finite values."""
+        """All finite values; of a long run some of them, evenly spread."""
         steps, values = self.series.get(key, ((), ()))
         end = self._end(steps)
-        return _finite(steps[:end], values[:end])
+        stride = max(1, end // MOST)
+        return _finite(steps[:end:stride], values[:end:stride])
 
     def fact(self, name: str, default: Any = None) -> Any:
         """A fact of the run; the default where it is not known."""

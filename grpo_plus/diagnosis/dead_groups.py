@@ -81,7 +81,7 @@ def _judge(curves: Curves) -> Finding | None:
     recent = dead(curves)
     if len(recent.values) < LEAST or recent.mean < MOST or (_solved(curves) and not _began_solved(curves)):
         return None
-    whole, reward = dead(curves, 10**9), curves.last("reward", WINDOW)
+    whole, reward = curves.whole(dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
     every = recent.mean >= ALL
     told = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"

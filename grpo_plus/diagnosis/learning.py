@@ -2,7 +2,7 @@
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import answering, dead, is_form, reward_change, rising, status
+from grpo_plus.diagnosis.reading import answering, dead, dead_key, is_form, reward_change, rising, status
 from grpo_plus.diagnosis.rule import WINDOW, Rule
 from grpo_plus.diagnosis.trend import change
 
@@ -16,7 +16,7 @@ MOVED = "adapter/moved"
 
 def _flat(curves: Curves) -> Finding | None:
     window, spread = curves.whole("reward"), curves.whole("reward_std").mean
-    changed, lifeless = reward_change(curves), dead(curves, 10**9)
+    changed, lifeless = reward_change(curves), curves.whole(dead_key(curves))
     if len(window.values) < FLAT_AFTER or changed is None or not spread > 0 or lifeless.mean >= HALF:
         return None
     if max(abs(changed.low), abs(changed.high)) > FLAT * spread:

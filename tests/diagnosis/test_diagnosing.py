@@ -199,3 +199,23 @@ def test_a_judge_of_nothing_is_refused_before_anything_loads(run, wrong):
     )
     with pytest.raises(ConfigError, match=message):
         run(verifiers=["math"], hacking_monitor={**judge, "every": 1}, max_steps=12)
+
+
+def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
+    from grpo_plus.diagnosis.hacking import Check
+    from grpo_plus.training.monitor import HackingMonitor, sample
+
+    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+    options = GRPOPlusConfig(**base, verifiers=["math"], hacking_monitor={"verifier": "exact"}).recipe.hacking_monitor
+    one, other = HackingMonitor(options), HackingMonitor(options)
+    assert one.state_dict() == {}
+    one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert (other.checks, other.examples) == (one.checks, one.examples)
+    assert [one.due(step) for step in (0, 5, 10, 20)] == [True, False, True, True]
+    one.checks *= 1000
+    assert [one.due(step) for step in (10, 20)] == [False, True], "half as often"
+    for rows, size, most in ((64, 8, 32), (64, 8, 4), (16, 4, 64), (8, 8, 2)):
+        chosen = sample(rows, size, most)
+        assert len(chosen) == len(set(chosen)) <= most
+        assert len({row // size for row in chosen}) == min(rows // size, most)
