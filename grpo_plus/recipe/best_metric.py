@@ -16,8 +16,8 @@ from grpo_verifiers.verdict import Status
 _TIMES = ("loss", "runtime", "samples_per_second", "steps_per_second")
 _ALWAYS = (
     *("reward", "reward_std", "frac_reward_zero_std", "num_tokens", "entropy"),
-    *(f"completions/{end}_{of}length" for of in ("", "terminated_") for end in ("mean", "min", "max")),
-    "completions/clipped_ratio",
+    *("completions/mean_length", "completions/min_length", "completions/max_length", "completions/clipped_ratio"),
+    *("completions/mean_terminated_length", "completions/min_terminated_length", "completions/max_terminated_length"),
 )
 _SOMETIMES: tuple[tuple[str, Callable[[Any, Recipe], bool]], ...] = (
     (
@@ -78,7 +78,8 @@ def metric_names(recipe: Recipe, rewards: Iterable[str], sets: Collection[str] =
         *(f"rewards/{name}/mean" for name in (*watching, *rewards)),
         *(f"verifiers/{label}/mean" for label in judges),
         *(f"verifiers/{label}/status/{status}" for label in judges for status in map(str, Status)),
-        *(f"verifiers/{label}/latency_{of}" for label in judges for of in ("p50", "p95")),
+        *(f"verifiers/{label}/latency_p50" for label in judges),
+        *(f"verifiers/{label}/latency_p95" for label in judges),
         *(f"rewards/{name}/std" for name in rewards),
         *_ALWAYS,
         *((f"{name}_{time}" for name in sets for time in _TIMES) if sets else _TIMES),
@@ -138,5 +139,5 @@ def _hint(name: str, recipe: Recipe, known: Sequence[str]) -> str:
 
 def _shown(known: Sequence[str]) -> list[str]:
     """The names that a best model is told by: scores and the loss."""
-    scores = [name for name in known if name.endswith(("/mean", "status/correct")) or name in ("score", "reward")]
+    scores = [name for name in known if name.endswith(("/mean", f"/{Status.CORRECT}")) or name in ("score", "reward")]
     return [*scores[:12], *(name for name in known if name.endswith("loss"))]

@@ -572,17 +572,53 @@ def test_nothing_starts_before_every_variant_is_right(cli, config, folder):
 
 
 @pytest.mark.slow
+def test_all_that_training_would_refuse_is_refused_before_the_first_run(cli, config, folder):
+    """Steps without a source, data that is not there, columns, packages and metrics: each variant's in one report."""
+    vary = (
+        *("--vary", "advantage=zscore,process"),
+        *("--vary", "dataset_name=./data.jsonl,./missing.jsonl"),
+        *("--vary", "reward_funcs=[./rewards.py:digits],[./gold.py:gold]"),
+        *("--seeds", "2"),
+    )
+    (folder / "gold.py").write_text("def gold(completions, gold, **_):\n    return [1.0] * len(completions)\n")
+    code, out, err = cli("sweep", config(verifiers=["exact"]), *vary, "--dry-run")
+    assert code == 2
+    text = " ".join(err.split())
+    assert "needs step scores, but no verifier gives any (exact)" in text
+    assert "'./missing.jsonl' does not exist" in text
+    assert "no column 'gold', which the reward function 'gold' needs" in text
+    for problem in ("needs step scores", "does not exist", "no column 'gold'"):
+        assert text.count(problem) == 1, "said once, with the variants that have it"
+    assert "advantage=process, dataset_name=./data.jsonl" in text
+    assert "16 runs in" in out
+    assert not (folder / "out-sweep").exists()
+
+
+@pytest.mark.slow
+def test_a_dry_run_makes_no_model_and_ends_with_a_verdict(cli, config, folder):
+    (folder / "made.py").write_text("def model():\n    raise RuntimeError('a model was made')\n")
+    made = config(verifiers=["exact"], model_name_or_path="./made.py:model")
+    code, out, err = cli("sweep", made, "--vary", "beta=0,0.1", "--seeds", "2", "--dry-run")
+    assert (code, err) == (0, "")
+    told = "dry run: all right. 4 runs of 2 variants would start; nothing was started, no model was loaded or made."
+    assert out.splitlines()[-1] == told
+    assert not (folder / "out-sweep" / "sweep.json").exists()
+    code, _, err = cli("sweep", made, "--vary", "beta=0,0.1")
+    assert code == 2
+    assert "a model was made" in err
+
+
+@pytest.mark.slow
 def test_a_sweep_from_the_command_line(cli, config, folder):
     """Two variants and a broken one, trained for real; what is there at the end, and what the same command does then."""
-    vary = ("--vary", "dataset_name=./data.jsonl,./missing.jsonl; beta=0,0.1")
+    (folder / "broken.py").write_text("def breaks(completions, **_):\n    raise ValueError('it breaks')\n")
+    vary = ("--vary", "reward_funcs=[./rewards.py:digits],[./broken.py:breaks]; beta=0,0.1")
     code, out, err = cli("sweep", config(verifiers=["exact"]), *vary, "--max_steps", "1")
     assert code == 1
     assert "1 of 2 runs failed" in err
-    assert "'./missing.jsonl' does not exist" in err
+    assert "it breaks" in err
     assert "To go on:\n  grpo-plus sweep " in err
-    good = (
-        folder / "out-sweep" / next(path.name for path in (folder / "out-sweep").glob("*data.jsonl*") if path.is_dir())
-    )
+    good = folder / "out-sweep" / next(path.name for path in (folder / "out-sweep").glob("*digits*") if path.is_dir())
     assert (good / "seed-1" / "model.safetensors").exists()
     found = json.loads((folder / "out-sweep" / "sweep.json").read_text())["runs"]
     assert sorted(entry["state"] for entry in found.values()) == ["failed", "finished"]
@@ -591,7 +627,7 @@ def test_a_sweep_from_the_command_line(cli, config, folder):
     assert 0 <= results["final reward"] <= 2
     assert "final reward" in out
     html = (folder / "out-sweep" / "report.html").read_text(encoding="utf-8")
-    assert "dataset_name=./data.jsonl, beta=0" in html
+    assert "rewards.py:digits" in html
 
 
 def test_help_shows_how(capsys):
