@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import os
 import re
 import shlex
@@ -295,3 +296,14 @@ def test_a_page_can_be_followed_from_the_first_command_to_the_last(page, tmp_pat
         ["bash", "-c", "\n".join(script)], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("package", ["grpo_plus", "grpo_plus.testing", "grpo_verifiers"])
+def test_the_page_of_python_names_has_every_public_name_with_its_first_line(package):
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    module = importlib.import_module(package)
+    shown = set(re.findall(rf"^::: {re.escape(package)}\.(\w+)$", text, re.MULTILINE))
+    assert shown == set(module.__all__)
+    for each in module.__all__:
+        first = inspect.getdoc(getattr(module, each)).splitlines()[0]
+        assert f"| `{each}` | {first} |" in text, each
