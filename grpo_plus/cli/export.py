@@ -24,8 +24,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
         raise UserError(f"{options.out} exists and is not an empty folder: name another with --out.")
     if not options.run.expanduser().is_dir():
-        what = "is a file" if options.run.exists() else "does not exist"
-        raise UserError(f"the run {options.run} {what}: give the output_dir of a run, or one of its checkpoints.")
+        what = "is a file and no folder" if options.run.exists() else "is no folder: it does not exist"
+        raise UserError(f"the run {options.run} {what}. Give the output_dir of a run, or one of its checkpoints.")
     if options.compare and not installed("bitsandbytes"):
         raise UserError("--compare-4bit needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'.")
     import torch

@@ -37,7 +37,7 @@ EARLY = [
     (("chat", "./nothing", "--once", "a"), "does not exist or holds no config.json"),
     (("chat", "base", "--once", "a", "--verifier", "exat"), "Did you mean 'exact'?"),
     (("verify", "nothing.jsonl", "--verifier", "exact"), "does not exist"),
-    (("export", "nothing", "--out", "x"), "the run nothing does not exist"),
+    (("export", "nothing", "--out", "x"), "the run nothing is no folder: it does not exist"),
     (("report", "nothing"), "nothing does not exist"),
     (("sweep", "nowhere.yaml", "--vary", "beta=1"), "nowhere.yaml"),
     (("plugins", "./nothing.py"), "does not exist"),
