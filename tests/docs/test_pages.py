@@ -250,17 +250,16 @@ from grpo_plus.cli import main
 
 words = sys.argv[1:]
 if words[0] in ("train", "sweep"):
-    words = [word if word != "2" or words[at - 1] != "--seeds" else "1" for at, word in enumerate(words)]
-    words += {small!r}
+    words += [*{small!r}, *(["--dry-run"] if words[0] == "sweep" else [])]
 sys.exit(main(words))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", BY_HAND, ids=name)
 def test_a_page_can_be_followed_from_the_first_command_to_the_last(page, tmp_path, tiny_model, clean_environment):
-    """In an empty folder; only the model is tiny and the steps are two."""
+    """In an empty folder; only the model is tiny, the steps are two, and a sweep checks its runs without starting them."""
     small = {
         "model_name_or_path": tiny_model,
         "max_steps": 2,
