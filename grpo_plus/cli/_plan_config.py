@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
@@ -81,7 +82,9 @@ def from_config(words: Sequence[str]) -> Asked:
     if not model.use_peft:
         print("\n".join(time), flush=True)
         raise UserError("use_peft is not set: plan counts runs with LoRA adapters only. Set use_peft: true.")
-    path = model_path(model.model_name_or_path, parsed.folder)
+    # A shape is planned from a config.json alone.
+    name = model.model_name_or_path or ""
+    path = name if Path(name).is_file() else model_path(name, parsed.folder)
     trusted = any(getattr(group, "trust_remote_code", False) for group in (args, model))  # TRL moved it
     values = {**vars(model), "model_name_or_path": path, "trust_remote_code": trusted}
     bits = bits_asked(values) or stored_bits(values)

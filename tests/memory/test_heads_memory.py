@@ -294,6 +294,7 @@ class TestCommand:
         keys = json.loads(json.dumps({"max_completion_length": 1024, **keys}).replace("SMALL", str(small)))
         flags = [flag.replace("SMALL", str(small)) for flag in flags]
         found = run(keys).splitlines()
+        assert found.pop().strip().startswith("time: no basis")
         assert (
             found.pop().strip() == "for one card, nothing sharded; prompts of 256 tokens are assumed (--prompt-length)"
         )

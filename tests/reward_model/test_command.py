@@ -13,10 +13,16 @@ KEY = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
 
 
 def train(cli, base, data, out, *flags):
-    return cli(
-        "reward-model", "train", "--model", base, "--data", data, "--output_dir", out, "--learning_rate", "5e-3",
-        "--per_device_train_batch_size", "16", "--device", "cpu", *flags,
-    )  # fmt: skip
+    usual = {
+        "--model": base,
+        "--data": data,
+        "--output_dir": out,
+        "--learning_rate": "5e-3",
+        "--per_device_train_batch_size": "16",
+        "--device": "cpu",
+    }
+    beside = [word for name, value in usual.items() if name not in flags for word in (name, value)]
+    return cli("reward-model", "train", *beside, *flags)
 
 
 def names(folder):

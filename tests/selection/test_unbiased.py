@@ -15,7 +15,18 @@ from grpo_plus.advantages import RewardTable, StepScores, advantages, compute_ad
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.roulette import shares
-from grpo_plus.training.minibatch import TARGET_TOTAL, TOKENS, add_counts, add_targets, token_batch, window_counts
+from grpo_plus.training.minibatch import (
+    GROUP_LOSS,
+    PULL,
+    TARGET_TOTAL,
+    TOKENS,
+    add_counts,
+    add_pulls,
+    add_targets,
+    token_batch,
+    window_counts,
+)
+from grpo_plus.training.minibatch import GROUPS as GROUP_NUMBERS
 
 SIZE, AFTER, KEEP = 4, 2, 0.3
 WORDS = {"one token": [(0,), (1,)], "up to two": [(0,), (1, 0), (1, 1)]}
@@ -109,6 +120,10 @@ class World:
         prompts_N = add_counts(output, places, rank=0, gather=gather)
         if self.objective.makes_targets:
             add_targets(output, prompts_N, rank=0, gather=gather, keywords={})
+        if self.objective.pulls_groups:
+            logps = self.scores(self.policy, rows).detach()
+            output |= {GROUP_NUMBERS: places, **dict.fromkeys((PULL, GROUP_LOSS))}
+            add_pulls([output], [logps], self.objective, rank=0, gather=gather)
         numbers = {"rows": len(rows), "processes": 1, "training": True, "accumulation": 1, "steps_per_generation": 1}
         counts = window_counts(output, **numbers)
         beta = self.objective.beta
@@ -153,7 +168,8 @@ def assert_equal(world, found, expected):
     size = 4
     compared = slice(size, None) if world.objective.reduce.piece.name == "token_mean" else slice(0, size)
     assert expected[compared].abs().max() > 1e-3
-    assert (found - expected)[compared].abs().max() < 1e-12
+    pulled = world.objective.pulls_groups  # made in float64, kept in float32
+    assert (found - expected)[compared].abs().max() < (1e-7 if pulled else 1e-12)
 
 
 @pytest.mark.sample(4)
