@@ -295,6 +295,7 @@ class TestCommand:
         flags = [flag.replace("SMALL", str(small)) for flag in flags]
         found = run(keys).splitlines()
         assert found.pop().strip().startswith("time: no basis")
+        assert not found.pop()
         assert (
             found.pop().strip() == "for one card, nothing sharded; prompts of 256 tokens are assumed (--prompt-length)"
         )
