@@ -26,7 +26,11 @@ PAPERS: Mapping[str, str] = {
     "real": "REAL: rewards are labels, a group is classified",
     "fipo": "FIPO: tokens weighed by what the policy makes of their future",
     "best_of_n": "RAFT, rejection sampling: the best answers are imitated",
+    "gigpo": "GiGPO: turns that began in the same state are compared, in a game",
+    "mt_grpo": "MT-GRPO: a turn's own reward, against the same turn of the group, in a game",
     "ppo": "PPO: one completion a prompt, and a critic in place of the group",
     "sao": "SAO: the same with a faster critic, lambda by length, and far tokens left out",
 }
 """What each file ``papers/NAME.yaml`` of the recipes is about."""
+BESIDE: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
+"""Files that a recipe needs, in the folder above its own."""

@@ -92,6 +92,7 @@ def run(arguments: Sequence[str]) -> int:
         *_dead_group_lines(config),
         *_round_lines(config),
         *_run_lines(config, _sync(parsed)),
+        *_watch_lines(config),
         *(["", "to load:", *(f"  {line}" for line in loads)] if (loads := load_notes(parsed)) else []),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]
@@ -414,6 +415,25 @@ def _round_lines(config: "GRPOPlusConfig") -> list[str]:
     }
     title = f"rounds: of {rounds.every} optimizer steps, and at the end of each"
     return [title, *(f"  {says[name]}" for name in rounds.does)]
+
+
+def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
+    """The judge of the rewards, and the findings that end the run."""
+    lines, monitor = [], config.recipe.hacking_monitor
+    if monitor is not None:
+        watched = monitor.against or "the whole reward"
+        lines.append(
+            f"hacking monitor: every {monitor.every} steps {monitor.sample} completions are judged by "
+            f"{monitor.judge.entry.name}{_settings(monitor.judge)}, beside {watched}"
+        )
+    if config.recipe.stop_on:
+        lines.append(f"the run ends, with exit code 3, when one of these begins: {', '.join(config.recipe.stop_on)}")
+    return lines
+
+
+def _settings(part: "VerifierPart") -> str:
+    keywords = ", ".join(f"{key}: {value}" for key, value in part.entry.kwargs.items())
+    return f" ({keywords})" if keywords else ""
 
 
 def _sync(parsed: "Parsed") -> str:

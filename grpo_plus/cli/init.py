@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli import UserError
-from grpo_plus.cli._papers import PAPERS, PREFIX
+from grpo_plus.cli._papers import BESIDE, PAPERS, PREFIX
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import write_whole
@@ -63,7 +63,10 @@ RECIPES = {
         tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
         "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
     ),
-    **{f"{PREFIX}{name}": Recipe(about, (f"papers/{name}.yaml",)) for name, about in PAPERS.items()},
+    **{
+        f"{PREFIX}{name}": Recipe(about, (f"papers/{name}.yaml", *BESIDE.get(name, ())))
+        for name, about in PAPERS.items()
+    },
     "stock": Recipe("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
 }
 

@@ -417,3 +417,11 @@ def test_explain_says_what_becomes_of_dead_groups_and_what_it_costs(cli, config,
     assert code == 0, err
     for text in told:
         assert text in out
+
+
+def test_explain_names_the_judge_of_the_rewards_and_what_ends_the_run(cli, config):
+    given = {"hacking_monitor": {"every": 1, "verifier": "exact"}, "max_steps": 12, "stop_on": ["nan", "hacking"]}
+    code, out, _ = cli("explain", config(verifiers=["math"], **given))
+    assert code == 0
+    assert "hacking monitor: every 1 steps 32 completions are judged by exact, beside the whole reward" in out
+    assert "the run ends, with exit code 3, when one of these begins: nan, hacking" in out

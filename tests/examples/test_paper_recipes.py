@@ -15,6 +15,8 @@ FILES = (
     *("real.yaml", "reinforce_pp.yaml", "rloo.yaml", "sapo.yaml", "tpo.yaml", "up.yaml", "vespo.yaml"),
 )
 """Those that train on groups; ppo.yaml and sao.yaml have tests of their own."""
+GAMES = ("gigpo.yaml", "mt_grpo.yaml")
+"""Those that play a game of several turns, on a model of their own."""
 SHOWN = (
     *("advantage", "advantage_kwargs", "critic", "objective", "objective_kwargs", "beta", "dead_groups"),
     *("num_generations", "num_iterations", "learning_rate"),
@@ -68,7 +70,7 @@ def cell(values):
 
 def test_every_recipe_by_paper_has_a_file_and_the_other_way_round(examples):
     found = {path.name for path in (examples / "papers").iterdir()}
-    assert found == {*FILES, "ppo.yaml", "sao.yaml"} == {f"{name}.yaml" for name in PAPERS}
+    assert found == {*FILES, *GAMES, "ppo.yaml", "sao.yaml"} == {f"{name}.yaml" for name in PAPERS}
 
 
 @pytest.mark.sample(2)
@@ -95,7 +97,35 @@ def test_a_recipe_by_paper_is_explained_and_trains(name, examples, place, capsys
     assert (parts["advantage"]["name"], parts["objective"]["name"]) == (values["advantage"], values["objective"])
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GAMES)
+def test_a_recipe_that_plays_is_explained_and_trains(name, examples, tmp_path, capsys, monkeypatch):
+    from grpo_plus.cli import main
+    from grpo_plus.record import open_run
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", f"paper:{name.removesuffix('.yaml')}"]) == 0
+    values, path = values_of(examples, name), f"papers/{name}"
+    assert main(["explain", path]) == 0
+    told = capsys.readouterr().out
+    assert f"advantage: {values['advantage']}" in told
+    assert "Treasure" in told
+    small = (
+        "--max_steps=2",
+        "--warm_start.steps=15",
+        "--warm_start.batch_size=20",
+        "--logging_steps=1",
+        "--disable_tqdm=true",
+    )
+    assert main(["train", path, *small, "--warm_start.folder=warm", "--output_dir=out"]) == 0
+    found = [entry["values"] for entry in open_run("out").entries if entry["kind"] == "train"]
+    assert len(found) == 2
+    assert all(math.isfinite(each["loss"]) for each in found)
+    parts = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())["parts"]
+    assert (parts["advantage"]["name"], parts["objective"]["name"]) == (values["advantage"], values["objective"])
+
+
+@pytest.mark.parametrize("name", [*FILES, *GAMES])
 def test_a_recipe_says_of_each_value_whose_it_is_and_is_short(name, examples):
     lines = (examples / "papers" / name).read_text(encoding="utf-8").splitlines()
     settings = [line for line in lines if line and not line.startswith("#")]
