@@ -362,4 +362,10 @@ def _raise_user_error(message: str) -> NoReturn:
 def _all_problems(error: BaseException, before: Sequence[str]) -> str:
     """All problems as one message."""
     found = error.problems if isinstance(error, ConfigError) else (str(error),)
+    if "use_cpu" in str(error) and "bf16" in str(error):  # of transformers, which names no way out for a file
+        text = (
+            "no accelerator is here, and bf16 is on (TRL's default): a run on the CPU takes use_cpu: true and bf16: "
+            "false, and fits small models only."
+        )
+        found = (text,)
     return str(ConfigError([*before, *found]))

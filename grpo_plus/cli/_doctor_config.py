@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
@@ -20,6 +21,7 @@ from grpo_plus.doctor.facts.golds import GOLD, gold_trial, reaches_out
 from grpo_plus.doctor.facts.template import template_facts
 from grpo_plus.doctor.facts.tokens import Files, model_files
 from grpo_plus.doctor.finding import Finding
+from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -120,7 +122,7 @@ class _Look:
 
     def _config(self) -> Iterator[Finding]:
         from grpo_plus.cli._arguments import reward_names
-        from grpo_plus.cli._notes import command_notes
+        from grpo_plus.cli._notes import command_notes, prompt_notes
         from grpo_plus.cli._packages import check_packages
         from grpo_plus.cli._rewards import resolve_rewards
         from grpo_plus.recipe.advantage import running_advantage
@@ -151,13 +153,23 @@ class _Look:
         if not self.examination.sections["config"]:
             yield READ.at("config", "every check passed")
         chosen, _ = running_advantage(args.recipe, args.recipe.step_givers, functions)
-        yield from note_findings(command_notes(self.parsed, named_weights(args.recipe, functions), chosen))
+        yield from note_findings(
+            [
+                *command_notes(self.parsed, named_weights(args.recipe, functions), chosen),
+                *prompt_notes(self.parsed),
+            ]
+        )
 
     # -- the model
 
     def _model(self) -> Iterator[Finding]:
         from grpo_plus.cli._data import model_path
 
+        given = self.model.model_name_or_path or ""
+        if is_reference(given) and not Path(given).expanduser().exists():
+            told = f"{given} is a function, which may train a model, and is not called"
+            self.examination.unchecked.append(f"model, tokenizer, template and lengths: {told}")
+            return
         try:
             self.name = model_path(self.model.model_name_or_path, self.parsed.folder)
         except UserError as error:
@@ -448,6 +460,7 @@ class _Look:
             capacity=capacity,
             bits=bits,
             lean=recipe_of(self.args).rollout == "auto",
+            sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
         if facts.card and facts.shortage is None:
             self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")

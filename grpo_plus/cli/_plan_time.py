@@ -27,7 +27,8 @@ SAME = (
 _ALONE = {
     "--save_strategy": "no", "--eval_strategy": "no", "--report_to": "none", "--record": "true", "--report_steps": "0",
     "--logging_steps": "1", "--measure": "none", "--warm_start": "none", "--resume_from_checkpoint": "false",
-    "--logging_strategy": "steps",
+    "--logging_strategy": "steps", "--push_to_hub": "false",
+    "--hacking_monitor": "none", "--stop_on": "none",
 }  # fmt: skip
 """How the steps are made that measure: nothing is evaluated, kept or sent."""
 
@@ -76,6 +77,11 @@ def time_lines(parsed: "Parsed", words: Sequence[str], steps: int | None) -> Ite
     """What can be known of the time of a run; ``steps`` are to be made here and now, where it is given."""
     args = parsed.training
     if steps is not None:
+        if args.log_completions_hub_repo is not None:
+            raise UserError(
+                "--time-steps sends nothing to the hub, and log_completions_hub_repo is "
+                f"{args.log_completions_hub_repo!r}: remove it from the config while the time is measured."
+            )
         pace = measured(words, steps)
         basis = f"{pace.steps} steps made on this machine now"
     else:

@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import TextStreamer
 
 from grpo_plus.cli._early import say
 from grpo_plus.cli._prompts import maker, placeholders
 from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
+from grpo_plus.report.visible import visible
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.redaction import redact_text
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
 
 SHOWN = 2000
 """Characters of a tool's result that are printed."""
+
+
+class _Readable(TextStreamer):
+    """Prints what is drawn as it comes; control characters of the model stay characters, and move no cursor."""
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Print a piece of the answer."""
+        super().on_finalized_text(visible(text), stream_end=stream_end)
 
 
 class Talk:
@@ -98,7 +108,7 @@ class Talk:
         return self._make({self._column: text})
 
     def _stream(self, asked: Any) -> list[int] | None:
-        from transformers import GenerationConfig, TextStreamer
+        from transformers import GenerationConfig
 
         ids = self._sampler.tokenize(asked)
         known = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
@@ -125,7 +135,7 @@ class Talk:
                 input_ids=given,
                 attention_mask=torch.ones_like(given),
                 generation_config=config,
-                streamer=TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True),
+                streamer=_Readable(tokenizer, skip_prompt=True, skip_special_tokens=True),
             )
         drawn: list[int] = output[0, len(ids) :].tolist()
         return drawn
@@ -138,11 +148,11 @@ class Talk:
         for message in messages:
             for call in message.get("tool_calls") or ():
                 made = call.get("function", call)
-                print(f"[calls {made.get('name')}({made.get('arguments')})]", flush=True)
+                print(visible(f"[calls {made.get('name')}({made.get('arguments')})]"[:SHOWN]), flush=True)
             text = content_text(message.get("content")) or ""
             if text:
                 told = f"[{message.get('name') or 'tool'}: {text[:SHOWN]}]" if message.get("role") == "tool" else text
-                print(readable(told, 10 * SHOWN), flush=True)
+                print(visible(told[: 10 * SHOWN]), flush=True)
         return list(messages)
 
     def verdicts(self, judges: "Sequence[Verifier]", gold: str | None, *, asked: bool) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from grpo_plus.evaluation import ToolUse
 
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
+_REFERENCE = re.compile(r"\S.*\.py(:[\w.]+)?|[\w.]+:[\w.]+", re.DOTALL)
+"""A file, ``file.py:attr`` or ``module:attr``."""
 _READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
 
 
@@ -24,6 +27,9 @@ def add_tool_options(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
     group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
     group.add_argument("--tools-from", help="take tools and environment from a config file or another run's folder")
+    group.add_argument(
+        "--trust-run", action="store_true", help="run the code that the run's record names: a record is data until then"
+    )
     group.add_argument("--no-tools", action="store_true", help="leave out those that the run was trained with")
 
 
@@ -46,6 +52,12 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
     else:
         for folder in folders:
             if not options.no_tools and (trained := _of_run(folder)):
+                if not options.trust_run and (code := code_in(trained)):
+                    raise UserError(
+                        f"the record of the run {folder} names code: {', '.join(code)}. Whoever wrote the record chose "
+                        "it, so it is not run unasked: look at it and give --trust-run, --tools-from with your config "
+                        "file, or --no-tools."
+                    )
                 source, found = f"the run {folder}", trained
                 break
     found |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
@@ -57,6 +69,22 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
         return None
     _say(use, source)
     return use
+
+
+def code_in(value: Any, plugin: bool = False) -> list[str]:
+    """Names of code in entries of a record: plug-ins, files and references; parts of this package are known.
+
+    >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
+    ['./mine.py:look', 'theirs']
+    """
+    if isinstance(value, Mapping):
+        pairs = [(each, plugin or name == "plugins") for name, each in value.items()]
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        pairs = [(each, plugin) for each in value]
+    else:
+        named = isinstance(value, str) and (plugin or _REFERENCE.fullmatch(value) is not None)
+        return [str(value)] if named and not str(value).startswith(("grpo_plus.", "grpo_verifiers.")) else []
+    return [name for each, plugins in pairs for name in code_in(each, plugins)]
 
 
 def _say(use: "ToolUse", source: str) -> None:

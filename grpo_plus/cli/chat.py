@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import say
 from grpo_plus.cli._parser import Parser
-from grpo_plus.cli._tool_use import add_tool_options, tool_use
+from grpo_plus.cli._tool_use import add_tool_options, code_in, tool_use
 from grpo_plus.cli._trained import places
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers
 from grpo_plus.cli.eval import (
@@ -93,6 +93,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _of_run(run: "Trained", options: argparse.Namespace) -> "list[Verifier]":
     """The verifiers that rewarded the run, which judge once a gold answer is given; none where they are gone."""
+    code = code_in({"verifiers": run.verifiers, "plugins": run.plugins})
+    if code and not options.trust_run:
+        say(
+            f"The record of the run names code for its verifiers: {', '.join(code)}. It is not run unasked, so there "
+            "are no verdicts: give --trust-run, or --verifier."
+        )
+        return []
     options.plugin = [*run.plugins, *options.plugin]
     try:
         return make_verifiers(options, run.verifiers)

@@ -116,7 +116,7 @@ def _page(file: str, arguments: Sequence[str], lines: list[str], sample: Sample,
         "rewards": [None if math.isnan(total) else total for total in totals],
         "lengths": list(sample.lengths),
         "estimator": name,
-        "keywords": {key: value for key, value in keywords.items() if isinstance(value, int | float)},
+        "keywords": {key: value for key, value in keywords.items() if isinstance(value, int | float | str)},
     }
     first = arguments[0] if arguments and not arguments[0].startswith("-") else "config"
     title = visible(Path(first).name)

@@ -33,6 +33,8 @@ _SOMETIMES: tuple[tuple[str, Callable[[Any, Recipe], bool]], ...] = (
     (r"critic/.+", lambda _, recipe: recipe.critic is not None),
     (r"reward_model/.+", lambda _, recipe: recipe.reward_model is not None),
     (r"target/.+", lambda _, recipe: recipe.objective is not None and recipe.objective.makes_targets),
+    (r"(tpo|real)/.+", lambda _, recipe: recipe.objective is not None and recipe.objective.pulls_groups),
+    (r"fipo/.+", lambda _, recipe: recipe.objective is not None),
     (r"tools/.+", lambda *_: True),
 )
 """Names as patterns, and when they are logged; whether all of them are says the run only."""

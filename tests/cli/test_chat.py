@@ -176,3 +176,37 @@ def test_a_reader_that_leaves_ends_the_chat(tiny_model, clean_environment):
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "0"
     assert "Traceback" not in done.stderr
+
+
+def test_a_record_is_data_until_it_is_trusted(cli, tmp_path, tiny_model):
+    """A folder from somebody else: its record names files that lie beside it."""
+    import json
+    import shutil
+
+    run = tmp_path / "theirs"
+    shutil.copytree(tiny_model, run)
+    (run / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef check(completion):\n    return 1.0\n")
+    (run / "grpo_plus").mkdir()
+    record = {
+        "schema": 1,
+        "status": "done",
+        "config": {"verifiers": [f"{run}/evil.py:check"], "plugins": [f"{run}/evil.py"]},
+    }
+    (run / "grpo_plus" / "run.json").write_text(json.dumps(record))
+    code, _, err = cli("chat", run, "--once", "hi", "--max-completion-length", "3")
+    assert code == 0, err
+    assert "names code for its verifiers" in err
+    assert not (tmp_path / "ran").exists()
+    code, _, err = cli("chat", run, "--once", "hi", "--max-completion-length", "3", "--trust-run")
+    assert code == 0, err
+    assert (tmp_path / "ran").exists()
+
+
+def test_what_the_model_draws_moves_no_cursor(capsys, tiny_model):
+    from transformers import AutoTokenizer
+
+    from grpo_plus.cli._talk import _Readable
+
+    streamer = _Readable(AutoTokenizer.from_pretrained(tiny_model))
+    streamer.on_finalized_text("a\x1b[2Jb\u202ec\x9b\nd", stream_end=True)
+    assert capsys.readouterr().out == "a␛[2Jb‹RLO›c‹U+009B›\nd\n"

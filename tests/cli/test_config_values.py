@@ -148,3 +148,14 @@ def test_a_negative_number_in_a_flag_is_a_number(cli, config, text):
     code, _, err = cli("explain", config(), "--learning_rate", text)
     assert code == 2
     assert f"learning_rate is {float(text)!r}, expected at least 0 and finite" in err
+
+
+@pytest.mark.skipif(__import__("torch").cuda.is_available(), reason="the message of a machine without a card")
+def test_a_machine_without_a_card_is_told_what_a_run_on_it_takes(tmp_path, cli):
+    (tmp_path / "c.yaml").write_text(
+        "model_name_or_path: no/such\ndataset_name: no/such\nbf16: true\nverifiers: [math]\n"
+    )
+    code, _, err = cli("train", tmp_path / "c.yaml")
+    assert code == 2
+    assert "use_cpu: true and bf16: false" in err
+    assert "assign use_cpu" not in err

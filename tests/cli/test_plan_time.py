@@ -61,6 +61,8 @@ def test_steps_made_here_are_a_basis(cli, config, folder):
     assert re.search(r"time: \d+\.\d\d s a step, .* of 2 steps made on this machine now", out), out
     assert re.search(r"for 7 steps, between", out)
     assert not (folder / "out").exists()
+    watched = config(**LORA, hacking_monitor={"every": 5, "verifier": "exact"}, stop_on=["dead_groups"], max_steps=60)
+    assert cli("plan", watched, "--time-steps", "2")[0] == 0
     code, _, err = cli("plan", config(**LORA, dataset_name="./nowhere.jsonl"), "--time-steps", "2")
     assert code == 2
     assert "--time-steps: the steps failed with code 2" in err
@@ -68,3 +70,22 @@ def test_steps_made_here_are_a_basis(cli, config, folder):
     code, _, err = cli("plan", path, "--time-steps", "0")
     assert code == 2
     assert "--time-steps is 0, expected from 1 to 100" in err
+
+
+@pytest.mark.slow
+def test_steps_that_measure_send_nothing_to_the_hub(config, folder):
+    import os
+    import subprocess
+    import sys
+
+    from tests.cli.hub import running_hub
+
+    path = config(**LORA, push_to_hub=True, hub_model_id="me/sums")
+    with running_hub() as hub:
+        env = {key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
+        env |= {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_nobody", "HF_HUB_DISABLE_XET": "1"}
+        command = [sys.executable, "-m", "grpo_plus.cli", "plan", str(path), "--time-steps", "2"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not hub.created
+    assert not hub.files

@@ -505,3 +505,18 @@ def test_the_planner_is_asked_about_a_card(case, gib, code):
     (found,) = [one for one in fit_findings(facts) if one.thing == "memory"]
     assert found.code == code
     assert gib != 2.7 or "the card has 2.7 GiB" in found.value
+
+
+def test_a_function_that_makes_a_model_is_not_called(case, look):
+    (case.folder / "made.py").write_text(
+        f"def model():\n    open({str(case.folder / 'ran')!r}, 'w')\n    return {str(case.model)!r}\n"
+    )
+    report = look(model_name_or_path="./made.py:model")
+    assert report.code == 0
+    assert not (case.folder / "ran").exists()
+    assert any("is a function" in one for one in report.data["not_checked"])
+
+
+def test_the_notes_on_the_prompt_are_those_of_explain(case, look):
+    report = look(prompt={"user": "{answer}?"}, verifiers=["exact", "think_format"])
+    assert any("never asks for it" in one["value"] for one in report.data["findings"] if one["code"] == "config-note")

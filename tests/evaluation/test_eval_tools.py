@@ -145,6 +145,10 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     speaking(counting)
     run = run_with(tools=["calculator"], environment=COUNTER, max_tool_calling_iterations=3, chat_template_kwargs=None)
     command = ("eval", run, "--dataset", questions, *FAST)
+    code, text, err = cli(*command)
+    assert code == 2
+    assert f"the record of the run {run} names code: {COUNTER}" in err  # which somebody else may have written
+    command = (*command, "--trust-run")
     out = tmp_path / "samples.jsonl"
     code, text, err = cli(*command, "--out", out)
     assert code == 0, err
@@ -157,7 +161,7 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     assert (settings["tools"], settings["environment"]) == (["calculator"], COUNTER)
     checkpoint = Path(run) / "checkpoint-3"
     shutil.copytree(run, checkpoint, ignore=lambda *_: ["grpo_plus", "checkpoint-3"])
-    assert "environment: Counter" in cli("eval", checkpoint, "--dataset", questions, *FAST)[2]
+    assert "environment: Counter" in cli("eval", checkpoint, "--dataset", questions, "--trust-run", *FAST)[2]
     code, text, err = cli(*command, "--environment", COUNTING, "--max-tool-calling-iterations", "2")
     assert code == 0, err
     assert re.search(r"Counting: pass@1 .*0\.0%", text)

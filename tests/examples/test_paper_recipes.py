@@ -62,7 +62,9 @@ def cell(values):
 
     def words(value):
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{key}: {words(each)}" for key, each in value.items()) + "}"
+            return (
+                "{" + ", ".join(f"{'on' if key is True else key}: {words(each)}" for key, each in value.items()) + "}"
+            )
         return json.dumps(value).strip('"')
 
     return ", ".join(f"`{key}: {words(values[key])}`" for key in SHOWN if key in values)

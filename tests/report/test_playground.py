@@ -89,7 +89,6 @@ def test_keywords_and_defaults_are_those_of_python(explained):
     for name, defaults in shown.items():
         wanted = {key: parameter.default for key, parameter in keywords_of(get_advantage(name).fn).items()}
         del wanted["table"]
-        wanted.pop("scale", None)  # group or batch, which are one here
         assert defaults == wanted, name
 
 
@@ -133,7 +132,7 @@ def test_equal_rewards_are_said_to_teach_nothing(explained):
 
 def test_an_estimator_that_reads_steps_is_named_and_another_one_shown(explained):
     run = explained("gae", "--num_generations", "1", "--critic", "{}", "--rewards", "1,0")
-    assert "gae needs more" in run("return document.querySelector('.play').textContent")
+    assert "gae is not in this playground" in run("return document.querySelector('.play').textContent")
     assert run("return document.querySelector('.play select').value") == "zscore"
 
 

@@ -25,10 +25,12 @@ def fit_facts(
     capacity: float | None = None,
     bits: int | None = None,
     lean: bool = False,
+    sharded: bool = False,
 ) -> Fit:
     """Measure the model on the meta device, and ask the planner about a card of ``capacity`` bytes.
 
     ``adapter`` is the config of PEFT, or None; ``width`` are bytes of a saved weight, and ``memory`` is the machine's.
+    ``sharded``: several processes may share the weights out, so that one card need not hold them.
     """
     try:
         shape = shape_of(config, name)
@@ -45,7 +47,7 @@ def fit_facts(
         except DoesNotFitError as error:
             told = str(error)
     resident = weights * width + trained * (FLOAT + state)
-    if capacity is not None and adapter is None and resident > capacity:
+    if capacity is not None and adapter is None and not sharded and resident > capacity:
         told = (
             f"weights, gradients and the state of {optimizer_of(args)} take about {size_text(resident)}, the card has "
             f"{size_text(capacity)}: set use_peft: true, or a smaller model"

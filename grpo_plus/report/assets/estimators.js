@@ -50,7 +50,8 @@ const DDOF = { default: 1, choices: [0, 1] };
 // Each: keywords, the rule, what it divides by or compares with (a name and a number), and whether groups matter to it.
 const ESTIMATORS = {
   zscore: {
-    formula: "(R − μ) / (σ + eps)", keywords: { eps: EPS, ddof: DDOF },
+    formula: "(R − μ) / (σ + eps)", keywords: { eps: EPS, ddof: DDOF, scale: { default: "group", choices: ["group", "batch"] } },
+    batchIf: ({ scale }) => scale === "batch",  // one group is the batch here, so that only the note differs
     rule: (rewards, { eps, ddof }) => { const std = deviation(scored(rewards), ddof); return centred(rewards).map((value) => quotient(value, std + eps)); },
     by: (rewards, { eps, ddof }) => ["divided by σ + eps", deviation(scored(rewards), ddof) + eps],
   },
@@ -110,7 +111,7 @@ function weighed(rewards, lengths) {
 
 /** The defaults of an estimator, with those of `given` that it has. */
 function keywordsOf(name, given = {}) {
-  return Object.fromEntries(Object.entries(ESTIMATORS[name].keywords).map(([key, about]) => [key, typeof given[key] === "number" ? given[key] : about.default]));
+  return Object.fromEntries(Object.entries(ESTIMATORS[name].keywords).map(([key, about]) => [key, typeof given[key] === typeof about.default ? given[key] : about.default]));
 }
 
 /** The advantages of one group: 0 for what has no reward, and in a group without contrast unless the estimator looks at no group. */

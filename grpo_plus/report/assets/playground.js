@@ -25,8 +25,8 @@ function playground(start) {
     options.replaceChildren(...Object.entries(ESTIMATORS[name].keywords).flatMap(([key, about]) => {
       const id = `${own}-${key}`;
       const set = () => {
-        const value = Number(control.value);
-        const right = control.value !== "" && Number.isFinite(value) && value >= (about.low ?? -Infinity) && (!about.whole || Number.isInteger(value));
+        const word = typeof about.default === "string", value = word ? control.value : Number(control.value);
+        const right = word || (control.value !== "" && Number.isFinite(value) && value >= (about.low ?? -Infinity) && (!about.whole || Number.isInteger(value)));
         control.setAttribute("aria-invalid", String(!right));
         if (right) { keywords[key] = value; draw(); }
       };
@@ -55,16 +55,16 @@ function playground(start) {
     const [what, number_] = about.by(rewards, keywords, lengths);
     const notes = [`μ ${figure(meanOf(plain))}`, `${what} ${figure(number_)}`];
     if (!contrasts(plain)) notes.push(about.alone ? "all rewards are equal" : "all rewards are equal: every advantage is 0");
-    if (about.batch) notes.push("in training over the whole batch; here this group is the batch");
+    if (about.batch || about.batchIf?.(keywords)) notes.push("in training over the whole batch; here this group is the batch");
     if (about.lengths) notes.push("lengths in tokens as sampled");
     told.textContent = notes.join(" · ");
   }
 
-  const reset = make("button", { type: "button", class: "button", on: { click: () => { start.rewards.forEach((value, at) => { rewards[at] = value; if (value !== null) rows[at].slider.value = value; }); draw(); } } }, "Rewards as sampled");
+  const reset = make("button", { type: "button", class: "button", on: { click: () => { start.rewards.forEach((value, at) => { rewards[at] = value; if (value !== null) rows[at].slider.value = value; }); draw(); } } }, "Rewards as they were");
   fields();
   draw();
   return make("div", { class: "play" },
-    start.estimator && !known ? make("p", { class: "note small" }, `${start.estimator} needs more than the sum of the rewards of one group, so another estimator is shown.`) : null,
+    start.estimator && !known ? make("p", { class: "note small" }, `${start.estimator} is not in this playground, which has the built-in estimators that need no more than the sum of the rewards of one group. Another one is shown.`) : null,
     make("div", { class: "play-head" }, make("label", { for: select.id }, "Estimator"), select, options, reset), formula,
     make("ul", { class: "play-rows" }, rows.map((row) => row.element)), told);
 }
