@@ -13,6 +13,7 @@ from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import Watch
+from grpo_plus.recipe.monitor import steps_of, too_few_checks
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.monitor import EXAMPLES, HackingMonitor, example, watched
@@ -82,6 +83,11 @@ class Diagnosing(Hook):
                 for column in monitor.judge.verifier.required_columns.values()
                 if column not in columns
             ]
+        rows, args = setup.train_dataset, setup.args
+        if args.max_steps <= 0 and hasattr(rows, "__len__") and self._recipe.selection is None:
+            steps = steps_of(args, len(rows))
+            why = f"num_train_epochs {args.num_train_epochs:g} over {len(rows)} rows is {steps} steps"
+            problems += too_few_checks(args, monitor, steps, why)
         return problems
 
     def before_loading(self, setup: Setup) -> None:  # noqa: ARG002
@@ -105,6 +111,8 @@ class Diagnosing(Hook):
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
         if others:
             self._facts["rewards"] = sorted(others)
+        elif self._monitor is not None:
+            self._monitor.known_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:

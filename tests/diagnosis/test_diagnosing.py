@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import pairwise
 
 import pytest
 from datasets import Dataset
@@ -157,7 +158,21 @@ PROBLEMS = {
     "no such option": ({"hacking_monitor": {"verifer": "exact"}}, "Did you mean 'verifier'"),
     "none": ({"hacking_monitor": {"verifier": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
     "one": ({"hacking_monitor": {"verifier": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
-    "too short": ({"hacking_monitor": {"verifier": "exact"}, "max_steps": 30}, "an alarm needs 6 checks: set every to 2"),
+    "too short": (
+        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 30, "per_device_train_batch_size": 16},
+        "there are 3 checks, and an alarm needs 6 checks: set every to 2",
+    ),
+    "too short for one prompt a check": (
+        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 90}, "there are 9 checks, and an alarm needs 10 checks of one prompt each",
+    ),
+    "too short by iterations": (
+        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
+        "every 4 steps (num_iterations, steps_per_generation), but max_steps is 60: there are 5 checks, and an alarm needs 6 checks: set every to 5",
+    ),
+    "too short by all means": (
+        {"hacking_monitor": {"verifier": "exact", "every": 1}, "max_steps": 20, "per_device_train_batch_size": 16, "num_iterations": 4},
+        "there are 5 checks, and an alarm needs 6 checks: train longer, draw completions more often, or remove",
+    ),
 }  # fmt: skip
 
 
@@ -212,10 +227,50 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
     one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert (other.checks, other.examples) == (one.checks, one.examples)
-    assert [one.due(step) for step in (0, 5, 10, 20)] == [True, False, True, True]
+    assert one.due(0)
+    one._last = 0
+    assert [one.due(step) for step in (0, 5, 9, 10, 12, 20)] == [False, False, False, True, True, True]
     one.checks *= 1000
-    assert [one.due(step) for step in (10, 20)] == [False, True], "half as often"
+    assert [one.due(step) for step in (10, 19, 20)] == [False, False, True], "half as often"
     for rows, size, most in ((64, 8, 32), (64, 8, 4), (16, 4, 64), (8, 8, 2)):
         chosen = sample(rows, size, most)
         assert len(chosen) == len(set(chosen)) <= most
         assert len({row // size for row in chosen}) == min(rows // size, most)
+
+
+@pytest.mark.parametrize(("every", "micro", "accumulation", "steps"), [
+    (10, 4, 1, 60), (10, 3, 1, 120), (3, 4, 1, 24), (10, 8, 1, 60), (7, 8, 1, 100), (1, 1, 4, 9), (2, 6, 4, 50), (5, 1, 1, 1),
+])  # fmt: skip
+def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(every, micro, accumulation, steps):
+    from grpo_plus.recipe.monitor import checks_within
+    from grpo_plus.training.monitor import HackingMonitor
+
+    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+    given = {"verifier": "exact", "every": every}
+    monitor = HackingMonitor(GRPOPlusConfig(**base, verifiers=["math"], hacking_monitor=given).recipe.hacking_monitor)
+    made = []
+    for look in range(0, steps * accumulation, micro):  # micro-batches at which completions are drawn
+        if monitor.due(look // accumulation):
+            monitor._last = look // accumulation
+            made.append(monitor._last)
+    assert all(every <= after - before < every + max(1, micro / accumulation) for before, after in pairwise(made))
+    assert checks_within(steps, every, micro, accumulation, most=1000) == len(made)
+
+
+@pytest.mark.slow
+def test_a_run_of_epochs_that_has_too_few_checks_is_refused(run):
+    settings = {"verifiers": ["math"], "per_device_train_batch_size": 16, "num_train_epochs": 1}
+    with pytest.raises(
+        ConfigError, match=r"num_train_epochs 1 over 32 rows is 16 steps: there are 4 checks.* set every to 1"
+    ):
+        run(**settings, hacking_monitor={"verifier": "exact", "every": 5})
+
+
+@pytest.mark.slow
+def test_every_is_kept_where_completions_are_drawn_every_few_steps(run):
+    settings = {
+        "plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4, "num_generations": 4,
+        "per_device_train_batch_size": 8, "num_iterations": 3, "max_steps": 32, "learning_rate": 1e-6,
+    }  # fmt: skip
+    trainer = run(**settings, hacking_monitor={"every": 4})
+    assert [check.step for check in trainer.diagnosing._monitor.checks] == [1, 7, 13, 19, 25, 31]
