@@ -5,7 +5,7 @@ from typing import Any
 
 SETTINGS = (
     *("learning_rate", "max_completion_length", "mask_truncated_completions", "num_generations", "num_iterations"),
-    *("beta", "max_grad_norm", "verifier_column"),
+    *("beta", "max_grad_norm", "verifier_column", "fp16"),
 )
 
 

@@ -72,6 +72,10 @@ SITUATIONS = {
     ),
     "nan": ("nan", {"grad_norm": lambda step: math.nan if step > 25 else 1.0}, {}, "severe", ["grad_norm is not finite", "bf16"]),
     "infinite": ("nan", {"loss": math.inf, "grad_norm": math.nan}, {}, "severe", ["loss and grad_norm are not finite"]),
+    "nan for good in fp16": (
+        "nan", {"grad_norm": lambda step: math.inf if step > 27 else 1.0, "loss": 0.1}, {"fp16": True}, "severe", ["3 entries of the log in a row", "skips every step"],
+    ),
+    "nan once without a scaler": ("nan", {"grad_norm": lambda step: math.inf if step == 30 else 1.0}, {"fp16": False}, "severe", ["grad_norm is not finite"]),
     "nan of a reward": ("nan", {"reward": math.nan}, {}, "severe", ["a reward function gives NaN"]),
     "clipped": ("ratio_clipped", {"clip_ratio__region_mean": 0.4}, {"num_iterations": 4}, "warning", ["40% of the trained tokens", "(now 4)"]),
     "clipped by TRL": ("ratio_clipped", {"clip_ratio__low_mean": 0.2, "clip_ratio__high_mean": 0.1}, {}, "warning", ["30% of"]),
@@ -118,6 +122,37 @@ def test_a_situation_is_found_with_figures_and_remedy(case):
         assert one.values.keys()
         assert all(math.isfinite(value) for value in one.values.values())
         assert 1 <= one.steps[0] <= one.steps[-1] <= steps
+
+
+@pytest.mark.parametrize("facts", [{"fp16": True}, {}], ids=["fp16", "unknown"])
+@pytest.mark.parametrize("lost", [math.inf, math.nan])
+def test_steps_that_a_loss_scaler_skips_are_sound(facts, lost):
+    skipped = {"grad_norm": lambda step: lost if step in (1, 2, 20, 22, 23) else 1.0, "loss": 0.1, "reward": 0.3}
+    for step in range(1, 31):
+        assert "nan" not in [one.name for one in diagnose(Curves(curves(30, facts, **skipped).series, facts, step))]
+    for name in ("loss", "reward"):
+        once = skipped | {name: lambda step: math.nan if step == 30 else 0.1}
+        assert [one.name for one in diagnose(curves(30, facts, **once))] == ["nan"]
+
+
+def test_the_loss_scaler_of_torch_skips_such_a_step():
+    import torch
+
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = torch.optim.SGD([weight], 0.1), torch.amp.GradScaler("cpu", init_scale=65536.0)
+    norms, moved = [], []
+    for factor in (1e36, 1.0):
+        before = weight.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.unscale_(optimizer)
+        norms.append(float(torch.nn.utils.clip_grad_norm_([weight], 1.0)))
+        scaler.step(optimizer)
+        scaler.update()
+        moved.append(bool((weight != before).any()))
+    assert [math.isfinite(norm) for norm in norms] == [False, True]
+    assert moved == [False, True]
+    assert weight.isfinite().all()
 
 
 def test_every_rule_has_a_situation():
