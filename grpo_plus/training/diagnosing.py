@@ -259,7 +259,7 @@ class Diagnosing(Hook):
         fresh, gone = self.watch.look(step, [self._with_examples(one) for one in self._found()])
         for one in fresh:
             self._write({"step": step, **one.as_data()})
-            if self.watch.is_new(one.name):
+            if self.watch.is_new(one):
                 self._say(step, one)
         for held in gone:
             self._write({"step": step, "name": held.finding.name, "ends": True})

@@ -18,7 +18,7 @@ from grpo_verifiers.errors import ConfigError
 from tests.diagnosis.conftest import FILE, SETTINGS
 
 HOPELESS = {
-    "verifiers": ["math"], "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 6, "max_steps": 6,
+    "verifiers": ["math"], "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 6, "max_steps": 6,
 }  # fmt: skip
 """A model that knows nothing: reward 0, all groups dead, most completions cut off."""
 
@@ -103,6 +103,22 @@ def test_trls_own_trainer_tells_and_stops(tiny_model, tmp_path):
     assert trainer.state.global_step == 3
     assert "dead_groups" in [one.name for one in told]
     assert (tmp_path / "checkpoint-3").is_dir()
+
+
+@pytest.mark.slow
+def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_path, caplog):
+    settings = HOPELESS | {"per_device_train_batch_size": 8, "stop_on": ["dead_groups"]}  # two groups a step
+    told, listening = [], {"callbacks": [OnFinding(lambda one: told.append((one.name, one.severity)))]}
+    assert run(**settings, trainer=listening).state.global_step == 3
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
+        again = run(**settings, trainer=listening, resume=True)
+    assert again.state.global_step == 5
+    assert again.diagnosing.stopped_by.severity == "severe"
+    assert [one for one in told if one[0] == "dead_groups"] == [("dead_groups", "warning"), ("dead_groups", "severe")]
+    assert [each[:20] for each in said(caplog) if each.startswith("dead_groups, ")] == ["dead_groups, step 5:"]
+    written = [(line["step"], line["severity"]) for line in lines(tmp_path / "out") if line["name"] == "dead_groups"]
+    assert written == [(3, "warning"), (5, "severe")]
 
 
 @pytest.mark.slow

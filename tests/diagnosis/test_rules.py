@@ -1,5 +1,6 @@
 """Every rule finds what it is for in series that show it, says so with figures and remedy, and nothing in sound ones."""
 
+import json
 import math
 import random
 
@@ -7,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.diagnosis import RULES, Curves, diagnose
+from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.trend import change, student
+from grpo_plus.diagnosis.watch import Watch
 
 MATH = {"label": "math", "settings": {"name": "math", "required_columns": {"answer": "answer"}}}
 FORM = {"label": "form", "settings": {"name": "think_format"}}
@@ -153,6 +155,67 @@ def test_the_loss_scaler_of_torch_skips_such_a_step():
     assert [math.isfinite(norm) for norm in norms] == [False, True]
     assert moved == [False, True]
     assert weight.isfinite().all()
+
+
+def grave(share, groups, seed, values=50):
+    """Whether a run whose groups are dead with this chance is ever called severe."""
+    rng = random.Random(seed)
+    dead = [sum(rng.random() < share for _ in range(groups)) / groups for _ in range(values)]
+    of_run = facts_of({"num_generations": 8, "generation_batch_size": 8 * groups, "logging_steps": 1})
+    for facts in (of_run, {}) if groups == 1 else (of_run,):
+        series = curves(values, facts, frac_reward_zero_std=lambda step: dead[step - 1], reward=0.4).series
+        for step in range(1, values + 1):
+            found = {one.name: one for one in diagnose(Curves(series, facts, step))}
+            if "dead_groups" in found and found["dead_groups"].severity == "severe":
+                return True
+    return False
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 16])
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_a_few_groups_that_are_dead_by_chance_are_not_severe(share, groups):
+    assert sum(grave(share, groups, seed) for seed in range(40)) == 0
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 16])
+def test_groups_that_are_all_dead_are_severe_after_ten_of_them(groups):
+    assert grave(1.0, groups, 0)
+    facts = facts_of({"num_generations": 8, "generation_batch_size": 8 * groups, "logging_steps": 1})
+    severe = [
+        step for step in range(1, 31)
+        if [one.severity for one in diagnose(Curves(curves(30, facts, **DEAD, reward=0.0).series, facts, step)) if one.name == "dead_groups"] == ["severe"]
+    ]  # fmt: skip
+    assert severe[0] == max(3, math.ceil(10 / groups))
+
+
+def test_groups_of_a_value_are_counted():
+    base = {"num_generations": 8, "generation_batch_size": 64}
+    for settings, groups in (
+        ({}, 8),
+        ({"logging_steps": 10}, 80),
+        ({"logging_steps": 10, "num_iterations": 4, "steps_per_generation": 1}, 16),
+        ({"logging_steps": 1, "num_iterations": 4, "steps_per_generation": 1}, 8),
+        ({"logging_steps": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 4}, 16),
+        ({"generation_batch_size": None}, None),
+    ):
+        assert facts_of(base | settings)["groups"] == groups, settings
+
+
+def test_a_finding_that_grows_graver_is_told_again_and_only_then():
+    watch = Watch()
+    warning, severe = (Finding("dead_groups", level, "told", "a cause", "a remedy") for level in ("warning", "severe"))
+    told, new = [], []
+    for step, found in enumerate([warning, warning, severe, severe, warning, severe], 1):
+        fresh, _gone = watch.look(step, [found])
+        told.append([one.severity for one in fresh])
+        new.append([watch.is_new(one) for one in fresh])
+        again = Watch()
+        again.load_state_dict(json.loads(json.dumps(watch.state_dict())))
+        assert again == watch
+        watch = again  # resumed
+    assert told == [["warning"], [], ["severe"], [], [], []]
+    assert new == [[True], [], [True], [], [], []]
+    assert watch.standing["dead_groups"].since == 1
 
 
 def test_every_rule_has_a_situation():
