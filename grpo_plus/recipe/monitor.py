@@ -54,13 +54,36 @@ def _twin(options: MonitorOptions, verifiers: Sequence[VerifierPart]) -> tuple[M
 
 
 def monitor_problems(config: Any, recipe: Any) -> list[str]:
-    """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist."""
+    """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist or cannot begin."""
     problems = [
         f"stop_on: {unknown('finding', name, list(RULES))}" for name in config.stop_on or () if name not in RULES
     ]
+    problems += never_found(config, recipe, config.stop_on or ())
     if recipe.hacking_monitor is not None and config.max_steps > 0:
         problems += too_few_checks(config, recipe.hacking_monitor, config.max_steps, f"max_steps is {config.max_steps}")
     return problems
+
+
+def never_found(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
+    """Findings of ``stop_on`` that nothing in the config can bring about: the run would never end by them."""
+    evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
+    judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
+    needs = {
+        "hacking": (
+            judged or config.hacking_monitor is not None,
+            "hacking_monitor, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
+            "set hacking_monitor, or eval_verifiers and eval_strategy",
+        ),
+        "critic_useless": (config.critic is not None, "critic", "set critic"),
+        "reward_model_chance": (config.reward_model is not None, "reward_model", "set reward_model"),
+        "states_all_different": (config.advantage == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
+    }
+    return [
+        f"stop_on has {name!r}, but there is no {needs[name][1]}, so it is never found: {needs[name][2]}, or remove it "
+        "from stop_on."
+        for name in dict.fromkeys(names)
+        if name in needs and not needs[name][0]
+    ]
 
 
 def too_few_checks(config: Any, monitor: Monitor, steps: int, why: str) -> list[str]:

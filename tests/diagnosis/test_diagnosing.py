@@ -117,7 +117,9 @@ def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_
     assert again.diagnosing.stopped_by.severity == "severe"
     assert [one for one in told if one[0] == "dead_groups"] == [("dead_groups", "warning"), ("dead_groups", "severe")]
     assert [each[:20] for each in said(caplog) if each.startswith("dead_groups, ")] == ["dead_groups, step 5:"]
-    written = [(line["step"], line["severity"]) for line in lines(tmp_path / "out") if line["name"] == "dead_groups"]
+    written = [
+        (line["step"], line["severity"]) for line in lines(tmp_path / "out") if line.get("name") == "dead_groups"
+    ]
     assert written == [(3, "warning"), (5, "severe")]
 
 
@@ -130,6 +132,50 @@ def test_a_listener_that_fails_ends_nothing(run, caplog):
         trainer = run(**HOPELESS | {"max_steps": 3}, trainer={"callbacks": [OnFinding(broken)]})
     assert trainer.state.global_step == 3
     assert any("OnFinding failed on dead_groups" in each for each in said(caplog))
+
+
+@pytest.mark.slow
+def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_path):
+    told = []
+    listener = OnFinding(lambda one: told.append(one.name), stop_on=["dead_groups"])
+    trainer = run(**HOPELESS, stop_on=["nan"], trainer={"callbacks": [listener]})
+    assert trainer.state.global_step == 3
+    assert trainer.diagnosing.stopped_by.name == "dead_groups"
+    assert open_run(tmp_path / "out").status == "interrupted"
+    assert told == ["dead_groups", "truncated"], "by the trainer alone"
+    assert not listener.told_by_trainer
+    trainer.add_callback(OnFinding(print, stop_on=["hacking"]))
+    with pytest.raises(ConfigError, match="stop_on has 'hacking'"):
+        trainer.train()
+    with pytest.raises(ConfigError, match="stop_on has 'critic_useless', but there is no critic"):
+        run(**HOPELESS, trainer={"callbacks": [OnFinding(print, stop_on=["critic_useless"])]})
+
+
+def test_what_a_model_wrote_reaches_no_terminal_as_commands():
+    from grpo_plus.training.diagnosing import _side_by_side
+
+    wild = "".join(
+        map(
+            chr,
+            [
+                *range(0x20),
+                0x7F,
+                *range(0x80, 0xA0),
+                *range(0x202A, 0x202F),
+                *range(0x2066, 0x206A),
+                0x2028,
+                0x2029,
+                0xD800,
+            ],
+        )
+    )
+    one = {"completion": f"ok {wild}\x1b]0;title\x07 end", "reason": f"no\n{wild}\x1b[31m", "reward": 1.0, "judge": 0.0}
+    told = _side_by_side(one)
+    assert told.isprintable()
+    assert told.startswith("reward 1, judge 0 (no ")
+    assert told.endswith(" end")
+    assert "(no reason given): " in _side_by_side(one | {"reason": ""})
+    assert len(_side_by_side(one | {"completion": "x" * 5000, "reason": ""})) < 200
 
 
 class Breaks(Hook):
@@ -169,6 +215,16 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 
 PROBLEMS = {
     "unknown finding": ({"stop_on": ["dead_group"]}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
+    "hacking without a judge": ({"stop_on": ["hacking"], "verifiers": ["math"]}, "there is no hacking_monitor, and no evaluation by a verifier"),
+    "a judge without evaluations": (
+        {"stop_on": ["hacking"], "eval_verifiers": ["math"]}, "set hacking_monitor, or eval_verifiers and eval_strategy, or remove it",
+    ),
+    "a judge of form": (
+        {"stop_on": ["hacking"], "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
+    ),
+    "no critic": ({"stop_on": ["critic_useless"]}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
+    "no reward model": ({"stop_on": "nan,reward_model_chance"}, "there is no reward_model"),
+    "no states": ({"stop_on": ["states_all_different"]}, "there is no advantage: gigpo"),
     "no twin": ({"hacking_monitor": {}, "verifiers": ["math"]}, "none has a stricter twin"),
     "no such verifier": ({"hacking_monitor": {"verifier": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"hacking_monitor": {"verifer": "exact"}}, "Did you mean 'verifier'"),
@@ -203,7 +259,8 @@ def test_every_problem_of_the_fields_is_found(case):
 
 def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
     base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
-    config = GRPOPlusConfig(**base, stop_on="hacking, nan,dead_groups")
+    judged = {"eval_verifiers": ["math"], "eval_strategy": "steps", "eval_steps": 5}
+    config = GRPOPlusConfig(**base, **judged, stop_on="hacking, nan,dead_groups")
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
     lenient = {"name": "math", "kwargs": {"conflicts": "last", "last_number": True}}
