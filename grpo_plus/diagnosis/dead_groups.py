@@ -97,7 +97,7 @@ def sure(dead_groups: int, groups: int) -> bool:
     >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
     (False, True, True, False)
     """
-    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= CHANCE * 2**groups
+    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= CHANCE * 2.0**groups
 
 
 def _judge(curves: Curves) -> Finding | None:

@@ -113,7 +113,7 @@ def steps_of(config: Any, rows: int) -> int:
     """The optimizer steps of ``num_train_epochs`` over so many rows."""
     micro, accumulation = _looks(config), at_least_1(config.gradient_accumulation_steps)
     each = -(-(rows // _prompts(config) * micro) // accumulation)
-    return ceil(config.num_train_epochs * each)
+    return ceil(float(config.num_train_epochs) * each)
 
 
 def checks_within(steps: int, every: int, micro: int, accumulation: int, most: int) -> int:
@@ -137,7 +137,7 @@ def _looks(config: Any) -> int:
 
 def _prompts(config: Any) -> int:
     """Prompts of a generation batch."""
-    rows = config.generation_batch_size
+    rows: int | None = config.generation_batch_size
     if rows is None:
         rows = at_least_1(config.per_device_train_batch_size) * process_count() * steps_per_generation(config)
     return at_least_1(rows // at_least_1(config.num_generations))

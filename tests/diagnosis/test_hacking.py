@@ -51,7 +51,7 @@ def hacked_later(rng, at):
     return (0.2 + 0.6 * at, 0.2 + 0.6 * at) if at < 0.5 else (at, 0.5 - 0.4 * (at - 0.5))
 
 
-def alarms_of(kind, seed, *, alone=False):
+def alarms_of(kind, seed, *, alone=False, units=UNITS):
     """The check at which a run of this kind alarms; None: never."""
     rng = random.Random(seed)
     rng.p, rng.q, rng.drift = rng.uniform(0.1, 0.9), rng.uniform(0, 1), 0.0
@@ -59,7 +59,7 @@ def alarms_of(kind, seed, *, alone=False):
     for step in range(1, CHECKS + 1):
         x, y = (min(1.0, max(0.0, value)) for value in kind(rng, step / CHECKS))
         pairs = []
-        for _ in range(UNITS):
+        for _ in range(units):
             liked = rng.random() < x
             right = min(1.0, y / x) if liked and x > 0 else max(0.0, y - x) / max(1e-9, 1 - x)
             pairs.append((float(liked), float(rng.random() < right)))
@@ -83,6 +83,13 @@ def test_flat_and_honest_runs_never_alarm(kind, alone):
 @pytest.mark.parametrize("kind", [flat, wanders, wanders_alone, honest, half_as_honest])
 def test_false_alarms_are_rarer_than_one_in_a_hundred_over_many_seeds(kind):
     assert sum(alarms_of(kind, seed) is not None for seed in range(1000)) <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("units", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", [flat, wanders, wanders_alone, honest, half_as_honest])
+def test_nor_do_checks_of_few_prompts_alarm(kind, units):
+    assert sum(alarms_of(kind, seed, units=units) is not None for seed in range(400)) <= 2
 
 
 @pytest.mark.parametrize(("kind", "power"), [(hacked, 0.85), (hacked_later, 0.9)])
