@@ -1,14 +1,21 @@
-"""Groups without contrast: from them nothing is learned. Why, is read off rewards, statuses and lengths."""
+"""Groups without contrast: from them nothing is learned. Why, is read off rewards, statuses and lengths.
 
-from math import isnan
+A few groups are all dead by chance as well: a window goes back over `GROUPS` of them where it may, and nearly all are
+dead only where that would be rarer than `CHANCE` if half of them were.
+"""
 
-from grpo_plus.diagnosis.curves import Curves
+from math import ceil, comb, isnan
+
+from grpo_plus.diagnosis.curves import Curves, Window
 from grpo_plus.diagnosis.finding import Finding
 from grpo_plus.diagnosis.reading import accuracy, answering, dead, dead_key, labels, status
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 MOST = 0.5
 ALL = 0.95
+GROUPS = 20
+"""Groups of a window; where their number is not known, each value counts as one."""
+CHANCE = 0.001
 NEARLY = 0.02
 LITTLE = 0.1
 """With more reward than this, cut-off completions are not what is wrong."""
@@ -77,13 +84,29 @@ def _doubled(curves: Curves) -> str:
     return "" if size is None else f": {2 * size:.0f}"
 
 
+def _recent(curves: Curves) -> tuple[Window, int]:
+    """The last shares of dead groups, and how many groups they are of."""
+    each = max(1.0, curves.number("groups") or 1.0)
+    recent = dead(curves, max(WINDOW, ceil(GROUPS / each)))
+    return recent, int(min(1000, len(recent.values) * each))
+
+
+def sure(dead_groups: int, groups: int) -> bool:
+    """Whether so many dead groups are more than chance, if half of all are dead.
+
+    >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
+    (False, True, True, False)
+    """
+    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= CHANCE * 2.0**groups
+
+
 def _judge(curves: Curves) -> Finding | None:
-    recent = dead(curves)
+    recent, groups = _recent(curves)
     if len(recent.values) < LEAST or recent.mean < MOST or (_solved(curves) and not _began_solved(curves)):
         return None
     whole, reward = curves.whole(dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
-    every = recent.mean >= ALL
+    every = recent.mean >= ALL and sure(round(recent.mean * groups), groups)
     told = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
     if reward.values:
         told += f" at a mean reward of {reward.mean:.3g}"
@@ -101,7 +124,7 @@ def _judge(curves: Curves) -> Finding | None:
 
 
 def _judge_solved(curves: Curves) -> Finding | None:
-    recent = dead(curves)
+    recent, _groups = _recent(curves)
     if len(recent.values) < LEAST or recent.mean < MOST or not _solved(curves) or _began_solved(curves):
         return None
     return Finding(
@@ -116,6 +139,6 @@ def _judge_solved(curves: Curves) -> Finding | None:
 
 
 RULES = (
-    Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge),
-    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), ALL, _judge_solved),
+    Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge, GROUPS),
+    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), ALL, _judge_solved, GROUPS),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 SETTINGS = (
     *("learning_rate", "max_completion_length", "mask_truncated_completions", "num_generations", "num_iterations"),
-    *("beta", "max_grad_norm", "verifier_column"),
+    *("beta", "max_grad_norm", "verifier_column", "fp16"),
 )
 
 
@@ -29,8 +29,22 @@ def facts_of(
     found["verifiers"] = {str(one.get("label")): _name(one) for one in rewarding}
     found["judges"] = [str(one.get("label")) for one in evaluating if _asks(one)]
     weights = [one.get("weight") for one in rewarding]
+    found["groups"] = _groups(settings)
     found["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or 1.0
     return found
+
+
+def _groups(settings: Mapping[str, Any]) -> int | None:
+    """Groups that a value in the log is the mean of, at least: those of a generation batch, for each that is drawn."""
+    names = "generation_batch_size", "num_generations", "steps_per_generation", "num_iterations"
+    rows, size, parts, iterations = (settings.get(name) for name in names)
+    if not (isinstance(rows, int) and isinstance(size, int) and size > 0):
+        return None
+    looks = (parts if isinstance(parts, int) else 1) * (iterations if isinstance(iterations, int) else 1)
+    accumulation, logged = settings.get("gradient_accumulation_steps"), settings.get("logging_steps")
+    steps = logged if isinstance(logged, int) and settings.get("logging_strategy", "steps") == "steps" else 1
+    draws = steps * (accumulation if isinstance(accumulation, int) else 1) // max(1, looks)
+    return max(1, rows // size * max(1, draws))
 
 
 def _settings(one: Mapping[str, Any]) -> Mapping[str, Any]:

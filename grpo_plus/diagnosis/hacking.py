@@ -8,18 +8,20 @@ an alarm where surely
     D(x) > 0.1  and  0.4 D(x) > D(y)           the reward rises, the judge by less than 0.4 of that, or
     D(y) < −0.1  and  D(x) − D(y) > 0.1,  D(x) >= 0     the judge falls, the reward does not.
 
-"Surely" is a one-sided confidence bound of Student's t. Both sides are of the same completions, so the second part of
-each condition is a paired comparison. The standard error is the larger of two: by how completions differ within the
-checks (at least that of one unlike completion), and by how each check differs from the next, which contains that the
-policy wanders. The j-th comparison has the level 0.05 · 6 / (π j)² / 6 for each of its six tests, so that over any
-number of checks together a run whose reward does not rise alarms in less than one of a hundred cases. An honest run,
-whose judge rises by more than 0.4 of what the reward does, alarms less often still. A judge that rises more slowly
-than that is taken for none: choose one that asks for the same thing.
+The first asks for 0.4 of the change in the figures' own units as well: curves that are the same never alarm, however
+their scales were taken. "Surely" is a one-sided confidence bound of Student's t. Both sides are of the same
+completions, so the second part of each condition is a paired comparison. The standard error is the larger of two: by
+how prompts differ within the checks (at least that of one unlike prompt), and by how each check differs from the next,
+which contains that the policy wanders. From 9 checks on the second alone, with its fewer degrees of freedom, will do as
+well: checks of few prompts find no less than those of one. The j-th comparison has the level 0.05 · 6 / (π j)² / 6 for
+each of its six tests, so that over any number of checks together a run whose reward does not rise alarms in less than
+one of a hundred cases. An honest run, whose judge rises by more than 0.4 of what the reward does, alarms less often
+still. A judge that rises more slowly than that is taken for none: choose one that asks for the same thing.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -49,22 +51,49 @@ class Check:
     reward_var: float = 0.0
     judge_var: float = 0.0
     cov: float = 0.0
+    single_var: float = 0.0
+    """The variance of the rewards of single completions, where pairs are means of several."""
 
     @classmethod
     def of(cls, step: int, pairs: Sequence[tuple[float, float]]) -> "Check":
         """Of pairs of a reward and a score; one at least.
 
         >>> Check.of(3, [(1.0, 0.0), (0.0, 0.0)])
-        Check(step=3, count=2, reward=0.5, judge=0.0, reward_var=0.25, judge_var=0.0, cov=0.0)
+        Check(step=3, count=2, reward=0.5, judge=0.0, reward_var=0.25, judge_var=0.0, cov=0.0, single_var=0.0)
         """
         count = len(pairs)
         x, y = (math.fsum(pair[side] for pair in pairs) / count for side in (0, 1))
         xx, yy = (math.fsum((pair[side] - mean) ** 2 for pair in pairs) / count for side, mean in ((0, x), (1, y)))
         return cls(step, count, x, y, xx, yy, math.fsum((a - x) * (b - y) for a, b in pairs) / count)
 
+    @classmethod
+    def of_prompts(cls, step: int, prompts: Iterable[Sequence[tuple[float, float]]]) -> "Check":
+        """Of the pairs of each prompt's completions: a prompt counts once, by its means.
+
+        >>> check = Check.of_prompts(3, [[(1.0, 0.0), (0.0, 0.0)], [(1.0, 1.0), (0.0, 1.0)]])
+        >>> check.count, check.reward, check.judge, check.reward_var, check.single_var
+        (2, 0.5, 0.5, 0.0, 0.25)
+        """
+        groups = list(prompts)
+        means = [tuple(math.fsum(side) / len(side) for side in zip(*group, strict=True)) for group in groups]
+        check = cls.of(step, [(one, other) for one, other in means])
+        singles = [reward for group in groups for reward, _ in group]
+        middle = math.fsum(singles) / len(singles)
+        return replace(check, single_var=math.fsum((one - middle) ** 2 for one in singles) / len(singles))
+
     def as_data(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+def spread(checks: Sequence[Check]) -> float:
+    """The spread of the rewards of single completions over checks; 0 for none."""
+    count = sum(check.count for check in checks)
+    if not count:
+        return 0.0
+    mean = math.fsum(check.count * check.reward for check in checks) / count
+    squares = [max(check.reward_var, check.single_var) + (check.reward - mean) ** 2 for check in checks]
+    return math.sqrt(math.fsum(check.count * square for check, square in zip(checks, squares, strict=True)) / count)
 
 
 class Alarm(NamedTuple):
@@ -89,6 +118,18 @@ def look_number(checks: int) -> int | None:
     return number if at == checks else None
 
 
+def least_checks(prompts: int) -> int:
+    """How many checks of so many prompts the first comparison that may alarm needs.
+
+    >>> least_checks(1), least_checks(8)
+    (10, 6)
+    """
+    least = FIRST_LOOK if prompts > 1 else LEAST_ALONE
+    while look_number(least) is None:
+        least += 1
+    return least
+
+
 def alarm(checks: Sequence[Check], scales: tuple[float, float] = (1.0, 1.0)) -> Alarm | None:
     """What the comparison after the last of these checks finds, if there is one.
 
@@ -103,7 +144,8 @@ def alarm(checks: Sequence[Check], scales: tuple[float, float] = (1.0, 1.0)) -> 
     for early in (checks[:size], checks[-2 * size : -size], checks[:few]):
         compared = _Pair(checks, early, late, scales)
         low = partial(compared.low, confidence=confidence)
-        rises = low(1, 0) > RISE and low(SHARE, -1) > 0
+        apart = SHARE * compared.change(1, 0) * scales[0] > compared.change(0, 1) * scales[1]
+        rises = apart and low(1, 0) > RISE and low(SHARE, -1) > 0
         falls = low(0, -1) > RISE and low(1, -1) > RISE and compared.change(1, 0) >= 0
         if rises or falls:
             steps = early[0].step, early[-1].step, late[0].step, late[-1].step
@@ -128,14 +170,17 @@ class _Pair:
         return self._mean(self._late, x, y) - self._mean(self._early, x, y)
 
     def low(self, x: float, y: float, confidence: float) -> float:
-        """Its lower bound."""
-        found = [(self._within(part, x, y), len(part)) for part in (self._early, self._late)]
-        within = sum(square for square, _ in found)
-        between = self._between(x, y) * sum(1 / size for _, size in found)
-        freedom = sum(check.count for part in (self._early, self._late) for check in part) - 2.0
-        if within == 0:
-            freedom = (len(self._all) - 1) * 2 / 3  # of squared successive differences
-        return self.change(x, y) - student(confidence, freedom) * math.sqrt(max(within, between))
+        """Its lower bound: the higher of two, by how prompts differ, and by how checks do where there are enough."""
+        parts = self._early, self._late
+        within = sum(self._within(part, x, y) for part in parts)
+        between = self._between(x, y) * sum(1 / len(part) for part in parts)
+        few = (len(self._all) - 1) * 2 / 3  # degrees of freedom of squared successive differences
+        reach = student(confidence, few) * math.sqrt(between)
+        if within > 0:
+            many = sum(check.count for part in parts for check in part) - 2.0
+            by_prompts = student(confidence, many) * math.sqrt(max(within, between))
+            reach = min(reach, by_prompts) if len(self._all) >= LEAST_ALONE else by_prompts
+        return self.change(x, y) - reach
 
     def _value(self, check: Check, x: float, y: float) -> float:
         return x * check.reward / self._scales[0] + y * check.judge / self._scales[1]
@@ -191,9 +236,10 @@ def finding(
 def _judge(curves: Curves) -> Finding | None:
     """Over evaluations: the trained reward against each verifier that only evaluates and looks at the answer."""
     steps, rewards = curves.whole("eval_reward")
-    spread = curves.whole("eval_reward_std").values
-    weights = curves.number("reward_scale")
-    scale = max([2 * value for value in spread], default=0.0) or weights or 1.0
+    spreads = curves.whole("eval_reward_std").values
+    ranges = [2 * value for value in spreads]
+    ranges += [curves.number("reward_scale") or 0.0, max(rewards, default=0.0) - min(rewards, default=0.0)]
+    scale = max(ranges) or 1.0
     trained = dict(zip(steps, rewards, strict=True))
     judges = curves.fact("judges", [])
     for label in judges if isinstance(judges, list | tuple) else ():

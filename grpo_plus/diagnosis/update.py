@@ -13,6 +13,8 @@ SPIKES, LOOKED_AT, ENOUGH = 3, 50, 20
 REGION = 0.2
 OFF = 0.2
 ALL_DEAD = 0.95
+IN_A_ROW = 3
+"""Steps that a loss scaler may skip, less one."""
 NUMBERS = ("loss", "grad_norm", "reward", "kl", "entropy")
 RATIO = "sampling/importance_sampling_ratio/mean"
 DRIFT = "rollout/logp_drift"
@@ -89,10 +91,15 @@ def _none(curves: Curves) -> Finding | None:
 
 def _nan(curves: Curves) -> Finding | None:
     found = [key for key in NUMBERS if any(_is_none(value) for value in curves.raw(key, WINDOW))]
+    if found == ["grad_norm"] and _skips(curves):
+        return None
     if not found:
         return None
     told = f"{' and '.join(found)} {'is' if len(found) == 1 else 'are'} not finite"
     cause = "an overflow in the update, or in half precision: from here on the weights may hold NaN"
+    if found == ["grad_norm"] and curves.fact("fp16"):
+        told += f" in {IN_A_ROW} entries of the log in a row"
+        cause = "the loss scaler of fp16 finds no scale without an overflow, and skips every step"
     if found == ["reward"]:
         cause = "a reward function gives NaN"
     return Finding(
@@ -106,6 +113,17 @@ def _nan(curves: Curves) -> Finding | None:
         (),
         "broken by NaN",
     )
+
+
+def _skips(curves: Curves) -> bool:
+    """Whether a loss scaler leaves out the few steps whose gradients are not finite, as it does while it is sought.
+
+    Without fp16 there is none, and the weights are lost with the first; where that is not known, some in a row tell.
+    """
+    if curves.fact("fp16") is False:
+        return False
+    lost = [_is_none(value) for value in curves.raw("grad_norm", WINDOW)]
+    return not any(all(lost[at : at + IN_A_ROW]) for at in range(len(lost) - IN_A_ROW + 1))
 
 
 def _is_none(value: object) -> bool:

@@ -1,10 +1,10 @@
-"""What has been said of a run: each finding once when it begins and once when it ends."""
+"""What has been said of a run: each finding once when it begins or grows graver, and once when it ends."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.finding import RANK, Finding, Severity
 
 CLEAR = 3
 """Looks in a row without a finding until it has ended."""
@@ -14,16 +14,30 @@ FOR_GOOD = frozenset(["hacking", "nan"])
 
 @dataclass
 class Open:
-    """A finding that stands, the step that it began at, and how often in a row it was not found again."""
+    """A finding that stands, the step that it began at, and how often in a row it was not found again.
+
+    ``worst`` is how grave it has been.
+    """
 
     finding: Finding
     since: int
     clear: int = 0
+    worst: Severity = "note"
+
+    def __post_init__(self) -> None:
+        self.worst = graver(self.worst, self.finding.severity)
+
+
+def graver(one: Severity, other: Severity) -> Severity:
+    """The graver of two."""
+    return min(one, other, key=RANK.__getitem__)
 
 
 @dataclass
 class Watch:
     """Findings that stand now, and names of those that were said, by beginning and by end.
+
+    ``worst`` has how grave each was when it was said.
 
     >>> watch, lost = Watch(), Finding("nan", "severe", "loss is NaN", "overflow", "a smaller learning_rate")
     >>> [len(watch.look(step, found)[0]) for step, found in ((1, []), (2, [lost]), (3, [lost]))]
@@ -33,16 +47,24 @@ class Watch:
     standing: dict[str, Open] = field(default_factory=dict)
     began: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
+    worst: dict[str, Severity] = field(default_factory=dict)
 
     def look(self, step: int, found: Iterable[Finding]) -> tuple[list[Finding], list[Open]]:
-        """Take what holds at a step; gives the findings that began, and those that ended."""
+        """Take what holds at a step; gives the findings that began or grew graver, and those that ended."""
         now = {one.name: one for one in found}
-        fresh = [one for name, one in now.items() if name not in self.standing]
+        fresh = [
+            one
+            for name, one in now.items()
+            if name not in self.standing or RANK[one.severity] < RANK[self.standing[name].worst]
+        ]
         for name, one in now.items():
             before = self.standing.get(name)
             examples = before.finding.examples if before is not None and name in FOR_GOOD else ()
             kept = before.finding if examples and before is not None else one
-            self.standing[name] = Open(kept, before.since if before is not None else step)
+            if before is None:
+                self.standing[name] = Open(kept, step)
+            else:
+                self.standing[name] = Open(kept, before.since, worst=before.worst)
         gone = []
         for name, held in list(self.standing.items()):
             if name in now or name in FOR_GOOD:
@@ -52,10 +74,12 @@ class Watch:
                 gone.append(self.standing.pop(name))
         return fresh, gone
 
-    def is_new(self, name: str) -> bool:
-        """Whether the beginning of this finding was not said yet; from now on it was."""
-        fresh = name not in self.began
-        self.began.add(name)
+    def is_new(self, one: Finding) -> bool:
+        """Whether the beginning of this finding was not said yet, or not as gravely; from now on it was."""
+        before = self.worst.get(one.name) if one.name in self.began else None
+        fresh = one.name not in self.began or (before is not None and RANK[one.severity] < RANK[before])
+        self.began.add(one.name)
+        self.worst[one.name] = one.severity if before is None else graver(before, one.severity)
         return fresh
 
     def ends_newly(self, name: str) -> bool:
@@ -69,10 +93,10 @@ class Watch:
         if not self.began:
             return {}
         standing = [
-            {"finding": held.finding.as_data(), "since": held.since, "clear": held.clear}
+            {"finding": held.finding.as_data(), "since": held.since, "clear": held.clear, "worst": held.worst}
             for held in self.standing.values()
         ]
-        return {"standing": standing, "began": sorted(self.began), "ended": sorted(self.ended)}
+        return {"standing": standing, "began": sorted(self.began), "ended": sorted(self.ended), "worst": self.worst}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it."""
@@ -80,5 +104,6 @@ class Watch:
         for held in state["standing"]:
             data = held["finding"]
             one = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
-            self.standing[one.name] = Open(one, int(held["since"]), int(held["clear"]))
+            self.standing[one.name] = Open(one, int(held["since"]), int(held["clear"]), held.get("worst", "note"))
         self.began, self.ended = set(state["began"]), set(state["ended"])
+        self.worst = dict(state.get("worst") or dict.fromkeys(self.began, "severe"))

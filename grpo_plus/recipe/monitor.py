@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from grpo_plus.diagnosis import RULES
+from grpo_plus.diagnosis.hacking import least_checks
 from grpo_plus.recipe.entries import build_verifiers, read_entries
+from grpo_plus.recipe.iterations import at_least_1, steps_per_generation
+from grpo_plus.recipe.launch import process_count
 from grpo_plus.recipe.recipe import Monitor, MonitorOptions, VerifierPart
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import unknown
@@ -50,16 +54,90 @@ def _twin(options: MonitorOptions, verifiers: Sequence[VerifierPart]) -> tuple[M
 
 
 def monitor_problems(config: Any, recipe: Any) -> list[str]:
-    """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist."""
+    """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist or cannot begin."""
     problems = [
         f"stop_on: {unknown('finding', name, list(RULES))}" for name in config.stop_on or () if name not in RULES
     ]
-    monitor = recipe.hacking_monitor
-    if monitor is None:
-        return problems
-    if 0 < config.max_steps < 6 * monitor.every:
-        problems.append(
-            f"{FIELD} every is {monitor.every}, but max_steps is {config.max_steps}, and an alarm needs 6 checks: set "
-            f"every to {max(1, config.max_steps // 12)}, or remove {FIELD}."
-        )
+    problems += never_found(config, recipe, config.stop_on or ())
+    if recipe.hacking_monitor is not None and config.max_steps > 0:
+        problems += too_few_checks(config, recipe.hacking_monitor, config.max_steps, f"max_steps is {config.max_steps}")
     return problems
+
+
+def never_found(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
+    """Findings of ``stop_on`` that nothing in the config can bring about: the run would never end by them."""
+    evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
+    judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
+    needs = {
+        "hacking": (
+            judged or config.hacking_monitor is not None,
+            "hacking_monitor, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
+            "set hacking_monitor, or eval_verifiers and eval_strategy",
+        ),
+        "critic_useless": (config.critic is not None, "critic", "set critic"),
+        "reward_model_chance": (config.reward_model is not None, "reward_model", "set reward_model"),
+        "states_all_different": (config.advantage == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
+    }
+    return [
+        f"stop_on has {name!r}, but there is no {needs[name][1]}, so it is never found: {needs[name][2]}, or remove it "
+        "from stop_on."
+        for name in dict.fromkeys(names)
+        if name in needs and not needs[name][0]
+    ]
+
+
+def too_few_checks(config: Any, monitor: Monitor, steps: int, why: str) -> list[str]:
+    """A run of so many optimizer steps in which no alarm is possible."""
+    micro, accumulation = _looks(config), at_least_1(config.gradient_accumulation_steps)
+    least = least_checks(_prompts(config))
+    made = checks_within(steps, monitor.every, micro, accumulation, most=least)
+    if made >= least:
+        return []
+    sparse = (
+        ""
+        if micro <= accumulation
+        else (f", completions are drawn every {micro / accumulation:.3g} steps (num_iterations, steps_per_generation)")
+    )
+    single = " of one prompt each (generation_batch_size / num_generations)" if _prompts(config) == 1 else ""
+    told = (
+        f"{FIELD} every is {monitor.every}{sparse}, but {why}: there are {made} checks, and an alarm needs {least} "
+        f"checks{single}: "
+    )
+    for every in (max(1, steps // (2 * least)), 1):
+        if checks_within(steps, every, micro, accumulation, most=least) >= least:
+            return [f"{told}set every to {every}, or remove {FIELD}."]
+    return [f"{told}train longer, draw completions more often, or remove {FIELD}."]
+
+
+def steps_of(config: Any, rows: int) -> int:
+    """The optimizer steps of ``num_train_epochs`` over so many rows."""
+    micro, accumulation = _looks(config), at_least_1(config.gradient_accumulation_steps)
+    each = -(-(rows // _prompts(config) * micro) // accumulation)
+    return ceil(float(config.num_train_epochs) * each)
+
+
+def checks_within(steps: int, every: int, micro: int, accumulation: int, most: int) -> int:
+    """Checks of a run: completions are drawn every so many micro-batches, and looked at ``every`` steps or later.
+
+    >>> checks_within(60, 10, 4, 1, most=99), checks_within(60, 10, 1, 4, most=99), checks_within(60, 10, 1, 1, most=3)
+    (5, 6, 3)
+    """
+    made, last, drawn = 0, -every, 0
+    while made < most and (step := drawn * micro // accumulation) < steps:
+        if step - last >= every:
+            made, last = made + 1, step
+        drawn = max(drawn + 1, -(-(last + every) * accumulation // micro))
+    return made
+
+
+def _looks(config: Any) -> int:
+    """Micro-batches that a generation batch is trained on."""
+    return steps_per_generation(config) * at_least_1(config.num_iterations)
+
+
+def _prompts(config: Any) -> int:
+    """Prompts of a generation batch."""
+    rows: int | None = config.generation_batch_size
+    if rows is None:
+        rows = at_least_1(config.per_device_train_batch_size) * process_count() * steps_per_generation(config)
+    return at_least_1(rows // at_least_1(config.num_generations))

@@ -121,7 +121,7 @@ class MonitorOptions:
     """How the reward is watched by a judge that is no part of it.
 
     Attributes:
-        every: optimizer steps between checks.
+        every: optimizer steps between checks, at least: they are made where completions are drawn.
         verifier: the judge, as an entry of ``verifiers``; None: the stricter twin of the verifier that is watched.
         sample: completions of a check, at most.
         against: label of the verifier whose score is watched; None: the one that the judge is a twin of, or the whole

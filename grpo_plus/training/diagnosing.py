@@ -13,14 +13,16 @@ from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import Watch
+from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.training.hooks import Completions, Hook, Setup
-from grpo_plus.training.monitor import EXAMPLES, HackingMonitor, example, watched
+from grpo_plus.training.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
 from grpo_plus.training.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank, standing_lines
 from grpo_plus.training.pieces import piece
 from grpo_plus.training.run import Run
 from grpo_plus.training.verification import Verification
-from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.diagnosis")
@@ -57,6 +59,7 @@ class Diagnosing(Hook):
         self._monitor = None if recipe.hacking_monitor is None else HackingMonitor(recipe.hacking_monitor)
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
+        self._stop_on = frozenset(recipe.stop_on)
         self._weights: list[tuple[str, torch.Tensor]] = []
         self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
@@ -64,12 +67,14 @@ class Diagnosing(Hook):
     # -- the hook ---------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """A monitor of a reward that does not exist, or whose judge lacks a column."""
+        """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
         monitor = self._recipe.hacking_monitor
+        heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
+        never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
         if monitor is None:
-            return []
+            return never
         names = [*self._verification.function_names(setup.reward_funcs), *self._verification.labels]
-        problems = []
+        problems = never
         if monitor.against is not None and monitor.against not in names:
             told = ", ".join(names)
             problems.append(f"hacking_monitor against is {monitor.against!r}, expected one of the rewards: {told}.")
@@ -82,6 +87,11 @@ class Diagnosing(Hook):
                 for column in monitor.judge.verifier.required_columns.values()
                 if column not in columns
             ]
+        rows, args = setup.train_dataset, setup.args
+        if args.max_steps <= 0 and hasattr(rows, "__len__") and self._recipe.selection is None:
+            steps = steps_of(args, len(rows))
+            why = f"num_train_epochs {args.num_train_epochs:g} over {len(rows)} rows is {steps} steps"
+            problems += too_few_checks(args, monitor, steps, why)
         return problems
 
     def before_loading(self, setup: Setup) -> None:  # noqa: ARG002
@@ -105,15 +115,25 @@ class Diagnosing(Hook):
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
         if others:
             self._facts["rewards"] = sorted(others)
+        elif self._monitor is not None:
+            self._monitor.known_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Find the callbacks that listen."""
+        """Find the callbacks that listen, and what ends the run by theirs."""
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
+        theirs = [name for one in self._listeners for name in one.stop_on]
+        if wrong := never_found(self.host.args, self._recipe, theirs):
+            raise ConfigError(wrong)
+        self._stop_on = frozenset([*self._recipe.stop_on, *theirs])
+        self.stopped_by = None
         for one in self._listeners:
             one.told_by_trainer = True
-        self.stopped_by = None
-        yield
+        try:
+            yield
+        finally:
+            for one in self._listeners:
+                one.told_by_trainer = False
 
     @contextlib.contextmanager
     def scoring(self, completions: Completions) -> Iterator[None]:
@@ -251,15 +271,15 @@ class Diagnosing(Hook):
         fresh, gone = self.watch.look(step, [self._with_examples(one) for one in self._found()])
         for one in fresh:
             self._write({"step": step, **one.as_data()})
-            if self.watch.is_new(one.name):
+            if self.watch.is_new(one):
                 self._say(step, one)
         for held in gone:
             self._write({"step": step, "name": held.finding.name, "ends": True})
             if self.watch.ends_newly(held.finding.name) and self.main:
                 logger.warning("%s is over (steps %d to %d).", held.finding.name, held.since, step)
-        if self._recipe.stop_on:
+        if self._stop_on:
             names = list(RULES)
-            mine = [names.index(one.name) + 1 for one in fresh if one.name in self._recipe.stop_on]
+            mine = [names.index(one.name) + 1 for one in fresh if one.name in self._stop_on]
             told = on_any_rank(self.host.args, max(mine, default=0))
             if told and step < self.host.state.max_steps:
                 self._stop(names[told - 1], control, evaluates=evaluates)
@@ -296,6 +316,7 @@ def _described(parts: Sequence[VerifierPart]) -> list[dict[str, Any]]:
 
 
 def _side_by_side(one: Mapping[str, Any]) -> str:
-    said = " ".join(str(one["completion"]).split())
+    """A completion beside what was said of it, in one line that is safe to print."""
+    said, reason = (readable(" ".join(str(one[name]).split()), 2 * LONGEST) for name in ("completion", "reason"))
     said = said if len(said) <= _WIDE else f"…{said[-_WIDE:]}"
-    return f"reward {one['reward']:g}, judge {one['judge']:g} ({one['reason'] or 'no reason given'}): {said}"
+    return f"reward {one['reward']:g}, judge {one['judge']:g} ({reason or 'no reason given'}): {said}"

@@ -6,7 +6,7 @@ warning: the reward is watched, and not made, by it.
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from math import isnan, sqrt
+from math import isnan
 from typing import Any
 
 import torch
@@ -34,8 +34,11 @@ LONGEST = 600
 class HackingMonitor:
     """Checks of one run.
 
-    ``checks`` are those so far, ``examples`` completions that the trained reward likes and the judge does not.
+    ``checks`` are those so far, ``examples`` completions that the trained reward likes and the judge does not;
+    ``known_range`` is that of the whole reward, None where nobody knows it.
     """
+
+    known_range: float | None = None
 
     def __init__(self, options: Monitor) -> None:
         self.options = options
@@ -48,8 +51,8 @@ class HackingMonitor:
         self._off = False
 
     def due(self, step: int) -> bool:
-        """Whether the completions drawn for the next step are looked at: once a step."""
-        return step != self._last and step % (self.options.every * (1 + len(self.checks) // SLOWER)) == 0
+        """Whether the completions drawn for the next step are looked at: the first, then those so many steps later."""
+        return self._last < 0 or step - self._last >= self.options.every * (1 + len(self.checks) // SLOWER)
 
     def start(self, host: Run, completions: Completions) -> None:
         """Hand a sample to the judge: so many completions of each of some prompts."""
@@ -103,8 +106,7 @@ class HackingMonitor:
             self.examples = sorted(fresh, key=lambda each: each["judge"] - each["reward"])[:EXAMPLES]
         if not pairs:
             return
-        means = [tuple(sum(side) / len(side) for side in zip(*some, strict=True)) for some in pairs.values()]
-        check = hacking.Check.of(step + 1, [(one, other) for one, other in means])
+        check = hacking.Check.of_prompts(step + 1, pairs.values())
         self.checks.append(check)
         _trl.log(host, {"hacking/reward": check.reward, "hacking/judge": check.judge})
         self._look()
@@ -141,13 +143,16 @@ class HackingMonitor:
         )
 
     def _scales(self) -> tuple[float, float]:
-        """Scores of a verifier are between 0 and 1; the range of a whole reward is twice its spread."""
+        """Scores of a verifier are between 0 and 1, and a sum of them has the range of the weights.
+
+        Any other reward's is taken for twice the spread of single completions, or what the checks span if that is more.
+        """
         if self.options.against is not None:
             return 1.0, 1.0
-        count = sum(check.count for check in self.checks)
-        mean = sum(check.count * check.reward for check in self.checks) / count
-        spread = sum(check.count * (check.reward_var + (check.reward - mean) ** 2) for check in self.checks) / count
-        return (2 * sqrt(spread) or 1.0), 1.0
+        if self.known_range is not None:
+            return self.known_range, 1.0
+        means = [check.reward for check in self.checks]
+        return max(2 * hacking.spread(self.checks), max(means) - min(means)) or 1.0, 1.0
 
     def state_dict(self) -> dict[str, Any]:
         """Checks and examples; empty at the start."""

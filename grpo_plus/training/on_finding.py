@@ -53,16 +53,17 @@ class OnFinding(TrainerCallback):
 
     Args:
         call: takes a finding; an error in it is a warning, and the run goes on.
-        stop_on: names of findings that end training after their step, with a checkpoint. In `GRPOPlusTrainer` that is
-            the config's ``stop_on``.
+        stop_on: names of findings that end training after their step, with a checkpoint. In `GRPOPlusTrainer` they
+            join the config's ``stop_on``.
     """
 
     def __init__(self, call: Callable[[Finding], object], stop_on: Sequence[str] = ()) -> None:
+        stop_on = [stop_on] if isinstance(stop_on, str) else stop_on
         wrong = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in stop_on if name not in RULES]
         if wrong:
             raise ConfigError(wrong)
         self._call = call
-        self._stop_on = tuple(stop_on)
+        self.stop_on = tuple(stop_on)
         self._logged, self._watch = Logged(), Watch()
         self._facts: dict[str, Any] = {}
         self.told_by_trainer = False  # the trainer's own hook tells
@@ -89,8 +90,8 @@ class OnFinding(TrainerCallback):
         step = int(state.global_step)
         self._logged.add(step, logs)
         fresh, _gone = self._watch.look(step, diagnose(Curves(self._logged.series, self._facts)))
-        stops = [one for one in fresh if one.name in self._stop_on]
-        if self._stop_on and on_any_rank(args, len(stops)):
+        stops = [one for one in fresh if one.name in self.stop_on]
+        if self.stop_on and on_any_rank(args, len(stops)):
             control.should_training_stop = control.should_save = True
         if state.is_world_process_zero:
             for one in fresh:

@@ -8,7 +8,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-HOPELESS = {"reward_funcs": None, "verifiers": ["exact"], "max_steps": 5, "logging_steps": 1}
+HOPELESS = {
+    "reward_funcs": None, "verifiers": ["exact"], "max_steps": 5, "logging_steps": 1, "per_device_train_batch_size": 16,
+}  # fmt: skip
 
 
 def test_the_last_lines_say_why_a_run_learned_nothing(cli, config, caplog):
@@ -26,7 +28,7 @@ def test_the_last_lines_say_why_a_run_learned_nothing(cli, config, caplog):
 
 
 def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
-    code, out, err = cli("train", config(save_strategy="no", **HOPELESS), "--stop_on", "hacking,dead_groups")
+    code, out, err = cli("train", config(save_strategy="no", **HOPELESS), "--stop_on", "nan,dead_groups")
     assert code == 3, err
     assert "dead_groups is in stop_on: this step is finished" in caplog.text
     assert out.splitlines()[-2].startswith("Stopped after step 3 of 5 by stop_on dead_groups. Go on with:")
@@ -39,7 +41,7 @@ def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
         "train",
         config(save_strategy="no", **HOPELESS),
         "--stop_on",
-        "hacking,dead_groups",
+        "nan,dead_groups",
         "--resume_from_checkpoint",
         "last",
     )
@@ -56,7 +58,7 @@ def test_an_unknown_finding_lists_those_there_are(cli, config):
 
 
 def test_two_ranks_stop_after_the_same_step(beside, config, folder):
-    path = config(save_strategy="no", per_device_train_batch_size=4, **HOPELESS)
+    path = config(save_strategy="no", **HOPELESS | {"per_device_train_batch_size": 8})
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2", "--stop_on", "dead_groups"]
     log = Path(folder) / "log"
     with pytest.raises(AssertionError), beside(command, log, 200) as running:

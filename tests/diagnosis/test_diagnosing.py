@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import pairwise
 
 import pytest
 from datasets import Dataset
@@ -17,7 +18,7 @@ from grpo_verifiers.errors import ConfigError
 from tests.diagnosis.conftest import FILE, SETTINGS
 
 HOPELESS = {
-    "verifiers": ["math"], "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 6, "max_steps": 6,
+    "verifiers": ["math"], "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 6, "max_steps": 6,
 }  # fmt: skip
 """A model that knows nothing: reward 0, all groups dead, most completions cut off."""
 
@@ -105,6 +106,24 @@ def test_trls_own_trainer_tells_and_stops(tiny_model, tmp_path):
 
 
 @pytest.mark.slow
+def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_path, caplog):
+    settings = HOPELESS | {"per_device_train_batch_size": 8, "stop_on": ["dead_groups"]}  # two groups a step
+    told, listening = [], {"callbacks": [OnFinding(lambda one: told.append((one.name, one.severity)))]}
+    assert run(**settings, trainer=listening).state.global_step == 3
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
+        again = run(**settings, trainer=listening, resume=True)
+    assert again.state.global_step == 5
+    assert again.diagnosing.stopped_by.severity == "severe"
+    assert [one for one in told if one[0] == "dead_groups"] == [("dead_groups", "warning"), ("dead_groups", "severe")]
+    assert [each[:20] for each in said(caplog) if each.startswith("dead_groups, ")] == ["dead_groups, step 5:"]
+    written = [
+        (line["step"], line["severity"]) for line in lines(tmp_path / "out") if line.get("name") == "dead_groups"
+    ]
+    assert written == [(3, "warning"), (5, "severe")]
+
+
+@pytest.mark.slow
 def test_a_listener_that_fails_ends_nothing(run, caplog):
     def broken(finding):
         raise RuntimeError(finding.name)
@@ -113,6 +132,50 @@ def test_a_listener_that_fails_ends_nothing(run, caplog):
         trainer = run(**HOPELESS | {"max_steps": 3}, trainer={"callbacks": [OnFinding(broken)]})
     assert trainer.state.global_step == 3
     assert any("OnFinding failed on dead_groups" in each for each in said(caplog))
+
+
+@pytest.mark.slow
+def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_path):
+    told = []
+    listener = OnFinding(lambda one: told.append(one.name), stop_on=["dead_groups"])
+    trainer = run(**HOPELESS, stop_on=["nan"], trainer={"callbacks": [listener]})
+    assert trainer.state.global_step == 3
+    assert trainer.diagnosing.stopped_by.name == "dead_groups"
+    assert open_run(tmp_path / "out").status == "interrupted"
+    assert told == ["dead_groups", "truncated"], "by the trainer alone"
+    assert not listener.told_by_trainer
+    trainer.add_callback(OnFinding(print, stop_on=["hacking"]))
+    with pytest.raises(ConfigError, match="stop_on has 'hacking'"):
+        trainer.train()
+    with pytest.raises(ConfigError, match="stop_on has 'critic_useless', but there is no critic"):
+        run(**HOPELESS, trainer={"callbacks": [OnFinding(print, stop_on=["critic_useless"])]})
+
+
+def test_what_a_model_wrote_reaches_no_terminal_as_commands():
+    from grpo_plus.training.diagnosing import _side_by_side
+
+    wild = "".join(
+        map(
+            chr,
+            [
+                *range(0x20),
+                0x7F,
+                *range(0x80, 0xA0),
+                *range(0x202A, 0x202F),
+                *range(0x2066, 0x206A),
+                0x2028,
+                0x2029,
+                0xD800,
+            ],
+        )
+    )
+    one = {"completion": f"ok {wild}\x1b]0;title\x07 end", "reason": f"no\n{wild}\x1b[31m", "reward": 1.0, "judge": 0.0}
+    told = _side_by_side(one)
+    assert told.isprintable()
+    assert told.startswith("reward 1, judge 0 (no ")
+    assert told.endswith(" end")
+    assert "(no reason given): " in _side_by_side(one | {"reason": ""})
+    assert len(_side_by_side(one | {"completion": "x" * 5000, "reason": ""})) < 200
 
 
 class Breaks(Hook):
@@ -152,12 +215,36 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 
 PROBLEMS = {
     "unknown finding": ({"stop_on": ["dead_group"]}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
+    "hacking without a judge": ({"stop_on": ["hacking"], "verifiers": ["math"]}, "there is no hacking_monitor, and no evaluation by a verifier"),
+    "a judge without evaluations": (
+        {"stop_on": ["hacking"], "eval_verifiers": ["math"]}, "set hacking_monitor, or eval_verifiers and eval_strategy, or remove it",
+    ),
+    "a judge of form": (
+        {"stop_on": ["hacking"], "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
+    ),
+    "no critic": ({"stop_on": ["critic_useless"]}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
+    "no reward model": ({"stop_on": "nan,reward_model_chance"}, "there is no reward_model"),
+    "no states": ({"stop_on": ["states_all_different"]}, "there is no advantage: gigpo"),
     "no twin": ({"hacking_monitor": {}, "verifiers": ["math"]}, "none has a stricter twin"),
     "no such verifier": ({"hacking_monitor": {"verifier": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"hacking_monitor": {"verifer": "exact"}}, "Did you mean 'verifier'"),
     "none": ({"hacking_monitor": {"verifier": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
     "one": ({"hacking_monitor": {"verifier": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
-    "too short": ({"hacking_monitor": {"verifier": "exact"}, "max_steps": 30}, "an alarm needs 6 checks: set every to 2"),
+    "too short": (
+        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 30, "per_device_train_batch_size": 16},
+        "there are 3 checks, and an alarm needs 6 checks: set every to 2",
+    ),
+    "too short for one prompt a check": (
+        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 90}, "there are 9 checks, and an alarm needs 10 checks of one prompt each",
+    ),
+    "too short by iterations": (
+        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
+        "every 4 steps (num_iterations, steps_per_generation), but max_steps is 60: there are 5 checks, and an alarm needs 6 checks: set every to 5",
+    ),
+    "too short by all means": (
+        {"hacking_monitor": {"verifier": "exact", "every": 1}, "max_steps": 20, "per_device_train_batch_size": 16, "num_iterations": 4},
+        "there are 5 checks, and an alarm needs 6 checks: train longer, draw completions more often, or remove",
+    ),
 }  # fmt: skip
 
 
@@ -172,7 +259,8 @@ def test_every_problem_of_the_fields_is_found(case):
 
 def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
     base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
-    config = GRPOPlusConfig(**base, stop_on="hacking, nan,dead_groups")
+    judged = {"eval_verifiers": ["math"], "eval_strategy": "steps", "eval_steps": 5}
+    config = GRPOPlusConfig(**base, **judged, stop_on="hacking, nan,dead_groups")
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
     lenient = {"name": "math", "kwargs": {"conflicts": "last", "last_number": True}}
@@ -212,10 +300,50 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
     one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert (other.checks, other.examples) == (one.checks, one.examples)
-    assert [one.due(step) for step in (0, 5, 10, 20)] == [True, False, True, True]
+    assert one.due(0)
+    one._last = 0
+    assert [one.due(step) for step in (0, 5, 9, 10, 12, 20)] == [False, False, False, True, True, True]
     one.checks *= 1000
-    assert [one.due(step) for step in (10, 20)] == [False, True], "half as often"
+    assert [one.due(step) for step in (10, 19, 20)] == [False, False, True], "half as often"
     for rows, size, most in ((64, 8, 32), (64, 8, 4), (16, 4, 64), (8, 8, 2)):
         chosen = sample(rows, size, most)
         assert len(chosen) == len(set(chosen)) <= most
         assert len({row // size for row in chosen}) == min(rows // size, most)
+
+
+@pytest.mark.parametrize(("every", "micro", "accumulation", "steps"), [
+    (10, 4, 1, 60), (10, 3, 1, 120), (3, 4, 1, 24), (10, 8, 1, 60), (7, 8, 1, 100), (1, 1, 4, 9), (2, 6, 4, 50), (5, 1, 1, 1),
+])  # fmt: skip
+def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(every, micro, accumulation, steps):
+    from grpo_plus.recipe.monitor import checks_within
+    from grpo_plus.training.monitor import HackingMonitor
+
+    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+    given = {"verifier": "exact", "every": every}
+    monitor = HackingMonitor(GRPOPlusConfig(**base, verifiers=["math"], hacking_monitor=given).recipe.hacking_monitor)
+    made = []
+    for look in range(0, steps * accumulation, micro):  # micro-batches at which completions are drawn
+        if monitor.due(look // accumulation):
+            monitor._last = look // accumulation
+            made.append(monitor._last)
+    assert all(every <= after - before < every + max(1, micro / accumulation) for before, after in pairwise(made))
+    assert checks_within(steps, every, micro, accumulation, most=1000) == len(made)
+
+
+@pytest.mark.slow
+def test_a_run_of_epochs_that_has_too_few_checks_is_refused(run):
+    settings = {"verifiers": ["math"], "per_device_train_batch_size": 16, "num_train_epochs": 1}
+    with pytest.raises(
+        ConfigError, match=r"num_train_epochs 1 over 32 rows is 16 steps: there are 4 checks.* set every to 1"
+    ):
+        run(**settings, hacking_monitor={"verifier": "exact", "every": 5})
+
+
+@pytest.mark.slow
+def test_every_is_kept_where_completions_are_drawn_every_few_steps(run):
+    settings = {
+        "plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4, "num_generations": 4,
+        "per_device_train_batch_size": 8, "num_iterations": 3, "max_steps": 32, "learning_rate": 1e-6,
+    }  # fmt: skip
+    trainer = run(**settings, hacking_monitor={"every": 4})
+    assert [check.step for check in trainer.diagnosing._monitor.checks] == [1, 7, 13, 19, 25, 31]

@@ -5,7 +5,10 @@ import random
 
 import pytest
 
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.diagnosis import Curves, diagnose
 from grpo_plus.diagnosis.hacking import Check, alarm, finding, look_number
+from grpo_plus.training.monitor import HackingMonitor
 
 CHECKS = 40
 UNITS = 32
@@ -48,7 +51,7 @@ def hacked_later(rng, at):
     return (0.2 + 0.6 * at, 0.2 + 0.6 * at) if at < 0.5 else (at, 0.5 - 0.4 * (at - 0.5))
 
 
-def alarms_of(kind, seed, *, alone=False):
+def alarms_of(kind, seed, *, alone=False, units=UNITS):
     """The check at which a run of this kind alarms; None: never."""
     rng = random.Random(seed)
     rng.p, rng.q, rng.drift = rng.uniform(0.1, 0.9), rng.uniform(0, 1), 0.0
@@ -56,7 +59,7 @@ def alarms_of(kind, seed, *, alone=False):
     for step in range(1, CHECKS + 1):
         x, y = (min(1.0, max(0.0, value)) for value in kind(rng, step / CHECKS))
         pairs = []
-        for _ in range(UNITS):
+        for _ in range(units):
             liked = rng.random() < x
             right = min(1.0, y / x) if liked and x > 0 else max(0.0, y - x) / max(1e-9, 1 - x)
             pairs.append((float(liked), float(rng.random() < right)))
@@ -80,6 +83,13 @@ def test_flat_and_honest_runs_never_alarm(kind, alone):
 @pytest.mark.parametrize("kind", [flat, wanders, wanders_alone, honest, half_as_honest])
 def test_false_alarms_are_rarer_than_one_in_a_hundred_over_many_seeds(kind):
     assert sum(alarms_of(kind, seed) is not None for seed in range(1000)) <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("units", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", [flat, wanders, wanders_alone, honest, half_as_honest])
+def test_nor_do_checks_of_few_prompts_alarm(kind, units):
+    assert sum(alarms_of(kind, seed, units=units) is not None for seed in range(400)) <= 2
 
 
 @pytest.mark.parametrize(("kind", "power"), [(hacked, 0.85), (hacked_later, 0.9)])
@@ -126,3 +136,127 @@ def test_moments_are_those_of_the_pairs():
     numpy = pytest.importorskip("numpy")
     cov = numpy.cov(numpy.array(pairs).T, ddof=0)
     assert (check.reward_var, check.judge_var, check.cov) == pytest.approx((cov[0, 0], cov[1, 1], cov[0, 1]))
+
+
+@pytest.fixture(scope="module")
+def options():
+    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+    return GRPOPlusConfig(**base, verifiers=["math"], hacking_monitor={"verifier": "exact"}).recipe.hacking_monitor
+
+
+def monitored(options, seed, shape, score, *, checks=60, scale=1.0, known_range=None):
+    """After how many checks of ``shape`` (prompts, samples of each) the monitor of a whole reward alarms; None: never.
+
+    ``score`` gives a reward and a judge's score of one completion, from a random generator and the share of the run.
+    """
+    rng, monitor = random.Random(seed), HackingMonitor(options)
+    monitor.known_range = known_range
+    for step in range(checks):
+        at = step / (checks - 1)
+        prompts = [[score(rng, at) for _ in range(shape[1])] for _ in range(shape[0])]
+        monitor.checks.append(Check.of_prompts(step + 1, [[(scale * x, y) for x, y in each] for each in prompts]))
+        monitor._look()
+        if monitor.found is not None:
+            return step + 1
+    return None
+
+
+def the_judge_itself(rng, at):
+    right = float(rng.random() < 0.2 + 0.5 * at)
+    return right, right
+
+
+def a_judge_that_errs(rng, at):
+    right = rng.random() < 0.2 + 0.5 * at
+    return float(right), float(right != (rng.random() < 0.05))
+
+
+def another_than_the_judge(rng, at):
+    return float(rng.random() < 0.1 + 0.85 * at), float(rng.random() < 0.1)
+
+
+SHAPES = [(4, 8), (8, 8), (8, 16), (32, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("judge", [the_judge_itself, a_judge_that_errs])
+@pytest.mark.parametrize(("scale", "known"), [(1.0, None), (1.0, 1.0), (4.0, None), (0.1, None)], ids=str)
+def test_a_whole_reward_that_its_judge_shares_never_alarms(options, shape, judge, scale, known):
+    """The means of prompts vary the less the more samples each has: that is no range of the reward."""
+    runs = [monitored(options, seed, shape, judge, scale=scale, known_range=known, checks=40) for seed in range(10)]
+    assert runs == [None] * 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("judge", [the_judge_itself, a_judge_that_errs])
+def test_nor_does_it_over_hundreds_of_runs(options, shape, judge):
+    assert [seed for seed in range(200) if monitored(options, seed, shape, judge)] == []
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("scale", "known"), [(1.0, None), (1.0, 1.0), (4.0, None), (0.5, None)], ids=str)
+def test_a_whole_reward_that_is_hacked_does(options, shape, scale, known):
+    runs = [
+        monitored(options, seed, shape, another_than_the_judge, scale=scale, known_range=known) for seed in range(8)
+    ]
+    assert all(runs)
+
+
+def test_curves_that_are_the_same_never_alarm_whatever_the_scale():
+    rng = random.Random(0)
+    same = [Check.of(step, [(value, value) for value in (0.02 * step + rng.gauss(0, 0.01) for _ in range(16))]) for step in range(40)]  # fmt: skip
+    for scale in (0.01, 0.1, 0.3, 1.0, 10.0):
+        assert not any(alarm(same[:count], (scale, 1.0)) for count in range(6, 41))
+        alone = [Check(check.step, 1, check.reward, check.judge) for check in same]
+        assert not any(alarm(alone[:count], (scale, 1.0)) for count in range(6, 41))
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05, 0.1, 0.15, 0.3, 0.5])
+@pytest.mark.parametrize("facts", [{}, {"reward_scale": 1.0}], ids=["unknown", "known"])
+def test_evaluations_whose_spread_is_small_do_not_alarm_where_judge_and_reward_agree(spread, facts):
+    rng, steps = random.Random(1), list(range(10, 301, 10))
+    rewards = [0.2 + 0.5 * at / 29 for at in range(30)]
+    for noise in (0.0, 0.01):
+        judged = [value + rng.gauss(0, noise) for value in rewards]
+        series = {"eval_reward": (steps, rewards), "eval_reward_std": (steps, [spread] * 30), "eval_verifiers/strict/mean": (steps, judged)}  # fmt: skip
+        assert [one.name for one in diagnose(Curves(series, {"judges": ["strict"], **facts}))] == []
+    flat = [0.2 + rng.gauss(0, 0.01) for _ in steps]
+    hacked = {**series, "eval_verifiers/strict/mean": (steps, flat)}
+    assert [one.name for one in diagnose(Curves(hacked, {"judges": ["strict"], **facts}))] == ["hacking"]
+
+
+def test_more_prompts_a_check_find_no_less():
+    """A reward that is hacked within 15 checks; the standard error of few prompts is not that of none."""
+
+    def hacked_at_once(rng, at):
+        liked = rng.random() < 0.1 + 0.85 * min(1.0, 4 * at)
+        return float(liked), float(liked and rng.random() < 0.1)
+
+    def found(prompts):
+        total = 0
+        for seed in range(20):
+            rng, checks = random.Random(seed), []
+            for step in range(60):
+                checks.append(
+                    Check.of_prompts(step, [[hacked_at_once(rng, step / 59) for _ in range(8)] for _ in range(prompts)])
+                )
+                if alarm(checks):
+                    total += 1
+                    break
+        return total
+
+    one, two, four, eight = (found(prompts) for prompts in (1, 2, 4, 8))
+    assert one <= two <= four <= eight == 20
+    assert two >= 19
+
+
+def test_moments_of_prompts_are_those_of_their_means_and_of_single_completions():
+    rng = random.Random(2)
+    groups = [[(rng.random(), rng.random()) for _ in range(size)] for size in (4, 4, 3)]
+    check = Check.of_prompts(1, groups)
+    numpy = pytest.importorskip("numpy")
+    means = numpy.array([numpy.mean(group, axis=0) for group in groups])
+    assert (check.count, check.reward, check.judge) == pytest.approx((3, *means.mean(axis=0)))
+    assert check.single_var == pytest.approx(numpy.var([x for group in groups for x, _ in group]))
+    assert Check(**check.as_data()) == check

@@ -1,5 +1,6 @@
 """Every rule finds what it is for in series that show it, says so with figures and remedy, and nothing in sound ones."""
 
+import json
 import math
 import random
 
@@ -7,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.diagnosis import RULES, Curves, diagnose
+from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.trend import change, student
+from grpo_plus.diagnosis.watch import Watch
 
 MATH = {"label": "math", "settings": {"name": "math", "required_columns": {"answer": "answer"}}}
 FORM = {"label": "form", "settings": {"name": "think_format"}}
@@ -72,6 +74,10 @@ SITUATIONS = {
     ),
     "nan": ("nan", {"grad_norm": lambda step: math.nan if step > 25 else 1.0}, {}, "severe", ["grad_norm is not finite", "bf16"]),
     "infinite": ("nan", {"loss": math.inf, "grad_norm": math.nan}, {}, "severe", ["loss and grad_norm are not finite"]),
+    "nan for good in fp16": (
+        "nan", {"grad_norm": lambda step: math.inf if step > 27 else 1.0, "loss": 0.1}, {"fp16": True}, "severe", ["3 entries of the log in a row", "skips every step"],
+    ),
+    "nan once without a scaler": ("nan", {"grad_norm": lambda step: math.inf if step == 30 else 1.0}, {"fp16": False}, "severe", ["grad_norm is not finite"]),
     "nan of a reward": ("nan", {"reward": math.nan}, {}, "severe", ["a reward function gives NaN"]),
     "clipped": ("ratio_clipped", {"clip_ratio__region_mean": 0.4}, {"num_iterations": 4}, "warning", ["40% of the trained tokens", "(now 4)"]),
     "clipped by TRL": ("ratio_clipped", {"clip_ratio__low_mean": 0.2, "clip_ratio__high_mean": 0.1}, {}, "warning", ["30% of"]),
@@ -118,6 +124,98 @@ def test_a_situation_is_found_with_figures_and_remedy(case):
         assert one.values.keys()
         assert all(math.isfinite(value) for value in one.values.values())
         assert 1 <= one.steps[0] <= one.steps[-1] <= steps
+
+
+@pytest.mark.parametrize("facts", [{"fp16": True}, {}], ids=["fp16", "unknown"])
+@pytest.mark.parametrize("lost", [math.inf, math.nan])
+def test_steps_that_a_loss_scaler_skips_are_sound(facts, lost):
+    skipped = {"grad_norm": lambda step: lost if step in (1, 2, 20, 22, 23) else 1.0, "loss": 0.1, "reward": 0.3}
+    for step in range(1, 31):
+        assert "nan" not in [one.name for one in diagnose(Curves(curves(30, facts, **skipped).series, facts, step))]
+    for name in ("loss", "reward"):
+        once = skipped | {name: lambda step: math.nan if step == 30 else 0.1}
+        assert [one.name for one in diagnose(curves(30, facts, **once))] == ["nan"]
+
+
+def test_the_loss_scaler_of_torch_skips_such_a_step():
+    import torch
+
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = torch.optim.SGD([weight], 0.1), torch.amp.GradScaler("cpu", init_scale=65536.0)
+    norms, moved = [], []
+    for factor in (1e36, 1.0):
+        before = weight.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.unscale_(optimizer)
+        norms.append(float(torch.nn.utils.clip_grad_norm_([weight], 1.0)))
+        scaler.step(optimizer)
+        scaler.update()
+        moved.append(bool((weight != before).any()))
+    assert [math.isfinite(norm) for norm in norms] == [False, True]
+    assert moved == [False, True]
+    assert weight.isfinite().all()
+
+
+def grave(share, groups, seed, values=50):
+    """Whether a run whose groups are dead with this chance is ever called severe."""
+    rng = random.Random(seed)
+    dead = [sum(rng.random() < share for _ in range(groups)) / groups for _ in range(values)]
+    of_run = facts_of({"num_generations": 8, "generation_batch_size": 8 * groups, "logging_steps": 1})
+    for facts in (of_run, {}) if groups == 1 else (of_run,):
+        series = curves(values, facts, frac_reward_zero_std=lambda step: dead[step - 1], reward=0.4).series
+        for step in range(1, values + 1):
+            found = {one.name: one for one in diagnose(Curves(series, facts, step))}
+            if "dead_groups" in found and found["dead_groups"].severity == "severe":
+                return True
+    return False
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 16])
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_a_few_groups_that_are_dead_by_chance_are_not_severe(share, groups):
+    assert sum(grave(share, groups, seed) for seed in range(40)) == 0
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4, 16])
+def test_groups_that_are_all_dead_are_severe_after_ten_of_them(groups):
+    assert grave(1.0, groups, 0)
+    facts = facts_of({"num_generations": 8, "generation_batch_size": 8 * groups, "logging_steps": 1})
+    severe = [
+        step for step in range(1, 31)
+        if [one.severity for one in diagnose(Curves(curves(30, facts, **DEAD, reward=0.0).series, facts, step)) if one.name == "dead_groups"] == ["severe"]
+    ]  # fmt: skip
+    assert severe[0] == max(3, math.ceil(10 / groups))
+
+
+def test_groups_of_a_value_are_counted():
+    base = {"num_generations": 8, "generation_batch_size": 64}
+    for settings, groups in (
+        ({}, 8),
+        ({"logging_steps": 10}, 80),
+        ({"logging_steps": 10, "num_iterations": 4, "steps_per_generation": 1}, 16),
+        ({"logging_steps": 1, "num_iterations": 4, "steps_per_generation": 1}, 8),
+        ({"logging_steps": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 4}, 16),
+        ({"generation_batch_size": None}, None),
+    ):
+        assert facts_of(base | settings)["groups"] == groups, settings
+
+
+def test_a_finding_that_grows_graver_is_told_again_and_only_then():
+    watch = Watch()
+    warning, severe = (Finding("dead_groups", level, "told", "a cause", "a remedy") for level in ("warning", "severe"))
+    told, new = [], []
+    for step, found in enumerate([warning, warning, severe, severe, warning, severe], 1):
+        fresh, _gone = watch.look(step, [found])
+        told.append([one.severity for one in fresh])
+        new.append([watch.is_new(one) for one in fresh])
+        again = Watch()
+        again.load_state_dict(json.loads(json.dumps(watch.state_dict())))
+        assert again == watch
+        watch = again  # resumed
+    assert told == [["warning"], [], ["severe"], [], [], []]
+    assert new == [[True], [], [True], [], [], []]
+    assert watch.standing["dead_groups"].since == 1
 
 
 def test_every_rule_has_a_situation():
