@@ -1,12 +1,12 @@
 """Groups without contrast: from them nothing is learned. Why, is read off rewards, statuses and lengths.
 
-A few groups are all dead by chance as well: a window goes back over `GROUPS` of them where it may, and nearly all are
-dead only where that would be rarer than `CHANCE` if half of them were.
+A few groups are all dead by chance as well: whether nearly all are, is asked of `GROUPS` of them where there are so
+many, and has to be rarer than `CHANCE` if half of them were.
 """
 
 from math import ceil, comb, isnan
 
-from grpo_plus.diagnosis.curves import Curves, Window
+from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
 from grpo_plus.diagnosis.reading import accuracy, answering, dead, dead_key, labels, status
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
@@ -14,7 +14,7 @@ from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 MOST = 0.5
 ALL = 0.95
 GROUPS = 20
-"""Groups of a window; where their number is not known, each value counts as one."""
+"""Groups that are looked at before all are called dead; where their number is not known, a value counts as one."""
 CHANCE = 0.001
 NEARLY = 0.02
 LITTLE = 0.1
@@ -84,11 +84,12 @@ def _doubled(curves: Curves) -> str:
     return "" if size is None else f": {2 * size:.0f}"
 
 
-def _recent(curves: Curves) -> tuple[Window, int]:
-    """The last shares of dead groups, and how many groups they are of."""
+def _nearly_all(curves: Curves) -> bool:
+    """Whether nearly all groups are dead, of as many values as `GROUPS` of them take."""
     each = max(1.0, curves.number("groups") or 1.0)
-    recent = dead(curves, max(WINDOW, ceil(GROUPS / each)))
-    return recent, int(min(1000, len(recent.values) * each))
+    window = dead(curves, max(WINDOW, ceil(GROUPS / each)))
+    groups = int(min(1000, len(window.values) * each))
+    return window.mean >= ALL and sure(round(window.mean * groups), groups)
 
 
 def sure(dead_groups: int, groups: int) -> bool:
@@ -101,12 +102,12 @@ def sure(dead_groups: int, groups: int) -> bool:
 
 
 def _judge(curves: Curves) -> Finding | None:
-    recent, groups = _recent(curves)
+    recent = dead(curves)
     if len(recent.values) < LEAST or recent.mean < MOST or (_solved(curves) and not _began_solved(curves)):
         return None
     whole, reward = curves.whole(dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
-    every = recent.mean >= ALL and sure(round(recent.mean * groups), groups)
+    every = recent.mean >= ALL and _nearly_all(curves)
     told = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
     if reward.values:
         told += f" at a mean reward of {reward.mean:.3g}"
@@ -124,7 +125,7 @@ def _judge(curves: Curves) -> Finding | None:
 
 
 def _judge_solved(curves: Curves) -> Finding | None:
-    recent, _groups = _recent(curves)
+    recent = dead(curves)
     if len(recent.values) < LEAST or recent.mean < MOST or not _solved(curves) or _began_solved(curves):
         return None
     return Finding(
@@ -139,6 +140,6 @@ def _judge_solved(curves: Curves) -> Finding | None:
 
 
 RULES = (
-    Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge, GROUPS),
-    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), ALL, _judge_solved, GROUPS),
+    Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge),
+    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), ALL, _judge_solved),
 )

@@ -46,7 +46,7 @@ class OnFinding(TrainerCallback):
     In `GRPOPlusTrainer` it hears of everything that the run itself says; in TRL's `GRPOTrainer` it judges the logs by
     itself.
 
-    >>> OnFinding(print, stop_on=["nann"])
+    >>> OnFinding(print, stop_on=["nann"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     grpo_verifiers.errors.ConfigError: stop_on: unknown finding 'nann'. Did you mean 'nan'? ...
