@@ -65,18 +65,22 @@ def monitor_problems(config: Any, recipe: Any) -> list[str]:
 
 
 def never_found(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
-    """Findings of ``stop_on`` that nothing in the config can bring about: the run would never end by them."""
+    """Findings of ``stop_on`` that nothing in the config, which may be TRL's own, can bring about."""
+
+    def chosen(name: str) -> Any:
+        return getattr(config, name, None)
+
     evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
     judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
     needs = {
         "hacking": (
-            judged or config.hacking_monitor is not None,
+            judged or chosen("hacking_monitor") is not None,
             "hacking_monitor, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
             "set hacking_monitor, or eval_verifiers and eval_strategy",
         ),
-        "critic_useless": (config.critic is not None, "critic", "set critic"),
-        "reward_model_chance": (config.reward_model is not None, "reward_model", "set reward_model"),
-        "states_all_different": (config.advantage == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
+        "critic_useless": (chosen("critic") is not None, "critic", "set critic"),
+        "reward_model_chance": (chosen("reward_model") is not None, "reward_model", "set reward_model"),
+        "states_all_different": (chosen("advantage") == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
     }
     return [
         f"stop_on has {name!r}, but there is no {needs[name][1]}, so it is never found: {needs[name][2]}, or remove it "

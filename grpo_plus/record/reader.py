@@ -55,7 +55,10 @@ class Run:
     def title(self) -> str:
         """What tells it from other runs of its sweep; its name where it belongs to none."""
         sweep = self.info.get("sweep")
-        return self.name if sweep is None else f"{sweep['variant']}, seed {sweep['seed']}"
+        if sweep is None:
+            return self.name
+        seed = sweep.get("seed")
+        return str(sweep["variant"]) if seed is None else f"{sweep['variant']}, seed {seed}"
 
     @property
     def variant(self) -> str | None:

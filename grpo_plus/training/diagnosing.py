@@ -60,7 +60,8 @@ class Diagnosing(Hook):
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
         self._stop_on = frozenset(recipe.stop_on)
-        self._weights: list[tuple[str, torch.Tensor]] = []
+        self._weights: dict[str, torch.Tensor] = {}  # of the adapter, at the last log
+        self._restored: Mapping[str, torch.Tensor] = {}
         self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
 
@@ -181,15 +182,17 @@ class Diagnosing(Hook):
         """Read the logs so far, of a resumed run; note the adapter's weights."""
         state = self.host.state
         self._logged.go_on(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
-        self._weights = self._sampled()
+        restored, self._restored = self._restored, {}
+        self._weights = {
+            name: restored[name] if name in restored and restored[name].shape == fresh.shape else fresh
+            for name, fresh in self._sampled().items()
+        }
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure how far the adapter has moved, before it is logged; say an alarm of the monitor at once."""
-        if control.should_log and self._weights and self._recipe.records:
+        if control.should_log and self._weights:
             fresh = self._sampled()
-            moved = [
-                float((one - other).square().mean()) for (_, one), (_, other) in zip(fresh, self._weights, strict=False)
-            ]
+            moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
             _trl.log(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
         alarmed = self._monitor is not None and self._monitor.found is not None
@@ -243,16 +246,24 @@ class Diagnosing(Hook):
         if self._monitor is not None and state.get("monitor"):
             self._monitor.load_state_dict(state["monitor"])
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Where the adapter was at the last log."""
+        return dict(self._weights)
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Measure from there."""
+        self._restored = tensors
+
     # -- its parts --------------------------------------------------------------------------------------------------
 
-    def _sampled(self) -> list[tuple[str, torch.Tensor]]:
-        """Some values of the adapter's weights."""
-        if not self._facts["lora"]:
-            return []
+    def _sampled(self) -> dict[str, torch.Tensor]:
+        """Some values of the adapter's weights, of a run that records how far they move."""
+        if not (self._facts["lora"] and self._recipe.records):
+            return {}
         trained = [(name, one) for name, one in self.host.model.named_parameters() if one.requires_grad]
         chosen = trained[:: max(1, len(trained) // _WEIGHTS)]
         found = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
-        return [(name, one) for name, one in found if one.numel() and not one.is_meta]
+        return {name: one for name, one in found if one.numel() and not one.is_meta}
 
     def _found(self) -> list[Finding]:
         try:

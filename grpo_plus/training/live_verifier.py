@@ -67,13 +67,15 @@ class LiveVerifier:
         self._pending: tuple[list[int], int, Pending | Exception] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Failures in a row, as this class and the verifier count them; empty at the start."""
-        state = {"failures": self._failures, "verifier": self.verifier.state_dict()}
+        """Failures in a row, as this class and the verifier count them, and completions; empty at the start."""
+        counts = [self.seen, self.asked, self.applied] if self.seen else []
+        state = {"failures": self._failures, "verifier": self.verifier.state_dict(), "counts": counts}
         return state if any(state.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
         self._failures = int(state["failures"])
+        self.seen, self.asked, self.applied = state.get("counts") or (0, 0, 0)
         if state["verifier"]:
             self.verifier.load_state_dict(state["verifier"])
 

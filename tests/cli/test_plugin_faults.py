@@ -62,7 +62,7 @@ def test_a_plug_in_that_ends_its_import_ends_every_command(cli, config, folder, 
     path = config(plugins=["./mine.py"])
     arguments = {
         "verify": (f"{folder}/data.jsonl", "--verifier", "exact", "--plugin", f"{folder}/mine.py"),
-        "eval": ("model", "--dataset", "data.jsonl", "--verifier", "exact", "--plugin", f"{folder}/mine.py"),
+        "eval": ("model", "--dataset", f"{folder}/data.jsonl", "--verifier", "exact", "--plugin", f"{folder}/mine.py"),
         "plugins": (f"{folder}/mine.py",),
         "sweep": (path, "--vary", "advantage=zscore,sign", "--seeds", "1"),
     }.get(command, (path,))

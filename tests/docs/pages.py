@@ -19,6 +19,7 @@ REASONS = (
     "a server",
     "several machines",
     "Ray",
+    "Docker",
     "ms-swift",
     "prime's verifiers",
     "llama.cpp and Ollama",

@@ -37,6 +37,8 @@ OTHERS = {
     "cat",
     "taskset",
     "export",
+    "printf",
+    "eval",
     "sbatch",
     "sky",
     "kubectl",
@@ -53,7 +55,8 @@ def lay_out(page, folder):
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "runs"))
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, folder / example.name)
-    (folder / "notes").mkdir()
+    for documents in ("notes", "documents"):
+        (folder / documents).mkdir()
     files = []
     for source in (MANUAL, page):
         for block in blocks(source, "python"):
@@ -159,8 +162,8 @@ def test_the_configs_of_a_page_are_read_without_a_problem(page, tmp_path, monkey
             pytest.fail(f"{name(page)}:{block.line}: {error}")
 
 
-class Stop(Exception):
-    """The words of a command were understood."""
+class Stop(KeyboardInterrupt):
+    """The words of a command were understood; nothing on the way takes this for a failure."""
 
 
 def understood(words, monkeypatch):
@@ -168,6 +171,7 @@ def understood(words, monkeypatch):
     from grpo_plus import cli
     from grpo_plus.cli import _arguments, sweep
     from grpo_plus.cli._parser import Parser
+    from grpo_plus.doctor import examination
 
     command = importlib.import_module(f"grpo_plus.cli.{words[0].replace('-', '_')}")
     if words[0] == "train":
@@ -189,10 +193,14 @@ def understood(words, monkeypatch):
         read(*args, **kwargs)
         raise Stop
 
+    def examine_machine(*_, **__):
+        raise Stop
+
     with monkeypatch.context() as patch:
         if words[0] != "explain" and not (words[0] == "plan" and not words[1].startswith("-")):
             patch.setattr(Parser, "parse_args", parse_args)
         patch.setattr(_arguments, "parse", parse)
+        patch.setattr(examination, "examine_machine", examine_machine)
         if hasattr(command, "parse"):
             patch.setattr(command, "parse", parse)
         with pytest.raises(Stop):
@@ -248,9 +256,13 @@ import sys
 
 from grpo_plus.cli import main
 
-words = sys.argv[1:]
+words, small = sys.argv[1:], {small!r}
 if words[0] in ("train", "sweep"):
-    words += [*{small!r}, *(["--dry-run"] if words[0] == "sweep" else [])]
+    for name in small:
+        if name in words:
+            del words[words.index(name) : words.index(name) + 2]
+    words += [*(f"{{name}}={{value}}" for name, value in small.items())]
+    words += ["--dry-run"] * (words[0] == "sweep")
 sys.exit(main(words))
 """
 
@@ -274,7 +286,7 @@ def test_a_page_can_be_followed_from_the_first_command_to_the_last(page, tmp_pat
     programs = tmp_path / "programs"
     programs.mkdir()
     wrapper = programs / "grpo-plus"
-    flags = [f"--{key}={value}" for key, value in small.items()]
+    flags = {f"--{key}": value for key, value in small.items()}
     wrapper.write_text(WRAPPER.format(python=sys.executable, small=flags), encoding="utf-8")
     wrapper.chmod(0o755)
     script = ["set -e", f'python() {{ "{sys.executable}" "$@"; }}']

@@ -102,8 +102,8 @@ def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home)
 def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, beside, port):
     """Each measures half of the rows, with the same draws as one process; training goes through `accelerate launch`."""
     out = tmp_path / "two"
-    command = [sys.executable, "-m", "grpo_plus.cli", "train", *reduced(output_dir=out)]
-    command += ["--per_device_train_batch_size", "4", "--num_processes", "2", "--main_process_port", port()]
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", *reduced(output_dir=out, per_device_train_batch_size=4)]
+    command += ["--num_processes", "2", "--main_process_port", port()]
     variables = {"GRPO_PLUS_QUICKSTART": str(quickstart.FOLDER)}
     with beside(command, tmp_path / "log", 200, environment=variables, cwd=tmp_path):
         code, text, err = train(tmp_path / "one")

@@ -211,7 +211,8 @@ def test_every_writer_of_the_package_goes_through_these_two():
         ("saved.py", "write_text"),  # the same
         ("store.py", "write_text"),  # the same
         ("check.py", "write_text"),  # in a temporary folder
-        ("verify.py", "open"),  # with a name that the user gave; without one, `open_own`
+        ("_verify_results.py", "open"),  # with a name that the user gave; without one, `open_own`
+        ("_part_pages.py", "write_text"),  # into a folder that the user gave
         ("_reward_model_eval.py", "open"),  # the same
     }
     found = set()

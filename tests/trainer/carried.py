@@ -98,6 +98,7 @@ UNLIKE = {
     r"_total_loss": "the host's mean at the end is over the steps of this process",
     r"InnerIterations\._skipped": "set by every micro-batch",
     r"GenerationBatch\.(bytes|_said)": "of the last checkpoint, for people",
+    r"Diagnosing\._logged\.series\.(step_time|time/|rollout/row_steps)": "of each process: a checkpoint has those of the first",
     r"host\.state\.stateful_callbacks": "a copy of what was saved last",
     r"host\.state\.log_history\.\d+\.(step_time|time/)": "times: a checkpoint has those of the first process",
     r"host\._initial_|Serving\._began": "where this process began",

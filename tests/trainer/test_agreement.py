@@ -115,7 +115,7 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
 config = GRPOPlusConfig(output_dir={str(tmp_path)!r}, bf16=False, report_to="none")
 rows = datasets.Dataset.from_list([{{"prompt": "a"}}] * 8)
-GRPOPlusTrainer({tiny_model!r}, reward_funcs=len, args=config, train_dataset=rows)
+GRPOPlusTrainer({tiny_model!r}, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=config, train_dataset=rows)
 """)
     environment = {**clean_environment, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]

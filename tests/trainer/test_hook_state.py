@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from grpo_plus import OnFinding
 from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.folder import finish, is_whole
 from grpo_plus.training.hooks import Hook
@@ -458,7 +459,12 @@ def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
 def test_a_plain_config_of_the_host_is_saved_and_resumed_from(build, tmp_path):
     from trl import GRPOConfig
 
-    run = build(config_class=GRPOConfig, save_strategy="steps", save_steps=1)
+    run = build(
+        config_class=GRPOConfig,
+        save_strategy="steps",
+        save_steps=1,
+        trainer={"callbacks": [OnFinding(print, stop_on=["nan"])]},
+    )
     run.train()
     run.save_model(str(tmp_path / "model"))
     assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() >= {"clock", "place", "settings"}
