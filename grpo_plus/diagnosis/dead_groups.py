@@ -8,7 +8,7 @@ from math import ceil, comb, isnan
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import accuracy, answering, dead, dead_key, labels, status
+from grpo_plus.diagnosis.reading import accuracy, answering, dead, dead_key, is_form, labels, status
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 MOST = 0.5
@@ -62,6 +62,13 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
                         "it (warm_start)")  # fmt: skip
     if causes:
         return ", and ".join(causes), "; ".join(remedies), values
+    if abs(reward.mean) <= NEARLY and (form := _form_nobody_keeps(curves)):
+        cause = f"every completion gets reward 0: none keeps to the form that the verifier {form} looks for"
+        remedy = (
+            "ask for it in the prompt (prompt: {template: think_boxed}, or a system text of your own), or start from "
+            "examples of it (warm_start)"
+        )
+        return cause, remedy, {**values, f"verifiers/{form}/status/correct": 0.0}
     if abs(reward.mean) <= NEARLY:
         cause = (
             "every completion gets reward 0: the prompts are too hard for the model, or no answer passes the verifier"
@@ -77,6 +84,14 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
     cause = f"the completions of a prompt all get the same reward ({reward.mean:.2f} on average)"
     remedy = "a reward with finer steps, a higher temperature (1.0 or more), dead_groups: resample, selection: contrast"
     return cause, remedy, values
+
+
+def _form_nobody_keeps(curves: Curves) -> str:
+    """A verifier of form that no completion passes, where nothing else is rewarded."""
+    if answering(curves):
+        return ""
+    shares = {label: status(curves, label, "correct") for label in labels(curves) if is_form(curves, label)}
+    return next((label for label, window in shares.items() if window.values and not any(window.values)), "")
 
 
 def _doubled(curves: Curves) -> str:
