@@ -42,8 +42,8 @@ def test_a_recipe_comes_whole_and_says_what_is_next(init, name):
         if word.endswith((".yaml", ".py")) and word != "config.yaml":
             assert (here / word).is_file()
     for file in written:  # whatever a file of a recipe refers to by a relative path is part of the recipe
-        for reference in re.findall(r"\./([\w/]+\.py)(?=[:,\]\s])", re.sub(r"#.*", "", (here / file).read_text())):
-            assert (here / file).with_name(reference).is_file(), (file, reference)
+        for reference in re.findall(r"(\.{1,2}/[\w/]+\.py)(?=[:,\]\s])", re.sub(r"#.*", "", (here / file).read_text())):
+            assert ((here / file).parent / reference).is_file(), (file, reference)
 
 
 def test_without_a_name_all_are_listed(init):

@@ -68,19 +68,15 @@ def lay_out(page, folder):
 
 @pytest.fixture
 def clean(monkeypatch):
-    """What a page registers is gone afterwards."""
+    """What a page registers is gone afterwards, and what other tests left behind is not there."""
     from grpo_plus.advantages import advantages
     from grpo_plus.objectives import objectives
     from grpo_plus.selection import selections
     from grpo_verifiers.verifying import REGISTRY
 
-    registries = (advantages, objectives, selections, REGISTRY)
-    before = [{entry.name for entry in registry.entries()} for registry in registries]
-    yield
-    for registry, names in zip(registries, before, strict=True):
-        for entry in registry.entries():
-            if entry.name not in names:
-                registry.unregister(entry.name)
+    for registry in (advantages, objectives, selections, REGISTRY):
+        monkeypatch.setattr(registry, "_registered", {})
+        monkeypatch.setattr(registry, "_resolved", {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -348,6 +348,7 @@ def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_ru
     code, text, err = cli(
         "eval", tmp_path / "one", "--dataset", tmp_path / "data.jsonl", "--split", "train", "--verifier", "tool_valid",
         "--verifier", "tool_used", "-n", "2", "--limit", "5", "--max-completion-length", "200", "--out", out,
+        "--trust-run",
     )  # fmt: skip
     assert code == 0, err
     assert f"The model may call what the run {tmp_path / 'one'} has: tools: double." in err
