@@ -19,7 +19,7 @@ MODEL_LIBRARIES = {
     "grpo_verifiers.steps._prm_model": {"torch", "transformers"},
 }
 """The files of the verifiers that may: one makes schemas, and one loads a model of step rewards in a process of its own."""
-MOST_ROOMS = 26
+MOST_ROOMS = 27
 """In a wheel the files that ``grpo-plus init`` writes are one more than in the sources."""
 MOST_FLOORS = 8
 
