@@ -87,8 +87,8 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
 
 
 def _form_nobody_keeps(curves: Curves) -> str:
-    """A verifier of form that no completion passes, where nothing else is rewarded."""
-    if answering(curves):
+    """A verifier of form that no completion passes, where nothing rewards an answer."""
+    if answering(curves) or curves.fact("rewards", ()):
         return ""
     shares = {label: status(curves, label, "correct") for label in labels(curves) if is_form(curves, label)}
     return next((label for label, window in shares.items() if window.values and not any(window.values)), "")

@@ -50,6 +50,10 @@ SITUATIONS = {
         "dead_groups", DEAD | {"reward": 0.0} | status("form", correct=0.0, wrong=1.0), facts_of({}, verifiers=[FORM]), "severe",
         ["none keeps to the form that the verifier form looks for", "prompt: {template: think_boxed}"],
     ),
+    "all zero for form, beside a function of one's own": (
+        "dead_groups", DEAD | {"reward": 0.0} | status("form", correct=0.0, wrong=1.0),
+        facts_of({}, verifiers=[FORM]) | {"rewards": ["mine"]}, "severe", ["the prompts are too hard"],
+    ),
     "all one from the start": ("dead_groups", DEAD | {"reward": 1.0}, {}, "severe", ["highest reward, from the start", "stricter verifier"]),
     "all equal otherwise": ("dead_groups", DEAD | {"reward": 0.4}, {}, "severe", ["all get the same reward (0.40", "finer steps"]),
     "most": ("dead_groups", {"frac_reward_zero_std": 0.6, "reward": 0.2, "reward_std": 0.2}, {}, "warning", ["60% of the groups"]),

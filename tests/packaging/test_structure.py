@@ -19,8 +19,9 @@ MODEL_LIBRARIES = {
     "grpo_verifiers.steps._prm_model": {"torch", "transformers"},
 }
 """The files of the verifiers that may: one makes schemas, and one loads a model of step rewards in a process of its own."""
-MOST_ROOMS = 27
-"""In a wheel the files that ``grpo-plus init`` writes are one more than in the sources."""
+MOST_ROOMS = 26
+ONLY_IN_A_WHEEL = {"grpo_plus.recipes"}
+"""The files that ``grpo-plus init`` writes: examples/ in the sources, and no room of the house."""
 MOST_FLOORS = 8
 
 
@@ -127,7 +128,7 @@ def test_no_room_imports_one_above_it(package):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_rooms_and_floors_are_few(package):
     rooms = rooms_of(package)
-    assert len(rooms) <= MOST_ROOMS, sorted(rooms)
+    assert len(rooms.keys() - ONLY_IN_A_WHEEL) <= MOST_ROOMS, sorted(rooms)
     floors = floors_of(rooms)
     assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
 
