@@ -98,7 +98,7 @@ def from_config(words: Sequence[str]) -> Asked:
     ).but(prompt_length=options.prompt_length)
     if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
         settings = settings.but(width=4)
-    options.calibrate, options.trust_remote_code = False, trusted
+    options.trust_remote_code = trusted
     micro = args.per_device_train_batch_size
     rows = micro * args.gradient_accumulation_steps
     drawn = micro * args.steps_per_generation

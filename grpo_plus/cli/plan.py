@@ -3,7 +3,6 @@
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
@@ -12,7 +11,6 @@ from grpo_plus.cli._plan_config import PROG, Asked, from_config
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
-    from grpo_plus.memory.calibration import Calibration
     from grpo_plus.memory.estimate import Estimate, Settings
     from grpo_plus.memory.fit import Fit
     from grpo_plus.memory.heads import Head
@@ -48,8 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     options = asked.options
     if options.vram is not None and not 0 < options.vram < math.inf:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
-    from grpo_plus.cli._calibrate import calibrate_here
-    from grpo_plus.memory.estimate import ASSUMED, GIB, estimate
+    from grpo_plus.memory.estimate import GIB, estimate
     from grpo_plus.memory.fit import DoesNotFitError, fit
     from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
@@ -64,20 +61,18 @@ def run(arguments: Sequence[str]) -> int:
         raise_all(storage_problems(Request(asked.model, None, method_of(config), asked=quantised)))
     except ValueError as error:
         raise UserError(str(error)) from error
-    known = calibrate_here(options, settings.but(heads=()), config, shape) if options.calibrate else _present()
-    slack = ASSUMED if known is None else known.slack
     notes = "".join(f"\n  {note}" for note in asked.notes) + "".join(
         f"\n{line}" for line in (["", *asked.time] if asked.time else [])
     )
     if options.vram is None:
-        print(_table(shape, settings, estimate(shape, settings, slack), known) + notes)
+        print(_table(shape, settings, estimate(shape, settings)) + notes)
         return 0
     try:
-        found = fit(shape, settings, options.vram * GIB, generations=asked.generations, slack=slack)
+        found = fit(shape, settings, options.vram * GIB, generations=asked.generations)
     except DoesNotFitError as error:
-        print(_table(shape, settings, estimate(shape, settings, slack), known) + notes)
+        print(_table(shape, settings, estimate(shape, settings)) + notes)
         raise UserError(str(error)) from error
-    print(_table(shape, found.settings, found.estimate, known) + notes)
+    print(_table(shape, found.settings, found.estimate) + notes)
     print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
     for change in found.changes:
         print(f"  - {change}")
@@ -90,9 +85,8 @@ def _from_flags(words: Sequence[str]) -> Asked:
     for name in ("num_generations", "max_completion_length", "prompt_length", "micro_batch", "prompts", "lora_r"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
-    if options.eight_bit and (options.no_4bit or options.calibrate):
-        other = "--no-4bit" if options.no_4bit else "--calibrate, which builds 4-bit and 16-bit models only"
-        raise UserError(f"--8bit cannot go with {other}: leave one out.")
+    if options.eight_bit and options.no_4bit:
+        raise UserError("--8bit cannot go with --no-4bit: leave one out.")
     from transformers.training_args import OptimizerNames
 
     optimizers = [name.value for name in OptimizerNames]
@@ -150,25 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--8bit", dest="eight_bit", action="store_true", help="a base in 8 bits (load_in_8bit)")
     parser.add_argument("--no-gradient-checkpointing", action="store_true", help="keep all activations")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
-    parser.add_argument(
-        "--calibrate",
-        action="store_true",
-        help=(
-            "run two steps on random weights of this shape on the present CUDA card, at two depths, and correct the "
-            "allowance for what the formula does not count; kept for this card in the cache folder, for later plans "
-            "and the trainer's warning (tested on a CPU with made-up readings, not run on a GPU yet)"
-        ),
-    )
     return parser
-
-
-def _present() -> "Calibration | None":
-    """The measurement for the current card."""
-    import torch
-
-    from grpo_plus.memory.calibration import stored_for
-
-    return stored_for(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
@@ -223,8 +199,8 @@ def _heads(options: argparse.Namespace) -> "Iterator[Head]":
         )
 
 
-def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: "Calibration | None") -> str:
-    from grpo_plus.memory.estimate import ASSUMED, GIB, estimate
+def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
+    from grpo_plus.memory.estimate import GIB, estimate
 
     total = shape.linear_weights + shape.other_weights
     lines = [
@@ -250,21 +226,10 @@ def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: 
         f"  peak         {found.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
     ]
     if found.heads:
-        alone = estimate(shape, settings.but(heads=()), found.slack).peak
+        alone = estimate(shape, settings.but(heads=())).peak
         names = ", ".join(f"{head.name.replace('_', ' ')} ({head.kind})" for head in found.heads)
         share = found.peak / alone - 1
         lines.append(f"  without      {alone / GIB:8.3f} GiB  the peak of the policy alone: {names} adds {share:.1%}")
-    if known is not None:
-        train, rollout = known.slack.train, known.slack.rollout
-        at = next(number for number, line in enumerate(lines) if line.startswith("  peak"))
-        lines[at] = (
-            f"  peak         {replace(found, slack=ASSUMED).peak / GIB:8.3f} GiB  uncorrected, with assumed shares"
-        )
-        lines.insert(at + 1, f"  peak         {found.peak / GIB:8.3f} GiB  corrected, as measured on {known.key}")
-        lines.append(
-            f"  (with the shape of {known.model}: training {train.factor:.3f} times the parts + "
-            f"{train.constant / GIB:.3f} GiB, rollout {rollout.factor:.3f} times + {rollout.constant / GIB:.3f} GiB)"
-        )
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_plus.memory.estimate import ASSUMED, GIB, OPTIMIZER_BYTES, Settings, Slack, estimate
+from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
@@ -48,9 +48,7 @@ def settings_of(
     )
 
 
-def shortage(
-    config: Any, name: str, settings: Settings, capacity: float, generations: int, *, slack: Slack = ASSUMED
-) -> str | None:
+def shortage(config: Any, name: str, settings: Settings, capacity: float, generations: int) -> str | None:
     """What to say before loading when a run will not fit in ``capacity`` bytes; None when it will.
 
     ``generations`` are completions of a prompt.
@@ -59,24 +57,22 @@ def shortage(
         DoesNotFitError: the weights alone are too much.
     """
     shape = shape_of(config, name)
-    found = estimate(shape, settings, slack)
+    found = estimate(shape, settings)
     if found.weights > capacity:
-        fit(shape, settings, capacity, generations=generations, slack=slack)
+        fit(shape, settings, capacity, generations=generations)
     peak = found.peak
     if peak <= capacity:
         return None
     need = f"the run is estimated to need {peak / GIB:.1f} GiB, the card has {capacity / GIB:.1f} GiB. "
-    return need + suggestion(config, name, settings, capacity, generations, slack=slack)
+    return need + suggestion(config, name, settings, capacity, generations)
 
 
-def suggestion(
-    config: Any, name: str, settings: Settings, capacity: float | None, generations: int, *, slack: Slack = ASSUMED
-) -> str:
+def suggestion(config: Any, name: str, settings: Settings, capacity: float | None, generations: int) -> str:
     """Settings that fit, in one sentence; where the card, and so its capacity, is unknown, where to ask."""
     if capacity is None:
         return f"{LOWER}; grpo-plus plan --model {name} --vram GIB prints settings that fit a card."
     try:
-        found = fit(shape_of(config, name), settings, capacity, generations=generations, slack=slack)
+        found = fit(shape_of(config, name), settings, capacity, generations=generations)
     except DoesNotFitError as error:
         return str(error)
     chosen = found.settings

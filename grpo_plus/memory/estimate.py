@@ -23,9 +23,9 @@ HEAD_TILE = 256 << 20
 SAVED_SHARE = 0.75
 """Of what a layer's backward pass needs, the part that waits from the forward pass on; the rest is gradients."""
 ALLOCATOR = 1.08
-"""Share that fragmentation adds, unless it was measured."""
+"""Share that fragmentation adds."""
 RUNTIME = 0.6 * GIB
-"""CUDA's context and libraries, unless they were measured."""
+"""CUDA's context and libraries."""
 
 OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "adafactor": 0.1, "lion_8bit": 1.02}
 """Bytes of state for each trained weight, by optimizer; Adam's two float32 moments unless listed."""
@@ -83,7 +83,7 @@ class Slack:
 
 
 ASSUMED = Slack()
-"""Where nothing was measured."""
+"""Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,6 @@ class Estimate:
         prefill: the widest moment of reading prompts or scoring a token.
         dequantised: one layer's weights in full, while it is used.
         heads: a critic and a reward model; their updates are at no time beside the policy's.
-        slack: what comes on top of the parts.
     """
 
     weights: float
@@ -113,7 +112,6 @@ class Estimate:
     prefill: float
     dequantised: float
     heads: tuple[HeadMemory, ...] = ()
-    slack: Slack = ASSUMED
 
     @property
     def train(self) -> float:
@@ -129,7 +127,7 @@ class Estimate:
     @property
     def peak(self) -> float:
         """What the card must have."""
-        return max(self.slack.train.at(self.train), self.slack.rollout.at(self.rollout))
+        return max(ASSUMED.train.at(self.train), ASSUMED.rollout.at(self.rollout))
 
     @property
     def _resident(self) -> float:
@@ -137,10 +135,10 @@ class Estimate:
 
     def parts(self) -> dict[str, float]:
         """The parts of the policy by name, in order."""
-        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name not in {"heads", "slack"}}
+        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "heads"}
 
 
-def estimate(shape: ModelShape, settings: Settings, slack: Slack = ASSUMED) -> Estimate:
+def estimate(shape: ModelShape, settings: Settings) -> Estimate:
     """Memory of one training step."""
     tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
     trained = shape.lora_weights(settings.rank, settings.targets)
@@ -162,7 +160,6 @@ def estimate(shape: ModelShape, settings: Settings, slack: Slack = ASSUMED) -> E
         heads=tuple(
             head_memory(head, shape, settings, dequantised=dequantised, share=SAVED_SHARE) for head in settings.heads
         ),
-        slack=slack,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grpo_plus.memory.estimate import ASSUMED, GIB, Estimate, Settings, Slack, estimate
+from grpo_plus.memory.estimate import GIB, Estimate, Settings, estimate
 from grpo_plus.memory.shape import ModelShape
 
 SHORTEST = 128
@@ -23,7 +23,7 @@ class DoesNotFitError(ValueError):
     """No settings fit the card; the message says what would."""
 
 
-def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int, slack: Slack = ASSUMED) -> Fit:
+def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int) -> Fit:
     """Find the settings closest to what was asked for that stay within ``capacity`` bytes.
 
     What does not change the result of training gives first: rows decoded at once and completions per pass (the
@@ -35,11 +35,11 @@ def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int
         DoesNotFitError: not even the smallest settings do.
     """
     for candidate in _candidates(asked, generations):
-        found = estimate(shape, candidate, slack)
+        found = estimate(shape, candidate)
         if found.peak <= capacity:
-            best = _most_rows(shape, candidate, asked.rollout_rows, capacity, slack)
-            return Fit(best, estimate(shape, best, slack), tuple(_changes(asked, best)))
-    least = estimate(shape, _least(asked), slack)
+            best = _most_rows(shape, candidate, asked.rollout_rows, capacity)
+            return Fit(best, estimate(shape, best), tuple(_changes(asked, best)))
+    least = estimate(shape, _least(asked))
     resident = least.weights / GIB
     advice = (
         "its weights alone do not fit: take a smaller model or a larger card"
@@ -86,13 +86,13 @@ def _candidates(asked: Settings, generations: int) -> Iterator[Settings]:
             length = max(SHORTEST, (length - max(1, length // 8)) // 64 * 64)
 
 
-def _most_rows(shape: ModelShape, settings: Settings, most: int, capacity: float, slack: Slack) -> Settings:
+def _most_rows(shape: ModelShape, settings: Settings, most: int, capacity: float) -> Settings:
     """As many rows decoded at once as fit, up to ``most``."""
     low, high = 1, max(1, most)
     while low < high:
         middle = (low + high + 1) // 2
         tried = settings.but(rollout_rows=middle, prompts=min(middle, settings.prompts))
-        low, high = (middle, high) if estimate(shape, tried, slack).peak <= capacity else (low, middle - 1)
+        low, high = (middle, high) if estimate(shape, tried).peak <= capacity else (low, middle - 1)
     return settings.but(rollout_rows=low)
 
 

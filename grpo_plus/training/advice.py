@@ -14,7 +14,6 @@ from grpo_plus.memory.advice import (
     settings_of,
     suggestion,
 )
-from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.estimate import estimate
 from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
@@ -39,12 +38,11 @@ def advice_for(host: Host) -> str:
     )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(host.accelerator.device)
-    slack = slack_of(host.accelerator.device)
     try:
         if capacity is not None:
             # The estimate may have said that it fits; the run says otherwise.
-            capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings, slack).peak)
-        return suggestion(plain.config, name, settings, capacity, host.num_generations, slack=slack)
+            capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings).peak)
+        return suggestion(plain.config, name, settings, capacity, host.num_generations)
     except ValueError:  # no causal language model: its needs are not known
         return f"{LOWER}."
 

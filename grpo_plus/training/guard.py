@@ -8,7 +8,6 @@ from torch import nn
 
 from grpo_plus._trl import Host
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
-from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
 from grpo_plus.qlora.dropout import without_dropout
@@ -105,7 +104,7 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
     lean = recipe_of(args).rollout == "auto"
     settings = settings_of(args, peft_config, bits=bits, double=double, lean=lean, heads=heads_of(args))
     try:
-        text = shortage(config, name, settings, capacity, args.num_generations, slack=slack_of(args.device))
+        text = shortage(config, name, settings, capacity, args.num_generations)
     except DoesNotFitError as error:
         raise ConfigError([str(error)]) from error
     except ValueError:  # no causal language model: what it takes is not known here
