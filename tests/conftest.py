@@ -14,6 +14,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.device import DEVICE, NAME, ON_CPU
+
 # Read when torch, tokenizers and the hub are first imported, which is later than this file.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
@@ -21,6 +23,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["WANDB_MODE"] = "disabled"
+
+if NAME == "stand-in":
+    from benchmarks.gpu import stand_in
+
+    stand_in.load()
 
 # A shell has its background jobs ignore Ctrl-C, which they hand on: here to processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -34,9 +41,11 @@ settings.load_profile("repeatable" if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as slow what a test's ``sample`` leaves out: before ``-m`` chooses, and the same in every worker."""
+    """Mark ranks over gloo as of a CPU, and as slow what a test's ``sample`` leaves out: the same in every worker."""
     sampled = {}
     for item in items:
+        if "two_ranks" in getattr(item, "fixturenames", ()):
+            item.add_marker("cpu")
         if (marker := item.get_closest_marker("sample")) is not None:
             sampled.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
     for (_, count), cases in sampled.items():
@@ -53,7 +62,9 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_setup(item):
-    """Skip what needs a program that is not there; under GRPO_PLUS_REQUIRE_ALL=1 that is a failure."""
+    """Skip what is of another device, or needs a program that is not there (a failure under GRPO_PLUS_REQUIRE_ALL=1)."""
+    if not ON_CPU and item.get_closest_marker("cpu") is not None:
+        pytest.skip(f"of a CPU by nature, and GRPO_PLUS_DEVICE is {NAME}")
     missing = [
         program
         for marker in item.iter_markers("needs")
@@ -66,6 +77,20 @@ def pytest_runtest_setup(item):
     if os.environ.get("GRPO_PLUS_REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_runtest_teardown():
+    """A command that ran in this process has told accelerate to stay on the CPU."""
+    if not ON_CPU:
+        os.environ.pop("ACCELERATE_USE_CPU", None)
+
+
+@pytest.fixture(scope="session")
+def device():
+    """The device that tests train on."""
+    import torch
+
+    return torch.device(DEVICE, None if ON_CPU else 0)
 
 
 @pytest.fixture(scope="session")

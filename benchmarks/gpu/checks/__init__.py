@@ -1,0 +1,1 @@
+"""The checks, a subject a file."""
