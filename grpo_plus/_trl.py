@@ -929,8 +929,10 @@ def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
         return
 
     def apply(hidden: "torch.Tensor", weight: Any, bias: Any, targets: "torch.Tensor", *rest: Any) -> Any:
+        if len(hidden) != len(scored_M):  # chosen already
+            return own.apply(hidden, weight, bias, targets, *rest)
         index = scored_M.to(hidden.device).nonzero()[:, 0]
-        if len(hidden) != len(scored_M) or not len(index):  # chosen already, or nothing to choose
+        if not len(index):
             return own.apply(hidden, weight, bias, targets, *rest)
         found = own.apply(hidden[index], weight, bias, targets[index], *rest)
         return tuple(None if one is None else one.new_zeros(len(hidden)).index_put((index,), one) for one in found)

@@ -78,17 +78,19 @@ def in_one_row(packed: Packed, trees: Sequence[Tree], *, branching: bool) -> Pac
 
 def _branches(trees: Sequence[Tree], device: torch.device) -> Branches:
     bundles, back, offset = [], torch.empty(sum(tree.size for tree in trees), dtype=torch.long), 0
+    step = 8 if device.type == "cuda" else 1  # a card's kernels copy a mask of another width
     for members in bundled(list(stretches(trees))):
         at, own, shared = torch.tensor([(one.at, one.own, one.shared) for one in members]).T
-        query_Q, key_K = torch.arange(int(own.max())), torch.arange(int((shared + own).max()))
+        query_Q = torch.arange(int(own.max()))
+        key_K = torch.arange(-(-int((shared + own).max()) // step) * step)
         there_NQ = query_Q < own[:, None]
         query_NQ = torch.where(there_NQ, at[:, None] + query_Q, 0)
         key_NK = torch.from_numpy(_keys(members, len(key_K)))
         last_NQ = torch.where(there_NQ, shared[:, None] + query_Q, 0)
-        visible_N1QK = (key_K <= last_NQ[..., None])[:, None]
+        visible_N1QK = (key_K.to(device) <= last_NQ.to(device)[..., None])[:, None]
         back[query_NQ[there_NQ]] = offset + there_NQ.reshape(-1).nonzero()[:, 0]
         offset += query_NQ.numel()
-        bundles.append(Bundle(query_NQ.to(device), key_NK.to(device), visible_N1QK.to(device)))
+        bundles.append(Bundle(query_NQ.to(device), key_NK.to(device), visible_N1QK))
     return Branches(tuple(bundles), back.to(device))
 
 
@@ -147,7 +149,7 @@ class _OverBranches:
                 _gathered(one, places)
                 for one, places in ((query, bundle.query), (key, bundle.key), (value, bundle.key))
             ]
-            output_NQHD, _ = self.attention(module, *parts, bundle.visible, *arguments, **further)
+            output_NQHD, _ = self.attention(module, *parts, bundle.mask(query.dtype), *arguments, **further)
             outputs.append(output_NQHD.flatten(0, 1))
         return torch.cat(outputs).index_select(0, branches.back)[None], None
 

@@ -1,7 +1,7 @@
 """Trees laid out as the tokens of a pass, under a mask or behind one another in one row."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,6 +26,14 @@ class Bundle:
     query: torch.Tensor
     key: torch.Tensor
     visible: torch.Tensor
+    _masks: dict[torch.dtype, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    def mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """What is added to attention's logits: made once, where every layer would keep one of its own."""
+        if dtype not in self._masks:
+            hidden = torch.zeros(self.visible.shape, dtype=dtype, device=self.visible.device)
+            self._masks[dtype] = hidden.masked_fill_(~self.visible, -torch.inf)
+        return self._masks[dtype]
 
 
 @dataclass(frozen=True)

@@ -96,10 +96,12 @@ def dtypes_of(model: torch.nn.Module) -> Iterator[set[torch.dtype]]:
 
 @contextmanager
 def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """Switch dropout off, without touching layers that repack their weights on entering evaluation mode."""
-    quantised = any(hasattr(p, "quant_state") for p in model.parameters())
-    kinds = (torch.nn.Dropout,) if quantised else (torch.nn.Module,)
-    changed = [module for module in model.modules() if isinstance(module, kinds) and module.training]
+    """Switch dropout off, attention's too; layers that repack their weights in evaluation mode stay as they are."""
+    changed = [
+        module
+        for module in model.modules()
+        if module.training and not any(hasattr(p, "quant_state") for p in module.parameters(recurse=False))
+    ]
     for module in changed:
         module.training = False
     try:

@@ -24,6 +24,9 @@ _OUTSIDE = -1e30
 _ELEMENTS = 2**24
 """Logits that are held at once."""
 
+_WIDE_PRODUCTS = torch.__version__ >= "2.8"
+"""Whether CUDA's products of 16-bit numbers come in 32 bits."""
+
 
 class Places(Protocol):
     """The tokens that could be drawn at places of a batch, which count through its (B, C) completion tokens."""
@@ -201,10 +204,8 @@ class _Restricted(torch.autograd.Function):
         ctx.how, ctx.dtype = how, hidden_NH.dtype
         if torch.is_autocast_enabled(hidden_NH.device.type):
             ctx.dtype = torch.get_autocast_dtype(hidden_NH.device.type)
-        parts = [
-            how.scores(_product(hidden_NH[part], weight_VH, bias_V, ctx.dtype), part)
-            for part in _parts(hidden_NH, weight_VH)
-        ]
+        weight, bias = _cast(weight_VH, bias_V, ctx.dtype)
+        parts = [how.scores(_product(hidden_NH[part], weight, bias), part) for part in _parts(hidden_NH, weight_VH)]
         logps_N, entropies_N, outside_N, total_N = (torch.cat(column) for column in zip(*parts, strict=True))
         ctx.save_for_backward(hidden_NH, weight_VH, bias_V, entropies_N, total_N)
         ctx.mark_non_differentiable(outside_N)
@@ -221,8 +222,9 @@ class _Restricted(torch.autograd.Function):
         ]
         by_logps_N, by_entropies_N = (total_N.new_zeros(()) if pull_N is None else pull_N for pull_N in pulls[:2])
         by_logps_N, by_entropies_N = by_logps_N.expand_as(total_N), by_entropies_N.expand_as(total_N)
+        weight, bias = _cast(weight_VH, bias_V, ctx.dtype)
         for part in _parts(hidden_NH, weight_VH):
-            product_NV = _product(hidden_NH[part], weight_VH, bias_V, ctx.dtype)
+            product_NV = _product(hidden_NH[part], weight, bias)
             logits_NV, logps_NV = ctx.how.logits(product_NV, part)
             logps_NV -= total_N[part, None]
             pull_NV = logps_NV.exp()
@@ -234,9 +236,9 @@ class _Restricted(torch.autograd.Function):
             pull_NV.scatter_add_(1, ctx.how.targets[part][:, None], by_logps_N[part, None])
             pull_NV = (pull_NV * ctx.how.slope(logits_NV)).to(ctx.dtype)
             if sums[0] is not None:
-                sums[0][part] = pull_NV @ weight_VH.to(pull_NV.dtype)
+                sums[0][part] = pull_NV @ weight
             if sums[1] is not None:
-                sums[1] += pull_NV.T @ hidden_NH[part].to(pull_NV.dtype)
+                _add_product(sums[1], pull_NV.T, hidden_NH[part].to(pull_NV.dtype))
             if sums[2] is not None:
                 sums[2] += pull_NV.sum(0, dtype=wide)
         back = [None if one is None else one.to(like.dtype) for one, like in zip(sums, inputs, strict=True)]
@@ -248,9 +250,20 @@ def _parts(hidden_NH: torch.Tensor, weight_VH: torch.Tensor) -> list[slice]:
     return [slice(start, start + step) for start in range(0, len(hidden_NH), step)] or [slice(0, 0)]
 
 
-def _product(
-    hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, dtype: torch.dtype
-) -> torch.Tensor:
+def _cast(
+    weight_VH: torch.Tensor, bias_V: torch.Tensor | None, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return weight_VH.detach().to(dtype), None if bias_V is None else bias_V.detach().to(dtype)
+
+
+def _product(hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
     with torch.autocast(hidden_NH.device.type, enabled=False):
-        bias = None if bias_V is None else bias_V.detach().to(dtype)
-        return torch.nn.functional.linear(hidden_NH.detach().to(dtype), weight_VH.detach().to(dtype), bias)
+        return torch.nn.functional.linear(hidden_NH.detach().to(weight_VH.dtype), weight_VH, bias_V)
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add a product to a total in wider numbers, without rounding it to narrow ones before."""
+    if left.is_cuda and left.dtype in {torch.bfloat16, torch.float16} and _WIDE_PRODUCTS:
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(left.to(total.dtype), right.to(total.dtype))

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import torch
 
 from grpo_plus.qlora.dropout import without_dropout
+from grpo_plus.sampling.attention import leave_out_cudnn
 from grpo_plus.sampling.decode import Finished, decode, is_adapted
 from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.rollout import affordable_rows, refusal
@@ -89,6 +90,7 @@ class Sampler:
         self.refusal = refusal(model)
         self._device = next(model.parameters()).device if device is None else device
         self._alone = alone
+        leave_out_cudnn(self._device)
         self._plain = model.get_base_model() if is_adapted(model) else model
         self._drafts = Drafts(self._plain, self._device) if draft and self.refusal is None else None
 

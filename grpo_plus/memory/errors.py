@@ -8,12 +8,17 @@ import torch
 Result = TypeVar("Result")
 
 _MESSAGES = (
+    "CUDA out of memory",
     "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "Triton Error [CUDA]: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DEVICE_ALLOCATION_FAILED",
     "MPS backend out of memory",
     "DefaultCPUAllocator: can't allocate memory",
 )
-"""Plain runtime errors of PyTorch that mean the same as its `OutOfMemoryError`."""
+"""Plain runtime errors of PyTorch and of its libraries that mean the same as its `OutOfMemoryError`."""
 
 
 class StepTooLargeError(torch.OutOfMemoryError):

@@ -201,24 +201,34 @@ def warm_start(
     seed: int = 0,
     hidden: int = 128,
     singles: int = 0,
+    rate: float = RATE,
+    use_cpu: bool = True,
 ) -> None:
     """Put a small model that was trained on solutions of both kinds into a folder, with its tokenizer.
 
     ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step, ``singles`` those of chains with
     one move, which are all worked out. ``seed`` is of weights and data. ``hidden`` is the width of the model, a
-    multiple of 64.
+    multiple of 64; a wider one takes a lower ``rate``.
     """
     batch = worked + guessed + singles
     rows = _solutions(min(SOLUTIONS, steps * batch), worked=worked, guessed=guessed, seed=seed, singles=singles)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(base(hidden=hidden, seed=seed), rows, Path(home), steps, batch)
+        made = _warm(base(hidden=hidden, seed=seed), rows, Path(home), steps, batch, rate=rate, use_cpu=use_cpu)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
 
 
 def _warm(
-    start: str, rows: Sequence[Mapping[str, Any]], home: Path, steps: int, batch: int, *, tools: "Schemas" = ()
+    start: str,
+    rows: Sequence[Mapping[str, Any]],
+    home: Path,
+    steps: int,
+    batch: int,
+    *,
+    tools: "Schemas" = (),
+    rate: float = RATE,
+    use_cpu: bool = True,
 ) -> Path:
     """Where the warm start of these rows is kept, whose prompts show these tools."""
     from transformers import AutoTokenizer
@@ -235,7 +245,7 @@ def _warm(
         chats = ToolChats.of(tokenizer, None, lambda reading, template: markers_of(reading, template).without)
     learned = [Row(each["prompt"], each["solution"], tools) for each in rows]
     examples = encode(learned, tokenizer, column="solution", chats=chats)
-    options = WarmStart(steps, batch, RATE)
-    computing = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
+    options = WarmStart(steps, batch, rate)
+    computing = {"use_cpu": use_cpu, "bf16": False, "gradient_checkpointing": False}
     begun = Start(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
     return obtain(store_of(home, begun, examples, options), begun, examples, options, tokenizer, print)

@@ -5,7 +5,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ class Rollout:
             self._say(sampling)
             return None
         ids, mask = keywords["input_ids"], keywords["attention_mask"].bool()
-        prompts = [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
+        prompts = [row[kept].tolist() for row, kept in zip(ids.cpu(), mask.cpu(), strict=True)]
         if not all(prompts):
             self._say("a prompt is empty")
             return None
@@ -115,17 +115,19 @@ class Rollout:
         noted = Noted() if truncates(sampling) else None
         finished = None if (tell := self._drawn) is None else lambda row, own: tell(row, prompts[row], own)
         drafts = self._drafts = self._guessing(plain, ids.device)
-        decoded = decode(
-            plain,
-            prompts,
-            sampling,
-            most_rows=rows,
-            device=ids.device,
-            finished=finished,
-            support=noted,
-            drafts=drafts,
-            again=self._alone,
-        )
+        # Around all passes, so that weights which autocast has cast are kept from one to the next; it is on inside.
+        with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
+            decoded = decode(
+                plain,
+                prompts,
+                sampling,
+                most_rows=rows,
+                device=ids.device,
+                finished=finished,
+                support=noted,
+                drafts=drafts,
+                again=self._alone,
+            )
         if noted is not None:
             self.supports = noted.rows([len(row) for row in decoded.completions])
         if decoded.places < min(rows or len(prompts), len(prompts)):
@@ -190,6 +192,8 @@ def refusal(model: Any) -> str | None:
         own = getattr(type(plain), method, None)
         if own is not getattr(GenerationMixin, method, None) or not (own is None or _as_installed(own)):
             return f"{name} has a {method} of its own"
+    if len(set((getattr(plain, "hf_device_map", None) or {}).values())) > 1:
+        return f"{name} is spread over several devices"
     if plain.config.is_encoder_decoder or plain.config.get_text_config() is not plain.config:
         return f"{name} reads more than a row of tokens"
     parameters = inspect.signature(type(plain).forward).parameters
@@ -222,9 +226,10 @@ def affordable_rows(model: Any, length: int, device: torch.device) -> int | None
     """How many rows of ``length`` tokens the free memory holds; None where it cannot be asked."""
     if device.type != "cuda":
         return None
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return rows_within(model, length, SHARE * (free + unused))
+    free, total = torch.cuda.mem_get_info(device)
+    reserved = torch.cuda.memory_reserved(device)
+    free = min(free, int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved)
+    return rows_within(model, length, SHARE * (free + reserved - torch.cuda.memory_allocated(device)))
 
 
 def rows_within(model: Any, length: int, memory: float) -> int:

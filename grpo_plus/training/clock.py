@@ -16,7 +16,7 @@ from grpo_plus.training.step_metrics import PARTS, metric
 class StepClock(Hook):
     """Adds up the seconds of each part of a step; a part that begins inside another one pauses it.
 
-    Nothing is synchronised with a device for it: the parts end with transfers to the host anyway.
+    A card works on behind the program, so each border between two parts waits for it: some six waits a step.
     """
 
     name = "clock"
@@ -29,7 +29,13 @@ class StepClock(Hook):
         self._clock = clock
         self._open: list[str] = []
         self._since = 0.0
+        self._waits = False
         self._seconds = dict.fromkeys(PARTS, 0.0)
+
+    def after_loading(self, host: _trl.Host) -> None:
+        """See whether there is a card to wait for."""
+        super().after_loading(host)
+        self._waits = host.accelerator.device.type == "cuda"
 
     @contextmanager
     def part(self, name: str, *, counts: bool = True) -> Iterator[None]:
@@ -52,6 +58,8 @@ class StepClock(Hook):
         self._open.pop()
 
     def _book(self) -> None:
+        if self._waits:
+            torch.cuda.synchronize()
         now = self._clock()
         if self._open:
             self._seconds[self._open[-1]] += now - self._since

@@ -10,6 +10,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, facts_of
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.sampling.attention import leave_out_cudnn
 from grpo_plus.training.hooks import Hook, Prepare
 
 
@@ -34,6 +35,7 @@ class UpdateEngine(Hook):
             unwrap=partial(_trl.plain_model, host),
         )
         self.engine.check(host.model)
+        leave_out_cudnn(host.accelerator.device)
 
     def inputs(self, prepare: Prepare) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""

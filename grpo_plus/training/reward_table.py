@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from grpo_plus._trl import SUPPORT
 from grpo_plus.advantages import RewardTable, StepScores
 from grpo_plus.training.turn_spans import NO_STATE
 
@@ -12,7 +13,7 @@ CRITIC_VALUES = "critic_values"
 """Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
 CRITIC_FEATURES = "critic_features"
 """Key of a generation batch: hidden states (B, T, H) of the policy that drew it; for a head on them."""
-IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES})
+IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES, SUPPORT})
 """Keys of a generation batch whose tensors stay off the device until they are read."""
 
 
