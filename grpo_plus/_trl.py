@@ -461,6 +461,20 @@ def single_generation(config: Any) -> "Iterator[None]":
 
 
 @contextmanager
+def process_state_kept() -> "Iterator[None]":
+    """Put back what accelerate holds of this process, which each training config made meanwhile sets anew."""
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    kept = [(one._shared_state, dict(one._shared_state)) for one in (PartialState, AcceleratorState, GradientState)]
+    try:
+        yield
+    finally:
+        for state, values in kept:
+            state.clear()
+            state.update(values)
+
+
+@contextmanager
 def no_group(config: Any) -> "Iterator[None]":
     """Keep a ``ddp_backend`` from a process that no launcher started: it has no group to join, which would be an error.
 

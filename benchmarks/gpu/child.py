@@ -44,7 +44,7 @@ def main() -> int:
             )
         if context.cuda:
             with contextlib.suppress(RuntimeError):
-                context.tell(peak=torch.cuda.max_memory_reserved() / GIB)
+                context.tell(peak=torch.cuda.max_memory_allocated() / GIB)
         context.tell(ended=True)
     return 0
 

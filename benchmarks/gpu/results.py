@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import linear_regression
 from typing import Any
 
+from grpo_plus.memory.estimate import ALLOCATOR
+
 ROOT = Path(__file__).parents[2]
 GOOD = ("passed", "skipped")
 OFF = 0.1
@@ -47,7 +49,7 @@ class Result:
         seconds: that it took.
         figures: what it measured.
         headline: the same in a few words.
-        peak: memory of the card that PyTorch reserved, in GiB; None without a card.
+        peak: the most memory of the card in use by PyTorch, in GiB; None without a card.
         why: what went wrong, or why it was skipped.
         log: the end of what it printed, where it went wrong.
     """
@@ -176,7 +178,7 @@ def counts(results: Sequence[Result], not_run: int) -> str:
 
 
 def constants(figures: Sequence[dict[str, Any]], outside: float) -> str | None:
-    """Factor and constant of each phase through all points that were measured, ready for `memory/estimate.py`.
+    """Factor and constant of each phase through all points that were measured, the allocator's share included.
 
     ``outside`` are the GiB that CUDA takes beside PyTorch. None: the plans are right, or only one size was run.
     """
@@ -191,5 +193,5 @@ def constants(figures: Sequence[dict[str, Any]], outside: float) -> str | None:
         factor, constant = linear_regression(*zip(*pairs, strict=True))
         if constant < 0:  # it would be wrong for smaller models: through zero, above every point
             factor, constant = max(found / planned for planned, found in pairs), 0.0
-        lines.append(f"{phase}=Line({factor:.3f}, {constant + outside:.3f} * GIB)")
+        lines.append(f"{phase}=Line({ALLOCATOR * factor:.3f}, {ALLOCATOR * constant + outside:.3f} * GIB)")
     return f"Slack({', '.join(lines)})"

@@ -31,7 +31,10 @@ class OwnAdamW:
         self.parameters = dict(parameters)
         self._clip = max_grad_norm
         self._average = average
-        self._adamw = torch.optim.AdamW(list(self.parameters.values()), lr=learning_rate, weight_decay=weight_decay)
+        # One weight after the other: for all at once, as is the default on a card, it copies them all.
+        self._adamw = torch.optim.AdamW(
+            list(self.parameters.values()), lr=learning_rate, weight_decay=weight_decay, foreach=False
+        )
 
     def step(self) -> float:
         """One update by the gradients that are there; gives their norm before clipping and drops them.

@@ -16,6 +16,7 @@ class _Launch:
 
 
 _launch = _Launch()
+_CPU = "ACCELERATE_USE_CPU"
 
 
 @contextmanager
@@ -23,14 +24,19 @@ def launching(folder: Path | None = None, processes: int | None = None) -> Itera
     """Read the configs of the block for another place than this process; the command line calls it.
 
     Relative paths start in ``folder``; None: see `config_folder`. Batch sizes are checked by the ``processes`` that are
-    about to be launched; None: those there are.
+    about to be launched; None: those there are. For them this process keeps off the card, where it would take memory.
     """
-    before = _launch.folder, _launch.processes
+    before, cpu = (_launch.folder, _launch.processes), os.environ.get(_CPU)
     _launch.folder, _launch.processes = folder and folder.resolve(), processes
+    if processes is not None:
+        os.environ[_CPU] = "true"
     try:
         yield
     finally:
         _launch.folder, _launch.processes = before
+        if processes is not None:
+            os.environ.pop(_CPU)
+            os.environ |= {} if cpu is None else {_CPU: cpu}
 
 
 def planned_processes() -> int | None:

@@ -117,7 +117,8 @@ class PairTask:
 
     def loss(self, model: Any, rows: Sequence[int]) -> Tensor:
         """The Bradley–Terry loss, summed."""
-        return bradley_terry(*self._scores(model, rows), self._margins(rows)).sum()
+        chosen, rejected = self._scores(model, rows)
+        return bradley_terry(chosen, rejected, self._margins(rows).to(chosen.device)).sum()
 
     @torch.no_grad()
     def judge(self, model: Any, batch: int) -> Judged:

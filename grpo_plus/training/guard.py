@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 
 from grpo_plus._trl import Host
@@ -57,6 +58,8 @@ class Guard(Hook):
             init = dict(args.model_init_kwargs or {})
             if "dtype" not in init and "torch_dtype" not in init:  # the second is its former name
                 init["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
+            if args.device.type == "cpu" and torch.cuda.is_available():  # unasked, a quantised base goes to the card
+                init.setdefault("device_map", {"": "cpu"})
             args.model_init_kwargs = init
             room = self._capacity or capacity_of(args.device)
             _check_memory(model, args, peft_config, room, request.bits, double=request.double_quantisation)

@@ -159,9 +159,18 @@ def train(
         ConfigError: the loss is not finite.
     """
     from accelerate import PartialState
+
+    processes = PartialState().num_processes
+    with _trl.process_state_kept():  # the run's own config is there already, and may compute on another device
+        return _trained(start, examples, options, tokenizer, tell, processes)
+
+
+def _trained(  # noqa: PLR0917 - one caller
+    start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, processes: int
+) -> tuple[Any, dict[str, Any]]:
     from datasets import Dataset
 
-    began, share = time.monotonic(), options.batch_size // PartialState().num_processes
+    began, share = time.monotonic(), options.batch_size // processes
     pass_rows = max(size for size in range(1, min(share, start.micro_batch) + 1) if share % size == 0)
     curve = _Curve(options.steps, tell)
     trainer = _trl.supervised_trainer(

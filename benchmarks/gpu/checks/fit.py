@@ -14,7 +14,11 @@ from grpo_plus.training.hooks import Hook
 
 
 class _Peaks(Hook):
-    """The most memory that PyTorch reserved while completions were drawn, and since."""
+    """The most memory in use while completions were drawn, and since.
+
+    What PyTorch reserves is more and says little: a cache that grows leaves blocks that are each a little too small,
+    which are given back only at the fence.
+    """
 
     def __init__(self) -> None:
         self.rollout = 0.0
@@ -24,7 +28,7 @@ class _Peaks(Hook):
         """Read before and behind."""
         _reset()
         yield
-        self.rollout = float(torch.cuda.max_memory_reserved())
+        self.rollout = float(torch.cuda.max_memory_allocated())
         _reset()
 
 
@@ -37,7 +41,7 @@ def _reset() -> None:
 def run(context: Context, *, size: str, card: float) -> None:
     """Two steps with the planner's settings for a card of so many GiB; no completion ends early."""
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.memory.estimate import RUNTIME, Settings
+    from grpo_plus.memory.estimate import ALLOCATOR, RUNTIME, Settings
     from grpo_plus.memory.fit import DoesNotFitError, fit
     from grpo_plus.memory.shape import shape_of
 
@@ -85,12 +89,12 @@ def run(context: Context, *, size: str, card: float) -> None:
         context.headline(f"{head} GiB")
         return
     torch.cuda.synchronize()
-    train = float(torch.cuda.max_memory_reserved())
+    train, reserved = float(torch.cuda.max_memory_allocated()), torch.cuda.max_memory_reserved() / GIB
     phases = {"train": (found.estimate.train, train), "rollout": (found.estimate.rollout, peaks.rollout)}
     context.report(points={phase: [parts / GIB, peak / GIB] for phase, (parts, peak) in phases.items()})
-    measured = (max(train, peaks.rollout) + RUNTIME) / GIB
+    measured = (ALLOCATOR * max(train, peaks.rollout) + RUNTIME) / GIB
     ratio = measured / planned
-    context.report(measured=measured, ratio=ratio)
+    context.report(measured=measured, ratio=ratio, reserved=reserved)
     context.expect(
         trainer.retry.count == 0, f"memory ran out {trainer.retry.count} time(s), and the step went through in parts"
     )

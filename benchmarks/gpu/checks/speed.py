@@ -89,7 +89,7 @@ def _measured(
     trainer.train()
     result = {part: value / steps for part, value in spent.items()}
     result["update"] = result["step"] - result["rollout"] - result["scoring"]
-    result["peak"] = torch.cuda.max_memory_reserved() / GIB if context.cuda else 0.0
+    result["peak"] = torch.cuda.max_memory_allocated() / GIB if context.cuda else 0.0
     return result
 
 

@@ -117,4 +117,4 @@ def _trainer(context: Context, prompt: int, completion: int, *, steps: int) -> A
 
 
 def _peak(context: Context) -> float:
-    return torch.cuda.max_memory_reserved() / GIB if context.cuda else 0.0
+    return torch.cuda.max_memory_allocated() / GIB if context.cuda else 0.0

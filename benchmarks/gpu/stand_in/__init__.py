@@ -54,6 +54,11 @@ def load() -> None:
 
     logging.disable(logging.NOTSET)
     _replace(torch, _extension(_library()))
+    import trl.trainer.utils as trl_utils
+
+    # On a card with Triton, TRL scores the valid positions alone.
+    if hasattr(trl_utils, "_use_triton"):
+        trl_utils._use_triton = lambda device: device.type == "cuda"  # noqa: SLF001 - its kernels stay off
     torch._stand_in = True  # type: ignore[attr-defined]  # noqa: SLF001 - ours
 
 

@@ -294,7 +294,11 @@ struct Call {
     }
     for (auto& [card, alias] : pairs) {
       if (result.has_storage() && alias.storage().unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl()) {
-        return on_card(card.storage(), result);
+        // A view belongs to autograd as its base does, in inference mode, too.
+        auto view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(card.storage()),
+                                                             card.key_set(), result.dtype());
+        view.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(), result.storage_offset());
+        return view;
       }
     }
     return on_card(moved(result.storage()), result);
