@@ -131,8 +131,10 @@ def _remarks(there: dict[str, Any]) -> list[str]:
 
 def _impossible(check: Check, there: dict[str, Any], size: str) -> str | None:
     """Why a check cannot be made here; tiny ones take next to nothing of a card."""
+    if size == "tiny" and check.full:
+        return "differs from another check by its size only"
     if not there.get("card"):
-        return "shows nothing without a card" if check.card else None
+        return None
     if size == "full" and check.gib + OUTSIDE > there["free"]:
         return f"needs {check.gib + OUTSIDE:.1f} GiB of the card, {there['free']:.1f} are free"
     return "the card does not compute in bfloat16" if check.bf16 and not there["bf16"] else None

@@ -29,7 +29,7 @@ class Check:
         gib: the fence around its memory of the card; 0 where it puts up its own.
         alone: whether it is timed, so that nothing else may run.
         cores: processor cores that it keeps busy.
-        card: whether it shows nothing without a card.
+        full: whether it is another check at another size, so that it is left out where all are tiny.
         bf16: whether it needs a card that computes in bfloat16.
         options: further keywords of the function.
     """
@@ -41,7 +41,7 @@ class Check:
     gib: float = 4.0
     alone: bool = False
     cores: int = 2
-    card: bool = False
+    full: bool = False
     bf16: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
