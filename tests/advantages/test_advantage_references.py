@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.advantages import Estimator, RewardTable, StepScores, compute_advantages
+from grpo_plus.advantages import Estimator, RewardTable, StepScores
 from grpo_plus.advantages.spread import with_trainable_steps
+from tests.advantages.on_device import compute_advantages
 
 NAN = math.nan
 

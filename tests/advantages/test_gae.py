@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from grpo_plus.advantages import (
     RewardTable,
     check_advantage_kwargs,
-    compute_advantages,
     get_advantage,
     leaf_estimators,
     register_advantage,
@@ -16,6 +15,7 @@ from grpo_plus.advantages import (
 from grpo_plus.advantages import advantages as registry
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.testing import check_advantage
+from tests.advantages.on_device import compute_advantages
 
 NAN = float("nan")
 

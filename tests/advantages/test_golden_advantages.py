@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from grpo_plus.advantages import RewardTable, StepScores, advantages, compute_advantages
+from grpo_plus.advantages import RewardTable, StepScores, advantages
+from tests.advantages.on_device import compute_advantages
 
 ONE_WRONG = [1, 1, 1, 0]
 SPREAD = [0, 0.4, 0.5, 0.6, 1]

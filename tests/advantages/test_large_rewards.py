@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.advantages import RewardTable, advantage_metrics, advantages, compute_advantages, get_advantage
+from grpo_plus.advantages import RewardTable, advantage_metrics, advantages, get_advantage
 from grpo_plus.training.reward_table import per_completion
+from tests.advantages.on_device import compute_advantages
 from tests.advantages.test_advantage_references import PLAIN, SCALED, reference
 
 LARGEST = torch.finfo(torch.float32).max
@@ -117,7 +118,7 @@ def test_estimators_of_ones_own_get_float64_and_may_answer_in_float32():
 
     def mine(table):
         seen.append(table.rewards.dtype)
-        out = torch.zeros(len(table.rewards))
+        out = torch.zeros(len(table.rewards), device=table.rewards.device)
         out[0] = 1.0
         return out
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
+from grpo_plus.advantages import RewardTable, StepScores
+from tests.advantages.on_device import compute_advantages
 
 NAN = float("nan")
 

@@ -1,5 +1,7 @@
 import pytest
 
+from tests.device import FLOAT32
+
 
 def vowels(completions, **_):
     return [sum(letter in "aeiou0123456789" for letter in text) / 8 for text in completions]
@@ -17,8 +19,7 @@ def build(tiny_model, tmp_path):
 
         wanted = {
             "output_dir": str(tmp_path / "out"),
-            "use_cpu": True,
-            "bf16": False,
+            **FLOAT32,
             "report_to": "none",
             "max_steps": 3,
             "num_generations": 1,

@@ -18,9 +18,9 @@ def config(critic, folder, **settings):
     return GRPOPlusConfig(output_dir=str(folder), critic=critic, **wanted | settings)
 
 
-def test_the_loss_and_its_gradient_are_those_of_a_plain_loop():
+def test_the_loss_and_its_gradient_are_those_of_a_plain_loop(device):
     generator = torch.Generator().manual_seed(0)
-    values, returns, old = (torch.randn(64, generator=generator, dtype=torch.float64) for _ in range(3))
+    values, returns, old = (torch.randn(64, generator=generator, dtype=torch.float64).to(device) for _ in range(3))
     for clip in (None, 0.2, 1.0):
         leaf = values.clone().requires_grad_()
         loss, clipped = value_loss(leaf, returns, old, clip)
@@ -39,12 +39,12 @@ def test_the_loss_and_its_gradient_are_those_of_a_plain_loop():
         assert clip is None or 0 < clipped.sum() < 64
 
 
-def test_explained_variance_is_that_of_its_definition():
-    returns = torch.tensor([1.0, 2.0, 3.0, 4.0])
+def test_explained_variance_is_that_of_its_definition(device):
+    returns = torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)
     assert explained_variance(returns, returns) == 1.0
-    assert explained_variance(torch.zeros(4), returns) == 0.0
+    assert explained_variance(torch.zeros_like(returns), returns) == 0.0
     assert explained_variance(-returns, returns) == pytest.approx(-3.0)
-    assert explained_variance(returns, torch.ones(4)) is None
+    assert explained_variance(returns, torch.ones_like(returns)) is None
 
 
 def test_options_have_their_defaults_and_may_be_text_or_flags(tmp_path):

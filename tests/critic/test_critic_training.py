@@ -1,6 +1,5 @@
 """A critic in real runs: its gradient, what it leaves alone, warm-up, resumption, ranks, learning."""
 
-import copy
 import json
 import math
 import runpy
@@ -21,6 +20,7 @@ from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, Critic, C
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_plus.training.state import Frozen, StateError
+from tests.device import DEVICE
 from tests.memory.live import OnDevice
 
 KINDS = ("trunk", "adapter", "model")
@@ -45,7 +45,7 @@ def micro_batches(seed=0):
             "tool_mask": tool, CRITIC_RETURNS: returns, CRITIC_VALUES: 0.3 * torch.randn(3, 8, generator=generator),
             "advantages": torch.zeros(3),
         })  # fmt: skip
-    return found
+    return [{name: column.to(DEVICE) for name, column in micro.items()} for micro in found]
 
 
 def plain_gradients(model, weight, bias, batches, clip):
@@ -82,7 +82,7 @@ def test_the_gradient_of_an_update_is_that_of_a_plain_loop_in_float64(build, tin
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in critic.optimizer.parameters.values():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator).to(DEVICE))
     if kind == "adapter":
         config = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
         plain = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32), config)
@@ -93,7 +93,7 @@ def test_the_gradient_of_an_update_is_that_of_a_plain_loop_in_float64(build, tin
     with torch.no_grad():
         for name, parameter in critic.trunk.named_parameters().items():
             theirs[name].copy_(parameter)
-    plain = plain.double()
+    plain = plain.double().to(DEVICE)
     now = plain.model.named_parameters() if kind == "model" else plain.named_parameters()
     now = {name.replace(".default.", ".critic."): parameter for name, parameter in now}
     theirs = {name: now[name] for name in critic.trunk.named_parameters()}
@@ -289,10 +289,10 @@ def test_values_that_are_no_numbers_end_the_run_before_the_policy_trains_on_them
     trainer = build({"on": kind})
     with torch.no_grad():
         trainer.critic.head.weight.fill_(math.nan)
-    start = copy.deepcopy(trainer.model.state_dict())
+    start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     with pytest.raises(CriticError, match=r"the critic's values of \d+ of \d+ tokens are no numbers"):
         trainer.train()
-    assert same(dict(trainer.model.state_dict()), dict(start))
+    assert same(dict(trainer.model.state_dict()), start)
 
 
 @pytest.mark.slow
@@ -413,7 +413,7 @@ def test_a_checkpoint_of_models_alone_has_the_critics_weights_without_its_optimi
     trainer.train()
     kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_critic.safetensors")
     assert sorted(kept) == ["head/bias", "head/weight"]
-    assert torch.equal(kept["head/weight"], trainer.critic.head.weight)
+    assert torch.equal(kept["head/weight"], trainer.critic.head.weight.cpu())
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from grpo_plus.training.hooks import Hook
+from tests.device import DEVICE
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +98,7 @@ def generalised(reward, old, gamma, lam):
             last = k == len(old) - 1
             error = (reward if last else gamma * float(old[k + 1])) - float(old[k])
             got[t] += (gamma * lam) ** (k - t) * error
-    return torch.tensor(got, dtype=torch.float64)
+    return torch.tensor(got, dtype=torch.float64, device=old.device)
 
 
 def gap(found, wanted):
@@ -134,8 +135,8 @@ def test_every_gradient_of_a_run_is_that_of_a_plain_loop_in_float64(build, tiny_
     )
     trainer.train()
     assert (len(watch.batches), len(watch.policy), len(watch.critic)) == (2, 4, 4 * critic.get("updates", 1))
-    policy = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64)
-    trunk = AutoModel.from_pretrained(tiny_model, dtype=torch.float64)
+    policy = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
+    trunk = AutoModel.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
     keywords = settings["advantage_kwargs"]
     gamma = keywords.get("gamma", 1.0)
     known = []

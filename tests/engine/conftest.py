@@ -5,9 +5,10 @@ import tempfile
 
 import pytest
 
+from tests.device import DEVICE, FLOAT32
+
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "per_device_train_batch_size": 4,
     "gradient_accumulation_steps": 4,
@@ -68,7 +69,7 @@ class Bench:
         for group in dead:
             batch["advantages"][group * rows : (group + 1) * rows] = 0
         batch["num_items_in_batch"] = batch["completion_mask"].sum()
-        return batch
+        return {name: column.to(DEVICE) for name, column in batch.items()}
 
     def trainer(self, engine=None, *, model=None, peft_config=None, **settings):
         """TRL's trainer, or ours with the given ``engine``."""
@@ -108,9 +109,8 @@ class Bench:
             if noise is not None:
                 with torch.no_grad():
                     scored = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width, batch_size=4)
-                batch[name] = scored[0] + noise * torch.randn(
-                    scored[0].shape, generator=torch.Generator().manual_seed(7)
-                )
+                drawn = torch.randn(scored[0].shape, generator=torch.Generator().manual_seed(7))
+                batch[name] = scored[0] + noise * drawn.to(DEVICE)
         update = getattr(trainer, "update", None)
 
         def generate(_):
@@ -173,6 +173,14 @@ def zero(completions, **_):
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory):
     return Bench(tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_passes():
+    """A pass costs as little as on a CPU, so that tiny batches are worth a layout on every device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_plus.engine.cost._LAYER_OVERHEAD", {"other": 2e8})
+        yield
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from grpo_plus.engine.branches import FILLING, _gathered, bundled, in_one_row, i
 from grpo_plus.engine.pack import lay_out
 from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.trees import Node, Tree, grow
+from tests.device import DEVICE
 
 
 def a_tree(shared, lengths):
@@ -35,6 +36,7 @@ def test_every_token_sees_the_tokens_of_its_own_row_and_no_other(groups):
         ids[row] = 1000 * row + 100 + torch.arange(left + right)
         ids[row, :left] = 1_000_000 * (group + 1) + torch.arange(left)
         mask[row, left - prompt : left + length] = 1
+    ids, mask = ids.to(DEVICE), mask.to(DEVICE)
     rows = read_rows(ids, mask, right)
     trees = grow(rows, range(len(ids)), None)
     packed = lay_out(trees, rows, ids.device)
@@ -58,7 +60,7 @@ def test_every_token_sees_the_tokens_of_its_own_row_and_no_other(groups):
         keys = seen[back[place]][1]
         context = ids[row][mask[row].bool()][: rows.prompts[row] + column]
         assert torch.equal(row_of_trees.input_ids[0, keys], context)
-        assert torch.equal(row_of_trees.position_ids[0, keys], torch.arange(len(context)))
+        assert row_of_trees.position_ids[0, keys].tolist() == list(range(len(context)))
         assert row_of_trees.labels[0, place] == ids[row, left + column]
 
 
@@ -83,7 +85,7 @@ def test_attention_without_branches_is_what_it_was():
     first = AttentionInterface()["sdpa"]
     install()
     assert AttentionInterface()["sdpa"] is first  # wrapped once
-    query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
+    query, key, value = torch.randn(3, 2, 4, 5, 8).to(DEVICE).unbind()
     module = torch.nn.Module()
     module.is_causal = True
     assert torch.equal(
@@ -172,9 +174,9 @@ def test_a_model_that_masks_by_itself_gets_trees_under_a_mask_though_no_short_ro
         def attend(hidden_states, attention_mask=None, **more):
             length = hidden_states.shape[1]
             if attention_mask is None:
-                attention_mask = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+                attention_mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=DEVICE).tril()
             kept = (hidden_states[..., 0] > 0) | (length < 25)
-            kept = kept[:, None, None, :] | torch.eye(length, dtype=torch.bool)
+            kept = kept[:, None, None, :] | torch.eye(length, dtype=torch.bool, device=DEVICE)
             return forward(hidden_states, attention_mask=attention_mask & kept, **more)
 
         return attend

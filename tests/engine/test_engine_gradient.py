@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from tests.device import DEVICE
+
 ARCHITECTURES = {
     "qwen2": {},
     "qwen3": {},
@@ -83,7 +85,7 @@ CASES = {
 def test_shapes_of_batches(bench, name, engine):
     batch = bench.batch(**CASES[name])
     if name == "advantages per token":
-        batch["advantages"] = batch["advantages"][:, None] * torch.randn(batch["completion_ids"].shape)
+        batch["advantages"] = batch["advantages"][:, None] * torch.randn(batch["completion_ids"].shape).to(DEVICE)
         batch["advantages"][5] = 0
         batch["advantages"][5, -1] = 1  # nothing but padding carries it: the row has no work
         batch["completion_mask"][5, -1] = 0

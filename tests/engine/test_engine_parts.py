@@ -1,6 +1,7 @@
 """The engine's pure parts, each against the plainest way to compute the same."""
 
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +16,12 @@ from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
 from grpo_plus.engine.trees import grow
 from grpo_plus.engine.trim import trim
+from tests.device import DEVICE
 
 QUICK = settings(max_examples=40, deadline=None)
 CONFIG = SimpleNamespace(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, intermediate_size=704, vocab_size=2048)  # fmt: skip
 SHAPE = shape_of(CONFIG, device="cpu", eager=False)
+tensor = partial(torch.tensor, device=DEVICE)
 
 
 @st.composite
@@ -33,7 +36,7 @@ def padded(draw, least=0):
     for row, (group, length) in enumerate(zip(rows, lengths, strict=True)):
         mask[row, left - prompts[group] : left + length] = 1
         ids[row, :left] = torch.arange(left) + 1000 * group
-    return ids, mask, right, rows, lengths
+    return ids.to(DEVICE), mask.to(DEVICE), right, rows, lengths
 
 
 @given(padded(least=1), st.integers(1, 4))
@@ -51,7 +54,7 @@ def test_a_branch_sees_exactly_what_its_row_would(data, branches):
         context = ids[row][mask[row].bool()][: rows.prompts[row] + column]
         keys = visible[tree, 0, position].nonzero()[:, 0]
         assert torch.equal(packed.input_ids[tree, keys], context)
-        assert torch.equal(packed.position_ids[tree, keys], torch.arange(len(context)))
+        assert packed.position_ids[tree, keys].tolist() == list(range(len(context)))
         assert packed.labels[tree, position] == ids[row, -right + column]
         seen_rows[row] += 1
     assert [seen_rows[row] for row in range(len(ids))] == list(rows.completions)
@@ -71,7 +74,7 @@ def test_trees_hold_no_more_than_they_must(data):
 
 
 def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
-    until = torch.tensor([[4, 3, 3, 4, 0], [1, 0, 0, 0, 0]])
+    until = tensor([[4, 3, 3, 4, 0], [1, 0, 0, 0, 0]])
     visible = tree_mask(until)[:, 0]
     assert visible.any(-1).all()
     assert visible[0].int().tolist() == [
@@ -87,21 +90,21 @@ def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
 def test_the_mask_of_flex_attention_is_the_same():
     from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
-    until = torch.tensor([[9] * 3 + [7] * 4 + [9] * 2 + [0] * 2, [5] * 5 + [11] * 6])
-    assert torch.equal(create_mask(sees(until), 2, None, 11, 11, device="cpu"), tree_mask(until))
-    assert create_block_mask(sees(until), 2, None, 11, 11, device="cpu").shape == (2, 1, 11, 11)
+    until = tensor([[9] * 3 + [7] * 4 + [9] * 2 + [0] * 2, [5] * 5 + [11] * 6])
+    assert torch.equal(create_mask(sees(until), 2, None, 11, 11, device=DEVICE), tree_mask(until))
+    assert create_block_mask(sees(until), 2, None, 11, 11, device=DEVICE).shape == (2, 1, 11, 11)
 
 
 @pytest.mark.parametrize("hole", [(0, 1), (0, 5), (1, 4)])
 def test_padding_in_the_middle_is_not_measured(hole):
-    mask = torch.tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]])
+    mask = tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]])
     assert read_rows(torch.ones_like(mask), mask, 3).completions == [2, 3]
     mask[hole] = 1 - mask[hole]
     broken = read_rows(torch.ones_like(mask), mask, 3)
     assert broken is None or hole == (0, 5) or (hole == (0, 1) and broken.prompts == [1, 3])
-    mask = torch.tensor([[1, 0, 1, 1, 1, 0]])
+    mask = tensor([[1, 0, 1, 1, 1, 0]])
     assert read_rows(torch.ones_like(mask), mask, 3) is None
-    mask = torch.tensor([[1, 1, 1, 1, 0, 1]])
+    mask = tensor([[1, 1, 1, 1, 0, 1]])
     assert read_rows(torch.ones_like(mask), mask, 3) is None
 
 
@@ -172,7 +175,7 @@ def test_blocks_never_cross_an_optimizer_step(per_generation, accumulation, iter
 
 def test_reordering_moves_every_value_of_a_row_together():
     batches = [
-        {"a": torch.arange(3) + 3 * i, "b": [f"r{3 * i + j}" for j in range(3)], "n": torch.tensor(7), "x": None}
+        {"a": tensor(range(3)) + 3 * i, "b": [f"r{3 * i + j}" for j in range(3)], "n": tensor(7), "x": None}
         for i in range(2)
     ]
     moved = reorder(batches, [5, 0, 1, 4, 2, 3])
@@ -185,29 +188,29 @@ def test_reordering_moves_every_value_of_a_row_together():
 
 
 def test_idle_rows():
-    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]])
-    advantages = torch.tensor([0.0, -0.5, 1.0, 1e-30])
+    mask = tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]])
+    advantages = tensor([0.0, -0.5, 1.0, 1e-30])
     assert idle_rows(advantages, mask, zero_is_idle=True).tolist() == [True, False, True, False]
     assert idle_rows(advantages, mask, zero_is_idle=False).tolist() == [False, False, True, False]
-    per_token = torch.tensor([[0.0, 0, 5], [0, 0, 1], [1, 1, 1], [0, 1, 1]])
+    per_token = tensor([[0.0, 0, 5], [0, 0, 1], [1, 1, 1], [0, 1, 1]])
     assert idle_rows(per_token, mask, zero_is_idle=True).tolist() == [True, False, True, True]
-    assert idle_rows(torch.full((4,), float("nan")), mask, zero_is_idle=True).tolist() == [False, False, True, False]
+    assert idle_rows(tensor([float("nan")] * 4), mask, zero_is_idle=True).tolist() == [False, False, True, False]
 
 
 def test_stand_ins_give_a_ratio_of_one():
-    old = torch.tensor([[-3.0, -900.0], [-1.0, -2.0]])
-    scored = torch.tensor([[False, False], [True, False]])
-    assert torch.equal(stand_in(old, scored), torch.tensor([[-3.0, -900.0], [0.0, -2.0]]))
+    old = tensor([[-3.0, -900.0], [-1.0, -2.0]])
+    scored = tensor([[False, False], [True, False]])
+    assert torch.equal(stand_in(old, scored), tensor([[-3.0, -900.0], [0.0, -2.0]]))
     assert not stand_in(None, scored).any()
 
 
 def test_the_mean_entropy_is_that_of_the_live_tokens():
-    entropies = torch.tensor([[1.0, 3.0], [0.0, 0.0], [5.0, 9.0]])
-    mask = torch.tensor([[1, 1], [1, 1], [1, 0]])
-    filled = fill_entropy(entropies, torch.tensor([False, True, False]), mask, nothing=float("nan"))
+    entropies = tensor([[1.0, 3.0], [0.0, 0.0], [5.0, 9.0]])
+    mask = tensor([[1, 1], [1, 1], [1, 0]])
+    filled = fill_entropy(entropies, tensor([False, True, False]), mask, nothing=float("nan"))
     assert float((filled * mask).sum() / mask.sum()) == pytest.approx(3.0)
-    nothing = fill_entropy(entropies, torch.tensor([True] * 3), mask, nothing=-1.0)
-    assert torch.equal(nothing, torch.full((3, 2), -1.0))
+    nothing = fill_entropy(entropies, tensor([True] * 3), mask, nothing=-1.0)
+    assert torch.equal(nothing, tensor([[-1.0] * 2] * 3))
 
 
 def measured(prompt, completions, pad=0):

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from grpo_plus.training.step_metrics import METRICS
+from tests.device import FLOAT32
 
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "max_steps": 4,
     "num_generations": 4,

@@ -11,8 +11,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from grpo_plus.engine.probe import dtypes_of
+from benchmarks.gpu.models import random_model
+from grpo_plus.engine.branches import install
+from grpo_plus.engine.forward import Head
+from grpo_plus.engine.probe import dtypes_of, mismatch
 from grpo_plus.sampling.support import Noted, unknown
+from grpo_plus.testing import make_tiny_model
+from tests.device import ON_CPU
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 LAYOUTS = ("auto", "packed", "branches", "trimmed")
@@ -45,6 +50,9 @@ RUNS = (
 @pytest.fixture(scope="module", autouse=True)
 def one_rank(tmp_path_factory):
     """A group of one process, in which the wrappers do all that they do in larger ones."""
+    if not ON_CPU:
+        yield  # without wrappers
+        return
     distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path_factory.mktemp('group')}/at", rank=0, world_size=1
     )
@@ -56,6 +64,14 @@ def one_rank(tmp_path_factory):
 def truths():
     """Of each precision and policy the distance of TRL's own path to the float32 gradient, and that gradient."""
     return {}
+
+
+def named(run):
+    return ", ".join(map(str, filter(None, run)))
+
+
+def marked(run):
+    return run if run[0] == "plain" else pytest.param(run, marks=pytest.mark.cpu)
 
 
 def wrapped(trainer, wrapper, policy):
@@ -95,7 +111,7 @@ def gradient(bench, layout, run, batch):
 
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: ", ".join(map(str, filter(None, run))))
+@pytest.mark.parametrize("run", map(marked, RUNS), ids=named)
 def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, layout, run):
     if run[2] == "bf16, float32 output" and not hasattr(trl_utils, "add_fused_lm_head"):
         pytest.skip("the model's own head takes no float32 from layers in bf16: TRL's path ends in an error, too")
@@ -120,8 +136,8 @@ def supports(batch, vocabulary):
         rows = batch["completion_mask"][:, place].nonzero()[:, 0]
         scores = torch.zeros(len(rows), vocabulary)
         scores[torch.rand(scores.shape, generator=random) > 1 / 3] = -torch.inf
-        scores[torch.arange(len(rows)), tokens[rows]] = 0
-        noted.note(rows, torch.full_like(rows, place), scores)
+        scores[torch.arange(len(rows)), tokens[rows].cpu()] = 0
+        noted.note(rows, torch.full_like(rows, place), scores.to(rows.device))
     return noted.rows(batch["completion_mask"].sum(1).tolist())
 
 
@@ -131,10 +147,10 @@ def supports(batch, vocabulary):
     [
         ("plain", "bf16 autocast", None),
         ("plain", "bf16", None),
-        ("FSDP2", "float32", "bf16"),
-        ("FSDP2", "bf16 autocast", "bf16"),
+        marked(("FSDP2", "float32", "bf16")),
+        marked(("FSDP2", "bf16 autocast", "bf16")),
     ],
-    ids=lambda run: ", ".join(map(str, filter(None, run))),
+    ids=named,
 )
 def test_within_a_support_a_layout_rounds_no_more_than_the_stock_path(bench, layout, run):
     batch = bench.batch(completions=(2, 12), dead=(), seed=6)
@@ -148,6 +164,7 @@ def test_within_a_support_a_layout_rounds_no_more_than_the_stock_path(bench, lay
     assert bench.distance(whole, truth) > 4 * own
 
 
+@pytest.mark.cpu
 def test_the_trial_before_the_first_packing_knows_what_layers_compute_in(bench):
     """Weights are in float32 there, and rounding is that of bf16."""
     trainer = bench.trainer("auto")
@@ -155,3 +172,14 @@ def test_the_trial_before_the_first_packing_knows_what_layers_compute_in(bench):
     with torch.no_grad(), dtypes_of(trainer.model) as dtypes:
         trainer.model(input_ids=torch.ones(1, 3, dtype=torch.long))
     assert dtypes == {FP32, BF16}
+
+
+def test_a_base_in_4_bits_is_tried_out_without_dropout_and_without_random_numbers(device):
+    made, _ = make_tiny_model(architecture="qwen3", attention_dropout=0.5)
+    model = random_model(made.config, device, torch.float32, four_bit=True).train()
+    before = torch.get_rng_state()
+    trial = {"attention": "sdpa", "sharing": True, "joining": True, "head": Head(fused=False)}
+    install()
+    assert mismatch(model, made.config.vocab_size, device, contextlib.nullcontext, **trial) is None
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(layer.training for layer in model.model.layers)

@@ -10,6 +10,7 @@ from grpo_plus.engine.forward import Head, score_packed
 from grpo_plus.engine.pack import IGNORED, lay_out, tree_mask
 from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.trees import grow
+from tests.device import DEVICE
 
 TOKEN = st.integers(1, 2)  # so few that rows share much, are equal, or begin others
 ROW = st.tuples(
@@ -28,7 +29,7 @@ def padded(found):
         here = slice(left - len(prompt), left + len(completion))
         ids[row, here], mask[row, here] = torch.tensor(tokens), 1
         scored[row, : len(completion)] = torch.tensor([wanted for _, wanted in completion], dtype=torch.bool)
-    return ids, mask, scored, right
+    return ids.to(DEVICE), mask.to(DEVICE), scored.to(DEVICE), right
 
 
 def seen_in(packed, branches):
@@ -56,7 +57,7 @@ def test_every_row_is_read_off_the_tokens_of_its_own(found, branches, least, joi
         return
     trees = grow(rows, chosen, branches, least)
     assert branches is None or all(len(tree.rows) <= branches for tree in trees)
-    packed = lay_out(trees, rows, "cpu")
+    packed = lay_out(trees, rows, DEVICE)
     if joined:
         packed = in_one_row(packed, trees, branching=True)
         assert packed.input_ids.shape == (1, sum(tree.size for tree in trees))
@@ -69,7 +70,7 @@ def test_every_row_is_read_off_the_tokens_of_its_own(found, branches, least, joi
         context = ids[row][mask[row].bool()][: rows.prompts[row] + column]
         index = place // width
         assert torch.equal(packed.input_ids[index, seen[place]], context)
-        assert torch.equal(packed.position_ids[index, seen[place]], torch.arange(len(context)))
+        assert packed.position_ids[index, seen[place]].tolist() == list(range(len(context)))
         assert packed.labels.view(-1)[place] == ids[row, ids.shape[1] - right + column]
     # A token that nothing reads is not scored either: tool results and prompts cost no logits.
     assert (packed.labels != IGNORED).sum() == len(set(packed.scored.tolist()))
@@ -103,7 +104,7 @@ def precise(bench):
 
     def made(attention):
         return AutoModelForCausalLM.from_pretrained(
-            bench.model(), dtype=torch.float64, attn_implementation=attention
+            bench.model(), dtype=torch.float64, attn_implementation=attention, device_map=DEVICE
         ).train()
 
     return {attention: made(attention) for attention in ("sdpa", "eager")}
@@ -124,11 +125,11 @@ def test_log_probabilities_and_gradient_are_those_of_each_row_alone(bench, preci
     rows = read_rows(ids, mask, right, scored)
     chosen = [row for row in range(len(found)) if rows.completions[row]]
     trees = grow(rows, chosen, None, data.draw(st.sampled_from([1.0, 3.0])))
-    packed = lay_out(trees, rows, "cpu")
+    packed = lay_out(trees, rows, DEVICE)
     packed = in_one_row(packed, trees, branching=True) if joined else packed
-    pulls = torch.randn(scored.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pulls = torch.randn(scored.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(DEVICE)
 
-    alone = torch.zeros(scored.shape, dtype=torch.float64)
+    alone = torch.zeros_like(scored, dtype=torch.float64)
     for row in chosen:  # the truth: every row by itself, unpadded
         tokens, length = ids[row, mask[row].bool()], len(found[row][1])
         logps = model(tokens[None]).logits[0, -length - 1 : -1].log_softmax(-1)
@@ -136,13 +137,15 @@ def test_log_probabilities_and_gradient_are_those_of_each_row_alone(bench, preci
     truth = gradient_of(model, alone, pulls)
 
     read, _ = score_packed(model, packed, _autocast, attention=attention, head=Head(fused=False))
-    together = torch.zeros(scored.shape).view(-1).index_copy(0, packed.target, read).view(scored.shape)
+    together = (
+        torch.zeros_like(scored, dtype=torch.float32).view(-1).index_copy(0, packed.target, read).view(scored.shape)
+    )
     assert torch.allclose(together.double(), alone, atol=1e-5)
     assert bench.distance(gradient_of(model, together, pulls.float()), truth) < 1e-5
 
 
 def _autocast():
-    return torch.autocast("cpu", enabled=False)
+    return torch.autocast(DEVICE, enabled=False)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +179,7 @@ def test_the_gradient_of_turns_is_that_of_trl(bench, trainers, games, seed):
         "completion_ids": ids[:, -right:],
         "completion_mask": mask[:, -right:],
         "tool_mask": own.long(),
-        "advantages": torch.randn(len(found), generator=random),
+        "advantages": torch.randn(len(found), generator=random).to(DEVICE),
         "num_items_in_batch": own.sum(),
     }
     batch["advantages"][::5] = 0

@@ -1,5 +1,7 @@
 """Log-probabilities within a support: against brute force in float64, in every layout, with gradients and entropies."""
 
+from functools import partial
+
 import pytest
 import torch
 from peft import LoraConfig
@@ -8,7 +10,9 @@ from torch.autograd import gradcheck
 from grpo_plus._trl import FusedHead
 from grpo_plus.engine.within import _How, _restricted
 from grpo_plus.sampling.support import Noted, Support
+from tests.device import DEVICE
 
+tensor = partial(torch.tensor, device=DEVICE)
 SETTINGS = {"temperature": 0.7}
 LAYOUTS = {
     "stock": {},
@@ -23,66 +27,68 @@ def kept(labels_NC, vocabulary, seed=0):
     random = torch.Generator().manual_seed(seed)
     shares = torch.tensor([0.02, 0.4, 1.0])[torch.randint(0, 3, labels_NC.shape, generator=random)]
     allowed = torch.rand(*labels_NC.shape, vocabulary, generator=random) < shares[..., None]
-    return allowed.scatter(-1, labels_NC[..., None], value=True)
+    return allowed.to(labels_NC.device).scatter(-1, labels_NC[..., None], value=True)
 
 
 def rows_of(allowed_NCV, lengths):
     """The supports as they are kept, noted in an order of their own."""
     noted = Noted()
     for place in reversed(range(allowed_NCV.shape[1])):
-        rows = torch.tensor([row for row, length in enumerate(lengths) if place < length], dtype=torch.long)
-        scores = torch.zeros(len(rows), allowed_NCV.shape[2]).masked_fill(~allowed_NCV[rows, place], -torch.inf)
+        rows = tensor([row for row, length in enumerate(lengths) if place < length], dtype=torch.long)
+        scores = torch.where(allowed_NCV[rows, place], 0.0, -torch.inf)
         noted.note(rows, torch.full_like(rows, place), scores)
     return noted.rows(lengths)
 
 
 @pytest.mark.parametrize("vocabulary", [1, 5, 32, 33, 1000])
-def test_what_is_kept_is_what_was_noted(vocabulary):
-    labels = torch.randint(0, vocabulary, (4, 9), generator=torch.Generator().manual_seed(1))
+def test_what_is_kept_is_what_was_noted(vocabulary, device):
+    labels = torch.randint(0, vocabulary, (4, 9), generator=torch.Generator().manual_seed(1)).to(device)
     allowed = kept(labels, vocabulary)
     lengths = [9, 0, 3, 1]
-    support = Support(rows_of(allowed, lengths), 11, torch.device("cpu"))
+    support = Support(rows_of(allowed, lengths), 11, device)
     for row, length in enumerate(lengths):
-        found = support.allowed(row * 11 + torch.arange(11), vocabulary)
+        found = support.allowed(row * 11 + torch.arange(11, device=device), vocabulary)
         assert torch.equal(found[:length], allowed[row, :length])
         assert found[length:].all()
 
 
-def test_a_token_drawn_again_replaces_the_first_and_a_gap_makes_a_row_unknown():
+def test_a_token_drawn_again_replaces_the_first_and_a_gap_makes_a_row_unknown(device):
     noted = Noted()
     for place, first in ((0, 1), (0, 2), (2, 3)):
-        scores = torch.full((1, 8), -torch.inf)
+        scores = torch.full((1, 8), -torch.inf, device=device)
         scores[0, first] = 0
-        noted.note(torch.tensor([0]), torch.tensor([place]), scores)
+        noted.note(tensor([0]), tensor([place]), scores)
     (whole,), (gap,) = noted.rows([1]), noted.rows([3])
-    assert Support([whole], 1, torch.device("cpu")).allowed(torch.tensor([0]), 8)[0].nonzero().tolist() == [[2]]
+    assert Support([whole], 1, device).allowed(tensor([0]), 8)[0].nonzero().tolist() == [[2]]
     assert len(gap) == 0
 
 
-def test_a_token_takes_four_bytes_an_id_and_at_most_an_eighth_of_the_vocabulary():
+def test_a_token_takes_four_bytes_an_id_and_at_most_an_eighth_of_the_vocabulary(device):
     vocabulary, tokens = 32_000, 50
     for count, size in ((20, 4 * 20), (900, 4 * 900), (1001, 32_000 // 8), (31_000, 32_000 // 8), (32_000, 0)):
-        scores = torch.full((tokens, vocabulary), -torch.inf)
+        scores = torch.full((tokens, vocabulary), -torch.inf, device=device)
         scores[:, :count] = 0
         noted = Noted()
-        noted.note(torch.zeros(tokens, dtype=torch.long), torch.arange(tokens), scores)
+        noted.note(tensor([0] * tokens), tensor(range(tokens)), scores)
         (row,) = noted.rows([tokens])
         assert row.nbytes == 8 + tokens * (4 + size)
 
 
 @pytest.mark.parametrize("softcap", [None, 3.0])
-def test_values_and_gradients_are_those_of_a_masked_softmax(softcap):
+def test_values_and_gradients_are_those_of_a_masked_softmax(softcap, device):
     random = torch.Generator().manual_seed(0)
     hidden, weight, bias = (
-        torch.randn(*shape, generator=random, dtype=torch.float64).requires_grad_()
+        torch.randn(*shape, generator=random, dtype=torch.float64).to(device).requires_grad_()
         for shape in ((6, 5), (40, 5), (40,))
     )
-    labels = torch.randint(0, 40, (2, 3), generator=random)
+    labels = torch.randint(0, 40, (2, 3), generator=random).to(device)
     allowed = kept(labels, 40)
-    support = Support(rows_of(allowed, [3, 3]), 3, torch.device("cpu"))
+    support = Support(rows_of(allowed, [3, 3]), 3, device)
 
     def scores(hidden, weight, bias):
-        how = _How(FusedHead(weight, bias, 0.7, softcap, 1.3), support, torch.arange(6), labels.reshape(-1))
+        how = _How(
+            FusedHead(weight, bias, 0.7, softcap, 1.3), support, torch.arange(6, device=device), labels.reshape(-1)
+        )
         return _restricted(hidden, weight, bias, how)
 
     def explicit(hidden, weight, bias):
@@ -97,7 +103,7 @@ def test_values_and_gradients_are_those_of_a_masked_softmax(softcap):
     inputs = (hidden, weight, bias)
     for found, truth in zip(scores(*inputs), explicit(*inputs), strict=True):
         assert torch.allclose(found, truth, atol=1e-12)
-    pulls = torch.randn(2, 6, generator=random, dtype=torch.float64)
+    pulls = torch.randn(2, 6, generator=random, dtype=torch.float64).to(device)
     for function in (scores, explicit):
         found = function(*inputs)
         (found[0] @ pulls[0] + found[1] @ pulls[1]).backward()
@@ -138,7 +144,8 @@ def test_every_layout_scores_within_the_support(bench, layout, adapters):
     rows = rows_of(allowed, lengths)
     trainer.model.eval()
     weights = [p for p in trainer.model.parameters() if p.requires_grad]
-    pull = torch.randn(len(ids), width, generator=torch.Generator().manual_seed(3)) * batch["completion_mask"]
+    pull = torch.randn(len(ids), width, generator=torch.Generator().manual_seed(3)).to(ids.device)
+    pull *= batch["completion_mask"]
 
     def gradient(logps):
         trainer.model.zero_grad()

@@ -11,15 +11,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from accelerate import PartialState
-from conftest import Bench
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from grpo_plus.engine import cost
+from tests.engine.conftest import Bench
 
 
 def replicated(trainer):

@@ -175,14 +175,21 @@ def test_the_stand_in_refuses_what_a_card_refuses_and_counts_memory(tmp_path, cl
     print(torch.cuda.memory_allocated() - before, torch.cuda.max_memory_allocated() >= 1 << 22); del held
     torch.cuda.set_per_process_memory_fraction((1 << 21) / torch.cuda.get_device_properties(0).total_memory)
     print(refused(lambda: torch.zeros(1 << 20, device="cuda")), torch.cuda.memory_allocated() == before)
+    from grpo_plus.sampling.rollout import affordable_rows
+    from grpo_plus.testing import make_tiny_model
+    rows = []
+    for share in (1.0, 0.5):
+        torch.cuda.set_per_process_memory_fraction(share)
+        rows.append(affordable_rows(make_tiny_model()[0], 100, torch.device("cuda")))
+    print(round(rows[0] / rows[1], 2))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True, check=False,
-        env={**clean_environment, "PYTHONPATH": str(ROOT)}, timeout=280,
+        env={**clean_environment, "PYTHONPATH": f"{ROOT}:{ROOT}/verifiers"}, timeout=280,
     )  # fmt: skip
     assert done.stdout.splitlines() == [
         "RuntimeError RuntimeError", "RuntimeError TypeError", "taken RuntimeError", "cuda:0 cuda:0 True", "True",
-        f"{1 << 22} True", "OutOfMemoryError True",
+        f"{1 << 22} True", "OutOfMemoryError True", "2.0",
     ], done.stderr[-3000:]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from grpo_plus.engine import Facts
 from grpo_plus.heads import AdapterTrunk, HeadError, ModelTrunk, OwnAdamW, Passes, PolicyTrunk, ScalarHead
 from grpo_plus.heads.passes import rows_of
+from tests.device import DEVICE
 
 ARCHITECTURES = ("gpt2", "llama", "qwen3")
 
@@ -29,7 +30,8 @@ def batch(seed=0, rows=6, prompts=(4, 7), widths=(9, 6, 0, 8, 1, 5), vocabulary=
         text = texts[row * len(prompts) // rows]
         prompt_ids[row, -len(text) :], prompt_mask[row, -len(text) :] = text, 1
         ids[row, : widths[row]], mask[row, : widths[row]] = draw((widths[row],)), 1
-    return {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask, "completion_ids": ids, "completion_mask": mask}
+    found = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask, "completion_ids": ids, "completion_mask": mask}
+    return {name: column.to(DEVICE) for name, column in found.items()}
 
 
 def adapted(model, *, dropout=0.0, **options):
@@ -40,18 +42,18 @@ def adapted(model, *, dropout=0.0, **options):
     generator = torch.Generator().manual_seed(7)
     for name, weight in model.named_parameters():
         if "lora_B" in name:
-            weight.data = 0.2 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            weight.data.copy_(0.2 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
     return model
 
 
 def loaded(folder, dtype=torch.float32):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(DEVICE)
 
 
 def passes(trunk, *, layout="auto", dtype=torch.float32, spread=0.3, **further):
     return Passes(
         trunk,
-        ScalarHead(trunk.hidden_size, dtype, spread=spread),
+        ScalarHead(trunk.hidden_size, dtype, spread=spread, device=DEVICE),
         layout=layout,
         autocast=contextlib.nullcontext,
         **further,
@@ -61,7 +63,7 @@ def passes(trunk, *, layout="auto", dtype=torch.float32, spread=0.3, **further):
 def plain_values(model, head, rows):
     """V of each completion token, one row at a time, without padding, from the state that predicts it."""
     count, width = rows["completion_ids"].shape
-    values = torch.zeros(count, width, dtype=head.weight.dtype)
+    values = torch.zeros(count, width, dtype=head.weight.dtype, device=DEVICE)
     for row in range(count):
         prompt = rows["prompt_ids"][row][rows["prompt_mask"][row] == 1]
         completion = rows["completion_ids"][row][rows["completion_mask"][row] == 1]
@@ -79,7 +81,8 @@ def plain_values(model, head, rows):
 def perturb(trunk, size=0.1):
     generator = torch.Generator().manual_seed(3)
     for parameter in trunk.named_parameters().values():
-        parameter.data += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        drawn = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.data += size * drawn.to(DEVICE)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +105,8 @@ def test_values_are_those_of_a_plain_loop_over_the_models_own_hidden_states(fold
         torch.testing.assert_close(values, plain_values(model, found.head, rows), atol=2e-6, rtol=1e-5)
         same, features = found.features(*rows_of(rows), batch_size=4)
     assert torch.equal(same, values)
-    torch.testing.assert_close(found.head(features) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
-    assert (features.any(-1) == rows["completion_mask"].bool()).all()
+    torch.testing.assert_close(found.head(features.to(DEVICE)) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
+    assert (features.any(-1).to(DEVICE) == rows["completion_mask"].bool()).all()
     assert values[2].count_nonzero() == 0  # no tokens
 
 
@@ -122,7 +125,7 @@ def test_turns_that_completions_share_are_read_by_each_of_them(folders, monkeypa
         values, features = found.features(*rows_of(rows))
         assert sum(seen) < int(rows["prompt_mask"].sum() + rows["completion_mask"].sum()) - 6 - 9 - 6
         torch.testing.assert_close(values, plain_values(model, found.head, rows), atol=2e-6, rtol=1e-5)
-    torch.testing.assert_close(found.head(features) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(found.head(features.to(DEVICE)) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
     assert torch.equal(features[0], features[1])
 
 
@@ -140,7 +143,7 @@ def test_values_of_other_architectures_are_those_of_a_plain_loop(folders, archit
 
 def trunk_of(kind, folder, dtype=torch.float64):
     if kind == "model":
-        trunk = ModelTrunk(folder, vocabulary=90, dtype=dtype)
+        trunk = ModelTrunk(folder, vocabulary=90, dtype=dtype, device=DEVICE)
         plain = loaded(folder, dtype)
         return trunk, plain, {name: dict(plain.model.named_parameters())[name] for name in trunk.named_parameters()}
     model = adapted(loaded(folder, dtype))
@@ -168,10 +171,11 @@ def test_the_gradient_is_that_of_a_plain_loop(folders, kind, layout):
     found = passes(trunk, layout=layout, dtype=torch.float64)
     found.head.weight.data *= 1.0
     aims = torch.randn(rows["completion_ids"].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    aims = aims.to(DEVICE)
     mask = rows["completion_mask"]
     with trunk.active():
         (0.5 * (found.values(*rows_of(rows)).double() - aims).square() * mask).sum().backward()
-    head = ScalarHead(trunk.hidden_size, torch.float64, spread=0.3)
+    head = ScalarHead(trunk.hidden_size, torch.float64, spread=0.3, device=DEVICE)
     (0.5 * (plain_values(plain, head, rows) - aims).square() * mask).sum().backward()
     torch.testing.assert_close(found.head.weight.grad, head.weight.grad, atol=1e-5, rtol=1e-4)
     compared = 0
@@ -378,7 +382,7 @@ def test_trunks_that_cannot_be_had_say_why(folders):
 
 def test_the_optimizer_is_adamw_and_goes_on_from_its_tensors():
     torch.manual_seed(0)
-    start, gradients = torch.randn(5), torch.randn(6, 5)
+    start, gradients = torch.randn(5).to(DEVICE), torch.randn(6, 5).to(DEVICE)
     theirs = torch.nn.Parameter(start.clone())
     adamw = torch.optim.AdamW([theirs], lr=0.05, weight_decay=0.1)
     ours = torch.nn.Parameter(start.clone())
@@ -397,20 +401,20 @@ def test_the_optimizer_is_adamw_and_goes_on_from_its_tensors():
     torch.testing.assert_close(ours, theirs)
     with pytest.raises(ValueError, match="other weights"):
         OwnAdamW({"v": ours}, learning_rate=0.1).load_tensors(kept)
-    ours.grad = torch.full((5,), torch.nan)
+    ours.grad = torch.full_like(ours, torch.nan)
     assert optimizer.step() != optimizer.step()  # NaN, and then a gradient of zero
-    ours.grad = torch.full((5,), torch.inf)
+    ours.grad = torch.full_like(ours, torch.inf)
     optimizer.step()
     assert torch.isfinite(ours).all()
 
 
-def test_gradients_are_averaged_over_ranks():
-    one, two = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))
-    other = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])  # the other rank's
+def test_gradients_are_averaged_over_ranks(device):
+    one, two = (torch.nn.Parameter(torch.zeros(size, device=device)) for size in (3, 2))
+    other = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], device=device)  # the other rank's
     optimizer = OwnAdamW(
         {"a": one, "b": two}, learning_rate=1.0, max_grad_norm=None, average=lambda flat: (flat + other) / 2
     )
-    one.grad = torch.tensor([3.0, 0.0, 1.0])  # and none for b
+    one.grad = torch.tensor([3.0, 0.0, 1.0], device=device)  # and none for b
     assert optimizer.step() == pytest.approx(float(torch.tensor([2.0, 1.0, 2.0, 2.0, 2.5]).norm()))
 
 
@@ -421,7 +425,7 @@ def test_weights_come_back_from_their_tensors_and_others_are_refused(folders):
     kept = trunk.tensors()
     perturb(trunk)
     trunk.load_tensors(kept)
-    assert all(torch.equal(p, kept[name]) for name, p in trunk.named_parameters().items())
+    assert all(torch.equal(p.cpu(), kept[name]) for name, p in trunk.named_parameters().items())
     with pytest.raises(ValueError, match="has the shape none there"):
         trunk.load_tensors(dict(list(kept.items())[1:]))
     head = ScalarHead(4)
@@ -433,7 +437,7 @@ def test_a_bound_on_tokens_a_pass_gives_the_same_gradient(folders):
     rows = batch()
     gradients = []
     for bound in (None, 20):
-        trunk = ModelTrunk(folders["qwen3"], vocabulary=90)
+        trunk = ModelTrunk(folders["qwen3"], vocabulary=90, device=DEVICE)
         found = passes(trunk, tokens_per_pass=bound, facts=Facts)
         with trunk.active():
             found.values(*rows_of(rows)).square().sum().backward()

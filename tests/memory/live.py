@@ -6,6 +6,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.device import DEVICE, ON_CPU
+
 
 class Live(TorchDispatchMode):
     """Counts them: ``now``, and at most (``peak``)."""
@@ -40,13 +42,15 @@ class Live(TorchDispatchMode):
 
 
 class OnDevice(Live):
-    """As if there were a device: what ``cpu()`` makes, and what is made of that, is in main memory and not counted."""
+    """Counts what is on the device; on a CPU as if there were one: ``cpu()``, and what is made of that, is not counted."""
 
     def __init__(self):
         super().__init__()
         self.main, self.moving = set(), False
 
     def counts(self, storage, given):
+        if not ON_CPU:
+            return storage.device.type == DEVICE
         if not self.moving and given.isdisjoint(self.main):
             return True
         self.main.add(storage._cdata)
@@ -54,11 +58,12 @@ class OnDevice(Live):
         return False
 
     def in_main_memory(self, tensor):
-        return tensor.untyped_storage()._cdata in self.main
+        return tensor.untyped_storage()._cdata in self.main if ON_CPU else not tensor.is_cuda
 
     def __enter__(self):
         self.real = torch.Tensor.cpu
-        torch.Tensor.cpu = self.move
+        if ON_CPU:
+            torch.Tensor.cpu = self.move
         return super().__enter__()
 
     def __exit__(self, *error):

@@ -19,6 +19,7 @@ from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.advice import heads_of
+from tests.device import DEVICE, FLOAT32, NAME
 from tests.memory.live import Live, OnDevice
 
 SHAPE = {"architecture": "llama", "hidden": 256, "layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
@@ -44,7 +45,7 @@ def adapted(model, rank=4):
 
 def updated(trunk):
     """A head on it after a step of its optimizer, and the bytes of weights, gradients and moments."""
-    head = ScalarHead(trunk.hidden_size)
+    head = ScalarHead(trunk.hidden_size, device=DEVICE)
     own = trunk.named_parameters() | {f"head/{name}": one for name, one in head.named_parameters()}
     weights = sum(one.nbytes for one in own.values())
     for one in own.values():
@@ -61,7 +62,7 @@ def updated(trunk):
 def test_an_adapter_is_as_large_as_the_one_that_is_made(rank):
     model, _ = make_tiny_model(architecture="llama", hidden=64, layers=2)
     shape = shape_of(model.config)
-    resident, gradients = updated(AdapterTrunk(adapted(model), "critic", rank=rank))
+    resident, gradients = updated(AdapterTrunk(adapted(model.to(DEVICE)), "critic", rank=rank))
     found = planned(shape, "adapter", rank=rank, micro_batch=1, prompt_length=0, completion_length=0, four_bit=False)
     assert (found.resident, found.update) == (resident, gradients)
 
@@ -71,7 +72,7 @@ def test_a_model_of_its_own_is_as_large_as_the_one_that_is_loaded(tied, tmp_path
     made, tokenizer = make_tiny_model(tmp_path, architecture="llama", hidden=64, layers=2, tie_word_embeddings=tied)
     shape = shape_of(made.config)
     assert (shape.head_weights == 0) is tied
-    resident, gradients = updated(ModelTrunk(str(tmp_path), vocabulary=len(tokenizer)))
+    resident, gradients = updated(ModelTrunk(str(tmp_path), vocabulary=len(tokenizer), device=DEVICE))
     asked = {"micro_batch": 1, "prompt_length": 0, "completion_length": 0, "four_bit": False}
     found = planned(shape, "model", width=4, **asked)
     assert (found.resident, found.update) == (resident, gradients)
@@ -81,7 +82,7 @@ def test_a_model_of_its_own_is_as_large_as_the_one_that_is_loaded(tied, tmp_path
 
 def test_a_head_on_the_policys_states_is_a_head():
     model, _ = make_tiny_model(architecture="llama", hidden=64, layers=2)
-    resident, gradients = updated(PolicyTrunk(model))
+    resident, gradients = updated(PolicyTrunk(model.to(DEVICE)))
     found = planned(
         shape_of(model.config), "trunk", micro_batch=1, prompt_length=0, completion_length=0, four_bit=False
     )
@@ -92,7 +93,7 @@ def test_a_head_on_the_policys_states_is_a_head():
 def rows():
     """Four rows of 32 and 96 tokens."""
     draw = partial(torch.randint, 3, 90, generator=torch.Generator().manual_seed(0))
-    return draw((4, 128)), torch.ones(4, 128, dtype=torch.long), 96
+    return draw((4, 128)).to(DEVICE), torch.ones(4, 128, dtype=torch.long, device=DEVICE), 96
 
 
 ASKED = {"micro_batch": 4, "prompt_length": 32, "completion_length": 96, "four_bit": False}
@@ -104,14 +105,14 @@ ASKED = {"micro_batch": 4, "prompt_length": 32, "completion_length": 96, "four_b
 def test_an_update_holds_what_is_planned_within_a_fifth(kind, recompute, rows, tmp_path):
     made, tokenizer = make_tiny_model(tmp_path, **SHAPE, intermediate_size=768)
     if kind == "adapter":
-        policy = adapted(AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)).train()
+        policy = adapted(AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).to(DEVICE)).train()
         if recompute:
             policy.gradient_checkpointing_enable({"use_reentrant": False})
         trunk = AdapterTrunk(policy, "critic")
     else:
-        trunk = ModelTrunk(str(tmp_path), vocabulary=len(tokenizer), checkpointing=recompute)
-    context = partial(torch.autocast, "cpu", torch.bfloat16)
-    passes = Passes(trunk, ScalarHead(trunk.hidden_size, spread=0.1), layout="stock", autocast=context)
+        trunk = ModelTrunk(str(tmp_path), vocabulary=len(tokenizer), checkpointing=recompute, device=DEVICE)
+    context = partial(torch.autocast, DEVICE, torch.bfloat16)
+    passes = Passes(trunk, ScalarHead(trunk.hidden_size, spread=0.1, device=DEVICE), layout="stock", autocast=context)
     found = planned(shape_of(made.config), kind, rank=4, checkpointing=recompute, **ASKED)
     with Live() as live, trunk.active():
         for _ in range(2):  # gradients of the micro-batch before are there
@@ -119,11 +120,12 @@ def test_an_update_holds_what_is_planned_within_a_fifth(kind, recompute, rows, t
     assert live.peak == pytest.approx(found.update, rel=0.2)
 
 
+@pytest.mark.skipif(NAME == "stand-in", reason="its attention writes out all scores")
 @pytest.mark.parametrize("layout", ["stock", "packed"])
 def test_hidden_states_of_a_generation_batch_take_a_pass_of_the_device_as_planned_within_a_fifth(rows, layout):
     model, _ = make_tiny_model(**SHAPE, intermediate_size=768)
-    trunk = PolicyTrunk(model.to(torch.bfloat16))
-    passes = Passes(trunk, ScalarHead(trunk.hidden_size), layout=layout, autocast=contextlib.nullcontext)
+    trunk = PolicyTrunk(model.to(DEVICE, torch.bfloat16))
+    passes = Passes(trunk, ScalarHead(trunk.hidden_size, device=DEVICE), layout=layout, autocast=contextlib.nullcontext)
     found = planned(shape_of(model.config), "trunk", **ASKED)
     peaks = {}
     for count in (4, 64):
@@ -189,8 +191,7 @@ def test_settings_that_fit_leave_room_for_a_critic():
 def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
     config = GRPOPlusConfig(
         output_dir=str(tmp_path),
-        use_cpu=True,
-        bf16=False,
+        **FLOAT32,
         advantage="gae",
         critic={"on": "adapter", "lora_r": 8},
         verifiers=["exact"],
@@ -206,7 +207,7 @@ def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
     ]
     settings = settings_of(config, peft.LoraConfig(r=4), bits=4, heads=heads)
     assert settings.heads == tuple(heads)
-    assert heads_of(GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)) == []
+    assert heads_of(GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)) == []
 
 
 class TestCommand:

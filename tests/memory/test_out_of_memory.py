@@ -13,6 +13,7 @@ from trl import GRPOConfig
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.memory.errors import StepTooLargeError, is_out_of_memory
+from tests.device import FLOAT32, ON_CPU
 
 KINDS = ("full", "lora", "4bit")
 PROMPTS = ("ab", "cdc", "ef", "gghg")
@@ -20,7 +21,7 @@ SETTINGS = {
     "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8, "num_generations": 4, "max_steps": 2,
     "max_completion_length": 12, "learning_rate": 0.05, "lr_scheduler_type": "constant", "max_grad_norm": 0.0,
     # Plain gradient descent: Adam would turn the rounding of a gradient near 0 into a whole step of the learning rate.
-    "optim": "sgd", "logging_steps": 1, "report_to": "none", "use_cpu": True, "bf16": False,
+    "optim": "sgd", "logging_steps": 1, "report_to": "none", **FLOAT32,
     "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
 }  # fmt: skip
 CHANGES = (
@@ -147,7 +148,8 @@ def make(small, tmp_path):
         generator = torch.Generator().manual_seed(0)
         for name, parameter in run.model.named_parameters():
             if "lora_" in name and parameter.requires_grad:
-                parameter.data.normal_(0, 0.05 if "lora_B" in name else 0.1, generator=generator)
+                drawn = torch.randn(parameter.shape, generator=generator)
+                parameter.data.copy_((0.05 if "lora_B" in name else 0.1) * drawn)
         return run
 
     return make
@@ -407,7 +409,9 @@ class TestEndings:
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_single_row(self, make, kind):
-        way_out = "use_peft: true" if kind == "full" else "grpo-plus plan"
+        way_out = f"Lower max_completion_length.*{'use_peft: true' if kind == 'full' else 'grpo-plus plan'}"
+        if kind != "full" and not ON_CPU:  # the size of a card is known, and what its planner says
+            way_out = "does not fit in .* take a smaller model"
         for where, match in (
             ("scoring", "in a pass without gradient, with one completion at a time"),
             ("loss", "in the update, with one completion of at most"),
@@ -416,7 +420,7 @@ class TestEndings:
         ):
             run = make(kind, rollout="auto", num_iterations=2)
             Card(run, where, 0)
-            self.ends(run, f"{match}.*Lower max_completion_length.*{way_out}")
+            self.ends(run, f"{match}.*{way_out}")
 
     @pytest.mark.slow
     def test_the_sampling_of_the_host(self, make):
@@ -505,6 +509,9 @@ class TestEndings:
     [
         (torch.OutOfMemoryError("HIP out of memory."), True),
         (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
         (
             RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
             True,

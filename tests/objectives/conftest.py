@@ -2,6 +2,8 @@ import dataclasses
 
 import pytest
 
+from tests.device import DEVICE
+
 
 @pytest.fixture(scope="session")
 def make_batch():
@@ -14,19 +16,19 @@ def make_batch():
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape):
-            return torch.randn(*shape, generator=generator, dtype=dtype)
+            return torch.randn(*shape, generator=generator, dtype=dtype).to(DEVICE)
 
-        lengths = torch.randint(1, width + 1, (rows,), generator=generator)
+        lengths = torch.randint(1, width + 1, (rows,), generator=generator).to(DEVICE)
         lengths[0], lengths[1] = width, 0
-        mask = torch.arange(width) < lengths[:, None]
+        mask = torch.arange(width, device=DEVICE) < lengths[:, None]
         logps = -(normal(rows, width).abs() + 0.05)
         advantages = normal(rows, width if per_token else 1)
-        prompts = torch.arange(rows) // 2
+        prompts = torch.arange(rows, device=DEVICE) // 2
         prompt_tokens = torch.stack([lengths[prompts == prompt].sum() for prompt in prompts])
         old = logps + spread * normal(rows, width)
         targets = make_targets(
             prompts_N=prompts,
-            tokens_NT=torch.randint(0, 3, (rows, width), generator=generator),
+            tokens_NT=torch.randint(0, 3, (rows, width), generator=generator).to(DEVICE),
             present_NT=mask,
             trained_NT=mask,
             old_logps_NT=old,
@@ -44,8 +46,8 @@ def make_batch():
             target_logps=targets.logps,
             target_sign=targets.sign,
             target_weights=targets.weights,
-            pull=torch.linspace(-1, 1, rows, dtype=dtype),
-            group_loss=torch.ones(rows, dtype=dtype),
+            pull=torch.linspace(-1, 1, rows, dtype=dtype, device=DEVICE),
+            group_loss=torch.ones(rows, dtype=dtype, device=DEVICE),
             max_completion_length=width,
         )
         return dataclasses.replace(batch, **fields)

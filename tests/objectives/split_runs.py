@@ -8,12 +8,13 @@ import json
 import sys
 from pathlib import Path
 
+from tests.device import DEVICE, FLOAT32
+
 END = "<|im_end|>"
 ANSWERS = ["12" + END, "12345678", "1" + END, "13 " + END, "7" + END, "78 9" + END, "abcdefgh", "78 a" + END]
 TOOL_WORDS = {3: (1, 2), 5: (0, 1)}  # completion: tokens that were not written by the policy
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "num_generations": 4,
     "max_completion_length": 8,
@@ -80,7 +81,9 @@ def shared(shares):
     class Shared(Hook):
         def draw(self, draw, rows):
             output, first = draw(rows), self.host.accelerator.process_index * len(rows)
-            output["share"] = torch.tensor([shares[(first + row) % len(shares)] for row in range(len(rows))])
+            output["share"] = torch.tensor(
+                [shares[(first + row) % len(shares)] for row in range(len(rows))], device=DEVICE
+            )
             return output
 
         def batch(self, output):

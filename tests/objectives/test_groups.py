@@ -9,6 +9,8 @@ import torch
 from grpo_plus.objectives import Counts, GroupScores, TokenBatch, build_objective, check_objective
 from grpo_plus.objectives.group import row_pulls
 from grpo_plus.objectives.tpo import tpo_pulls
+from tests.device import FLOAT32
+from tests.objectives.on_device import on_device
 
 
 def softmax(values):
@@ -56,18 +58,19 @@ def group_batch(seed=0, *, moved=0.4):
     logps = old + moved * torch.randn(12, 6, generator=random, dtype=torch.float64)
     advantages = torch.randn(12, 1, generator=random, dtype=torch.float64)
     advantages[8:] = 0
-    return TokenBatch(
+    batch = TokenBatch(
         logps=logps.requires_grad_(),
         old_logps=old,
         advantages=advantages,
         mask=mask,
         counts=Counts(12.0, float(lengths.sum()), 3.0),
     )
+    return on_device(batch)
 
 
 def scores_of(batch, groups=GROUPS):
     return GroupScores(
-        groups=torch.tensor(groups),
+        groups=torch.tensor(groups, device=batch.mask.device),
         logps=torch.where(batch.mask, batch.logps.detach(), 0.0).sum(1),
         old_logps=torch.where(batch.mask, batch.old_logps, 0.0).sum(1),
         lengths=batch.mask.sum(1),
@@ -140,7 +143,7 @@ def test_tpo_ends_where_the_policy_is_the_target():
     advantages = torch.tensor([1.0, -1.0, 0.5, -0.5], dtype=torch.float64)
     now = old + advantages / 0.5 + 7.0  # the target up to a constant, which a distribution over the group does not see
     ones = torch.ones(4, dtype=torch.long)
-    scores = GroupScores(torch.zeros(4, dtype=torch.long), now, old, ones, advantages)
+    scores = on_device(GroupScores(torch.zeros(4, dtype=torch.long), now, old, ones, advantages))
     pull, _, metrics = row_pulls(scores, lambda scores: tpo_pulls(scores, eta=0.5))
     assert pull.abs().max() < 1e-12
     assert metrics["tpo/distance"].item() == pytest.approx(0, abs=1e-12)
@@ -153,7 +156,9 @@ def test_tpo_tilts_the_odds_as_the_paper_says():
     u = (rewards - rewards.mean()) / rewards.std(correction=0)
     assert u.tolist() == pytest.approx([3.0] + [-1 / 3] * 9)
     zeros = torch.zeros(10, dtype=torch.float64)
-    scores = GroupScores(torch.zeros(10, dtype=torch.long), zeros, zeros, torch.ones(10, dtype=torch.long), u)
+    scores = on_device(
+        GroupScores(torch.zeros(10, dtype=torch.long), zeros, zeros, torch.ones(10, dtype=torch.long), u)
+    )
     pull, _, metrics = build_objective("tpo", beta=0.0).pulls(scores)
     grown = math.exp(10 / 3) * 0.1
     assert -pull[0].item() / 10 == pytest.approx(grown / (0.9 + grown) - 0.1, abs=1e-12)
@@ -179,7 +184,7 @@ def test_real_gives_bounded_weights_that_grow_on_the_wrong_side():
     for s in (-9.0, -1.0, 0.0, 1.0, 9.0):
         now = torch.tensor([s, 0.0, 0.0], dtype=torch.float64)
         scores = GroupScores(torch.zeros(3, dtype=torch.long), now, old, lengths, torch.tensor([1.0, -1.0, -1.0]))
-        pulls.append(build_objective("real", {"tau": tau}, beta=0.0).pulls(scores)[0] / 3)
+        pulls.append(build_objective("real", {"tau": tau}, beta=0.0).pulls(on_device(scores))[0] / 3)
     right = [-pull[0].item() for pull in pulls]
     assert right == sorted(right, reverse=True)
     assert right == pytest.approx([1 / tau / (1 + math.exp(s / tau)) for s in (-9, -1, 0, 1, 9)])
@@ -195,7 +200,7 @@ def test_completions_thousands_of_nats_apart_stay_finite(name, scale):
         lengths = torch.randint(0, 5, (8,), generator=random)
         groups = torch.tensor([3, 3, 3, 3, 9, 9, 9, 9])
         scores = GroupScores(groups, now, old, lengths, torch.randn(8, generator=random))
-        pull, loss, _ = build_objective(name, beta=0.0).pulls(scores)
+        pull, loss, _ = build_objective(name, beta=0.0).pulls(on_device(scores))
         assert pull.isfinite().all()
         assert loss.isfinite().all()
         assert (pull[lengths == 0] == 0).all()
@@ -231,8 +236,7 @@ def test_a_batch_without_pulls_says_who_makes_them():
 
 
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "num_generations": 4,
     "per_device_train_batch_size": 4,
@@ -354,7 +358,7 @@ def test_what_would_weigh_or_drop_parts_of_a_group_is_refused(name, settings, wo
     from grpo_plus import GRPOPlusConfig
     from grpo_verifiers.errors import ConfigError
 
-    base = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 4}
+    base = {"output_dir": str(tmp_path), **FLOAT32, "report_to": "none", "num_generations": 4}
     with pytest.raises(ConfigError) as raised:
         GRPOPlusConfig(objective=name, per_device_train_batch_size=4, **{**base, **settings})
     assert all(word in str(raised.value) for word in words), raised.value

@@ -6,6 +6,8 @@ import itertools
 import pytest
 import torch
 
+from tests.device import DEVICE, FLOAT32
+
 # What TRL's trainer is set to for each preset.
 TRL = {
     "grpo": {"loss_type": "grpo"},
@@ -19,8 +21,7 @@ TRL = {
     "gmpo": None,  # a trainer of its own
 }
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "num_generations": 4,
     "per_device_train_batch_size": 4,
@@ -70,10 +71,10 @@ class Pair:
         self.on_policy.pop("ref_per_token_logps")
         generator = torch.Generator().manual_seed(0)
         shape = self.on_policy["completion_ids"].shape
-        noise = [0.4 * torch.randn(shape, generator=generator) for _ in range(2)]
+        noise = [0.4 * torch.randn(shape, generator=generator).to(DEVICE) for _ in range(2)]
         logps = self.on_policy.pop("old_per_token_logps")
         # A tool's words in one completion, and one that is masked out as a whole.
-        tool_mask = torch.ones(shape, dtype=torch.long)
+        tool_mask = torch.ones(shape, dtype=torch.long, device=DEVICE)
         tool_mask[0, 2:5] = 0
         completion_mask = self.on_policy["completion_mask"].clone()
         completion_mask[3] = 0
@@ -150,7 +151,9 @@ def test_gmpo_with_masks_has_trls_gradient(pair):
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "luspo", "vespo"])
 def test_importance_weights_off_policy_masks_and_top_entropy(pair, name):
     mask = pair.off_policy["completion_mask"].bool()
-    weights = torch.where(mask, torch.rand(mask.shape, generator=torch.Generator().manual_seed(3)) + 0.5, 1.0)
+    weights = torch.where(
+        mask, torch.rand(mask.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE) + 0.5, 1.0
+    )
     extras = {"importance_sampling_ratio": weights, "sampling_per_token_logps": pair.off_policy["old_per_token_logps"]}
     batch = pair.off_policy | extras
     fields = {"use_vllm": True, "vllm_importance_sampling_correction": True}
@@ -169,7 +172,7 @@ def test_importance_weights_off_policy_masks_and_top_entropy(pair, name):
 @pytest.mark.parametrize("name", ["grpo", "dapo", "sapo", "cispo"])
 def test_advantages_per_token(pair, name):
     shape = pair.off_policy["completion_ids"].shape
-    batch = pair.off_policy | {"advantages": torch.randn(shape, generator=torch.Generator().manual_seed(5))}
+    batch = pair.off_policy | {"advantages": torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(DEVICE)}
     assert_equal(*(step(trainer, batch) for trainer in (pair.trl(name, 0.04), pair.plus(name, 0.04))))
 
 

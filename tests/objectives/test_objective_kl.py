@@ -16,6 +16,7 @@ from grpo_plus.objectives import (
 )
 from grpo_plus.training.minibatch import kl_penalties
 from grpo_verifiers.errors import ConfigError, PluginError
+from tests.device import DEVICE
 
 ESTIMATORS, PLACEMENTS = ("k1", "k2", "k3"), ("loss", "reward")
 WITH_KL = sorted(
@@ -34,8 +35,8 @@ CASES = [
 def categorical(seed, tokens=6):
     """Log-probabilities of a policy with gradient, of its reference, and the logits behind the first."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(tokens, generator=generator, dtype=torch.float64).requires_grad_()
-    return logits, logits.log_softmax(0), torch.randn(tokens, generator=generator, dtype=torch.float64).log_softmax(0)
+    logits, ref = (torch.randn(tokens, generator=generator, dtype=torch.float64).to(DEVICE) for _ in range(2))
+    return logits.requires_grad_(), logits.log_softmax(0), ref.log_softmax(0)
 
 
 def batch_of(logps, ref_logps):
@@ -43,13 +44,13 @@ def batch_of(logps, ref_logps):
     return TokenBatch(
         logps=logps,
         old_logps=logps.detach(),
-        advantages=torch.zeros(rows, 1, dtype=torch.float64),
-        mask=torch.ones(logps.shape, dtype=torch.bool),
+        advantages=torch.zeros_like(logps[:, :1]),
+        mask=torch.ones_like(logps, dtype=torch.bool),
         counts=Counts(float(rows), float(logps.numel()), 1.0),
         ref_logps=ref_logps,
         beta=1.0,
-        pull=torch.zeros(rows, dtype=torch.float64),
-        group_loss=torch.zeros(rows, dtype=torch.float64),
+        pull=torch.zeros_like(logps[:, 0]),
+        group_loss=torch.zeros_like(logps[:, 0]),
         max_completion_length=logps.shape[1],
     )
 
@@ -59,7 +60,7 @@ def expected_gradient(objective, logps, ref_logps, parameters):
     chances = logps.detach().sum(-1).exp()
     if objective.kl_in_reward:
         seen = {
-            "completion_mask": torch.ones(logps.shape, dtype=torch.long),
+            "completion_mask": torch.ones_like(logps, dtype=torch.long),
             "old_per_token_logps": logps.detach(),
             "ref_per_token_logps": ref_logps,
         }
@@ -137,7 +138,7 @@ class Tabular:
         prefixes = [prefix for n in range(length) for prefix in itertools.product(range(tokens), repeat=n)]
         self.place = {prefix: number for number, prefix in enumerate(prefixes)}
         self.logits, ref = (
-            torch.randn(len(prefixes), tokens, generator=generator, dtype=torch.float64) for _ in range(2)
+            torch.randn(len(prefixes), tokens, generator=generator, dtype=torch.float64).to(DEVICE) for _ in range(2)
         )
         self.logits.requires_grad_()
         self.policy, self.reference = self.logits.log_softmax(-1), ref.log_softmax(-1)

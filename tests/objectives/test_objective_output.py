@@ -7,6 +7,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.objectives import build_objective, objectives, piece_registries, register_objective
 from grpo_plus.objectives.objective import ObjectiveOutputError
 from grpo_verifiers.errors import ConfigError
+from tests.device import DEVICE, FLOAT32
 
 SOUND = {
     "loss": lambda batch: -batch.logps * batch.advantages,
@@ -69,7 +70,7 @@ def test_a_sound_part_and_what_stands_outside_the_mask_are_left_alone(make_batch
 
 
 def test_a_model_that_has_diverged_is_not_blamed_on_a_part(make_batch):
-    batch = make_batch(logps=torch.full((5, 6), float("nan"), dtype=torch.float64, requires_grad=True))
+    batch = make_batch(logps=torch.full((5, 6), float("nan"), dtype=torch.float64, device=DEVICE, requires_grad=True))
     assert build_objective(sound_loss, beta=0.0).loss(batch)[0].isnan()
 
 
@@ -78,7 +79,7 @@ def sound_loss(batch):
 
 
 def test_targets_need_a_second_step_of_the_run_too():
-    base = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none", "num_iterations": 2}
+    base = {"output_dir": "out", **FLOAT32, "report_to": "none", "num_iterations": 2}
     GRPOPlusConfig(**base, objective="target", max_steps=2)
     with pytest.raises(ConfigError, match="With max_steps 1 there is no second: set max_steps to 2"):
         GRPOPlusConfig(**base, objective="target", max_steps=1)

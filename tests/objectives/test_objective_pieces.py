@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.objectives import Counts, TokenBatch, build_objective, objectives, piece_registries
+from tests.device import DEVICE
+from tests.objectives.on_device import on_device
 
 NO_KL = ("grpo_clip", "target")
 STOPPED = (
@@ -26,7 +28,7 @@ PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-i
 
 def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):
     logp = torch.tensor([[math.log(pi)]], dtype=torch.float64, requires_grad=True)
-    return TokenBatch(
+    batch = TokenBatch(
         logps=logp,
         old_logps=torch.tensor([[math.log(pi_old)]], dtype=torch.float64),
         advantages=torch.tensor([[advantage]], dtype=torch.float64),
@@ -35,6 +37,7 @@ def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):
         ref_logps=None if pi_ref is None else torch.tensor([[math.log(pi_ref)]], dtype=torch.float64),
         beta=beta,
     )
+    return on_device(batch)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +97,10 @@ def test_gradients_match_finite_differences(name, estimator, make_batch):
         (gradient,) = torch.autograd.grad(loss, batch.logps)
         numeric = torch.zeros_like(gradient)
         for index in range(batch.logps.numel()):
-            step = torch.zeros(batch.logps.numel(), dtype=torch.float64)
-            step[index] = 1e-6
+            step = torch.zeros_like(numeric)
+            step.view(-1)[index] = 1e-6
             ends = [
-                objective.loss(
-                    dataclasses.replace(batch, logps=batch.logps.detach() + sign * step.view_as(batch.logps))
-                )[0]
+                objective.loss(dataclasses.replace(batch, logps=batch.logps.detach() + sign * step))[0]
                 for sign in (1, -1)
             ]
             numeric.view(-1)[index] = (ends[0] - ends[1]) / 2e-6
@@ -133,7 +134,7 @@ def test_ratios_by_hand(make_batch):
     for row in range(len(batch.mask)):
         kept = batch.mask[row]
         steps = (batch.logps.detach() - batch.old_logps)[row][kept]
-        mean = steps.mean() if kept.any() else torch.tensor(0.0, dtype=torch.float64)
+        mean = steps.mean() if kept.any() else steps.sum()
         assert torch.allclose(ratios["token"][row][kept], steps.exp())
         assert torch.allclose(ratios["sequence"][row], mean.exp())
         assert torch.allclose(ratios["sequence_token"][row], mean.exp().expand(len(kept)))
@@ -142,7 +143,7 @@ def test_ratios_by_hand(make_batch):
 
 def test_reductions_by_hand(make_batch):
     batch = make_batch(seed=7)
-    values = torch.where(batch.mask, torch.rand(batch.mask.shape, dtype=torch.float64), 0.0)
+    values = torch.where(batch.mask, torch.rand(batch.mask.shape, dtype=torch.float64).to(DEVICE), 0.0)
     rows = [values[row][batch.mask[row]] for row in range(len(values))]
     means = [row.mean().item() if len(row) else 0.0 for row in rows]
     per_prompt = [torch.cat(rows[0:2]), torch.cat(rows[2:4]), rows[4]]
@@ -186,7 +187,7 @@ def test_what_stands_behind_the_mask_never_matters(name, make_batch):
     objective = build_objective(name, beta=beta)
     clean = make_batch(seed=11, beta=beta, dtype=torch.float32)
     rubbish = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30])[torch.arange(clean.mask.numel()) % 4]
-    rubbish = rubbish.view_as(clean.logps)
+    rubbish = rubbish.view_as(clean.logps).to(DEVICE)
 
     def dirty(tensor):
         return torch.where(clean.mask, tensor.detach(), rubbish)
@@ -214,7 +215,7 @@ def test_a_batch_without_any_trained_token_is_zero(name, make_batch):
     batch = make_batch(seed=2, beta=beta)
     nothing = torch.zeros_like(batch.mask)
     empty = dataclasses.replace(
-        batch, mask=nothing, counts=Counts(5.0, 1.0, 3.0), prompt_tokens=torch.zeros(5, dtype=torch.long)
+        batch, mask=nothing, counts=Counts(5.0, 1.0, 3.0), prompt_tokens=torch.zeros_like(batch.prompt_tokens)
     )
     loss, _ = build_objective(name, beta=beta).loss(empty)
     (gradient,) = torch.autograd.grad(loss, empty.logps)
@@ -247,8 +248,9 @@ def test_policies_far_apart_stay_finite(name, scale, seed):
         group_loss=torch.full((3,), scale),
         max_completion_length=4,
     )
+    batch = on_device(batch)
     loss, _ = build_objective(name, beta=beta).loss(batch)
-    (gradient,) = torch.autograd.grad(loss, logps)
+    (gradient,) = torch.autograd.grad(loss, batch.logps)
     assert torch.isfinite(loss)
     assert torch.isfinite(gradient).all()
 
@@ -273,8 +275,10 @@ def test_zero_advantage_means_zero_gradient_where_it_is_promised(name, make_batc
 
 def test_the_unbiased_kl_has_the_gradient_of_the_true_divergence():
     """Summed over a small vocabulary with its probabilities, k3 times the ratio gives ∇KL(π ‖ π_ref); k3 alone does not."""
-    logits = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    ref = torch.log_softmax(torch.randn(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64), 0)
+    logits, ref = (
+        torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(DEVICE) for seed in (0, 1)
+    )
+    logits, ref = logits.requires_grad_(), torch.log_softmax(ref, 0)
     logps = torch.log_softmax(logits, 0)
     (true,) = torch.autograd.grad((logps.exp() * (logps - ref)).sum(), logits, retain_graph=True)
     found = {}
@@ -282,8 +286,8 @@ def test_the_unbiased_kl_has_the_gradient_of_the_true_divergence():
         batch = TokenBatch(
             logps=logps[:, None],
             old_logps=logps.detach()[:, None],
-            advantages=torch.zeros(5, 1, dtype=torch.float64),
-            mask=torch.ones(5, 1, dtype=torch.bool),
+            advantages=torch.zeros_like(ref[:, None]),
+            mask=torch.ones_like(ref[:, None], dtype=torch.bool),
             counts=Counts(1.0, 1.0),
             ref_logps=ref[:, None],
             beta=1.0,
@@ -299,9 +303,9 @@ def test_focus_keep_and_weights_act_on_the_policy_term_only(make_batch):
     batch = make_batch(seed=17, beta=0.2)
     objective = build_objective("dapo", beta=0.2)
     plain = objective.values(batch)
-    focus = torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    keep = torch.tensor([[1.0], [1.0], [0.0], [1.0], [0.0]], dtype=torch.float64)
-    weights = torch.rand(batch.mask.shape, dtype=torch.float64) + 0.5
+    focus = (torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.5).to(DEVICE)
+    keep = torch.tensor([[1.0], [1.0], [0.0], [1.0], [0.0]], dtype=torch.float64, device=DEVICE)
+    weights = torch.rand(batch.mask.shape, dtype=torch.float64).to(DEVICE) + 0.5
     changed = objective.values(dataclasses.replace(batch, focus=focus, keep=keep, weights=weights))
     kl = torch.where(batch.mask, 0.2 * plain.kl, 0.0)
     assert torch.allclose(changed.values - kl, (plain.values - kl) * focus * keep * weights)
@@ -319,7 +323,7 @@ def test_vespo_takes_importance_weights_into_the_sequence_ratio(make_batch):
 
 def test_gmpo_leaves_unfocused_tokens_out_of_its_mean(make_batch):
     batch = make_batch(seed=23, rows=2, width=4)
-    focus = torch.tensor([[True, False, True, False]]).expand(2, 4)
+    focus = torch.tensor([[True, False, True, False]], device=DEVICE).expand(2, 4)
     values = build_objective("gmpo", beta=0.0).values(dataclasses.replace(batch, focus=focus)).values
     log_ratio = (batch.logps - batch.old_logps).detach()[0]
     clipped = log_ratio.clamp(max=0.4) if batch.advantages[0] > 0 else log_ratio.clamp(min=-0.4)
@@ -361,6 +365,7 @@ def test_dis_takes_the_weights_of_tokens_into_its_ratio_and_those_of_completions
     objective = build_objective("dis", {"epsilon_low": 0.3, "epsilon_high": 0.4}, beta=0.0)
     batch = make_batch(seed=9, spread=0.2)
     weights = torch.rand(batch.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.5
+    weights = weights.to(DEVICE)
     shifted = dataclasses.replace(batch, old_logps=batch.old_logps - weights.log())
     inside = objective.values(dataclasses.replace(batch, weights=weights)).values
     assert torch.allclose(inside, objective.values(shifted).values)

@@ -119,6 +119,7 @@ def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_
 
 
 @pytest.mark.slow
+@pytest.mark.cpu
 def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
     whole, tiny_model, tmp_path, beside, split_runs
 ):

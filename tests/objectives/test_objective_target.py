@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from functools import partial
 
 import pytest
 import torch
@@ -9,18 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.objectives import Counts, TokenBatch, build_objective, make_targets
+from tests.device import DEVICE
+
+tensor = partial(torch.tensor, device=DEVICE)
 
 
 def targets_of(tokens, old, advantages, *, prompts=None, trained=None, present=None, **exponents):
-    tokens = torch.tensor(tokens)
+    tokens = tensor(tokens)
     everything = torch.ones_like(tokens, dtype=torch.bool)
     return make_targets(
-        prompts_N=torch.zeros(len(tokens), dtype=torch.long) if prompts is None else torch.tensor(prompts),
+        prompts_N=torch.zeros_like(tokens[:, 0]) if prompts is None else tensor(prompts),
         tokens_NT=tokens,
-        present_NT=everything if present is None else torch.tensor(present),
-        trained_NT=everything if trained is None else torch.tensor(trained),
-        old_logps_NT=torch.tensor(old, dtype=torch.float64).log(),
-        advantages_NT=torch.tensor(advantages, dtype=torch.float64).reshape(len(tokens), -1),
+        present_NT=everything if present is None else tensor(present),
+        trained_NT=everything if trained is None else tensor(trained),
+        old_logps_NT=tensor(old, dtype=torch.float64).log(),
+        advantages_NT=tensor(advantages, dtype=torch.float64).reshape(len(tokens), -1),
         **exponents,
     )
 
@@ -164,12 +168,12 @@ def test_the_loss_is_the_distance_left_and_stops_at_the_target():
     found = targets_of([[1, 2], [1, 3]], [[0.25, 0.16], [0.25, 0.5]], [[1.0, 1.0], [1.0, -1.0]])
     goals = [0.5, 0.4, 0.25]
     for at, expected in (([0.25, 0.16, 0.5], True), ([0.5, 0.4, 0.25], False), ([0.9, 0.9, 0.01], False)):
-        logps = torch.tensor([[at[0], at[1]], [at[0], at[2]]], dtype=torch.float64).log().requires_grad_()
+        logps = tensor([[at[0], at[1]], [at[0], at[2]]], dtype=torch.float64).log().requires_grad_()
         batch = TokenBatch(
             logps=logps,
             old_logps=logps.detach(),
-            advantages=torch.ones(2, 1, dtype=torch.float64),
-            mask=torch.ones(2, 2, dtype=torch.bool),
+            advantages=torch.ones_like(found.logps[:, :1]),
+            mask=torch.ones_like(found.logps, dtype=torch.bool),
             counts=Counts(2.0, float(found.weights.sum())),
             target_logps=found.logps,
             target_sign=found.sign,

@@ -21,10 +21,10 @@ from grpo_plus.training import reference
 from grpo_plus.training.inner import check_clean_steps
 from grpo_plus.training.state import Frozen
 from grpo_verifiers.errors import ConfigError
+from tests.device import DEVICE, FLOAT32, ON_CPU
 
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "num_generations": 4,
     "per_device_train_batch_size": 4,
@@ -268,8 +268,8 @@ def test_skipped_steps_advance_no_schedule(build, accumulation, tmp_path):
 
 
 def test_schedules_that_accelerate_drives_stay_too():
-    accelerator = Accelerator(cpu=True)
-    weight = torch.nn.Parameter(torch.ones(1))
+    accelerator = Accelerator(cpu=ON_CPU)
+    weight = torch.nn.Parameter(torch.ones(1, device=DEVICE))
     plain = torch.optim.SGD([weight], lr=1.0)
     optimizer = accelerator.prepare(plain)
     schedule = accelerator.prepare(torch.optim.lr_scheduler.LambdaLR(plain, lambda step: 0.5**step))
@@ -562,7 +562,7 @@ def test_kl_in_the_reward_pulls_the_policy_to_its_reference(build, monkeypatch):
     noise = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in trainer.model.parameters():
-            weight.add_(0.03 * torch.randn(weight.shape, generator=noise))
+            weight.add_(0.03 * torch.randn(weight.shape, generator=noise).to(DEVICE))
     trainer.train()
     seen = column(trainer, "kl")
     assert sum(seen[-5:]) / 5 < 0.8 * sum(seen[:3]) / 3
@@ -594,7 +594,7 @@ def test_kl_in_the_reward_lessens_it_before_the_advantages(build):
     divergence = torch.where(mask, batch["old_per_token_logps"] - batch["ref_per_token_logps"], 0.0).sum(-1)
     assert divergence.abs().max() > 0.01
     texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
-    rewards = torch.tensor(reward(texts)) - 0.3 * divergence
+    rewards = torch.tensor(reward(texts), device=DEVICE) - 0.3 * divergence
     expected = rewards - rewards.view(2, 4).mean(1).repeat_interleave(4)
     assert torch.allclose(batch["advantages"], expected, atol=1e-5)
     assert not trainer.objective.kl_in_loss
@@ -684,7 +684,7 @@ def test_a_lora_reference_in_pieces_is_gathered_once_after_each_refresh(build, m
     hook.refresh()
     after = hook.tensors()
     assert len(count) == 16
-    assert all(torch.equal(after[name], weight) for name, (weight, _) in hook._pairs().items())
+    assert all(torch.equal(after[name], weight.cpu()) for name, (weight, _) in hook._pairs().items())
     hook.load_tensors(before)
     assert all(torch.equal(weight, before[name]) for name, weight in hook.tensors().items())
     assert len(count) == 24
@@ -756,7 +756,7 @@ max_completion_length: 8
 logging_steps: 1
 save_strategy: "no"
 report_to: none
-use_cpu: true
+use_cpu: {on_cpu}
 bf16: false
 disable_tqdm: true
 """
@@ -808,7 +808,9 @@ def test_compositions_of_a_yaml_file_train(objective, logged, tmp_path, tiny_mod
     (tmp_path / "parts.py").write_text(PARTS)
     rows = [{"prompt": f"{number}+1="} for number in range(8)]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "config.yaml").write_text(YAML.format(model=tiny_model, folder=tmp_path, objective=objective))
+    (tmp_path / "config.yaml").write_text(
+        YAML.format(model=tiny_model, folder=tmp_path, objective=objective, on_cpu=ON_CPU)
+    )
     assert main(["train", str(tmp_path / "config.yaml")]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{'loss'")]
     found = ast.literal_eval(line)

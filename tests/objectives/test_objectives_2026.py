@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from grpo_plus.objectives import Counts, TokenBatch, build_objective
 from grpo_plus.objectives.fipo import discounted_ahead
+from tests.device import DEVICE, FLOAT32
+from tests.objectives.on_device import on_device
 
 
 def tokens(new, old, advantages, **fields):
     """One completion of tokens of these probabilities."""
     logps = torch.tensor([new], dtype=torch.float64).log().requires_grad_()
-    return TokenBatch(
+    batch = TokenBatch(
         logps=logps,
         old_logps=torch.tensor([old], dtype=torch.float64).log(),
         advantages=torch.tensor([advantages], dtype=torch.float64),
@@ -23,6 +25,7 @@ def tokens(new, old, advantages, **fields):
         counts=Counts(1.0, float(len(new)), 1.0),
         **fields,
     )
+    return on_device(batch)
 
 
 def gradient_of(objective, batch):
@@ -77,6 +80,7 @@ def test_dppo_measures_from_the_sampler_that_drew(name, make_batch):
     objective = build_objective(name, beta=0.0)
     batch = make_batch(seed=9, spread=0.4)
     weights = torch.rand(batch.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.5
+    weights = weights.to(DEVICE)
     shifted = dataclasses.replace(batch, old_logps=batch.old_logps - weights.log())
     inside = objective.values(dataclasses.replace(batch, weights=weights))
     assert torch.allclose(inside.values, objective.values(shifted).values)
@@ -187,7 +191,7 @@ def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weigh
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 100])
 def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
-    values = torch.randn(2, width, dtype=torch.float64, generator=torch.Generator().manual_seed(width))
+    values = torch.randn(2, width, dtype=torch.float64, generator=torch.Generator().manual_seed(width)).to(DEVICE)
     for discount in (0.0, 0.5, 2 ** (-1 / 32), 1.0):
         expected = torch.stack(
             [sum(discount ** (k - t) * values[:, k] for k in range(t, width)) for t in range(width)], dim=1
@@ -225,8 +229,7 @@ def test_keywords_that_make_no_sense_are_refused(name, keywords, words):
 
 
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "num_generations": 4,
     "per_device_train_batch_size": 8,

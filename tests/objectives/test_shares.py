@@ -13,10 +13,11 @@ from grpo_plus.objectives.schedule import parse_schedule
 from grpo_plus.testing import check_objective
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient
 from grpo_plus.training.minibatch import add_counts, add_targets, reduce_metrics, window_counts
+from tests.device import DEVICE
 
 NO_KL = {"grpo_clip", "target"}
 BUILT_IN = sorted(entry.name for entry in objectives.entries() if entry.way == "built-in")
-SHARES = torch.tensor([2.0, 1.0, 0.0, 0.5, 3.0], dtype=torch.float64)
+SHARES = torch.tensor([2.0, 1.0, 0.0, 0.5, 3.0], dtype=torch.float64, device=DEVICE)
 
 
 def gradient(name, batch, **keywords):
@@ -29,7 +30,7 @@ def gradient(name, batch, **keywords):
 def test_shares_of_one_are_no_shares_to_the_bit(name, make_batch):
     batch = make_batch(beta=0.0 if name in NO_KL else 0.1)
     plain, _ = gradient(name, batch)
-    ones, _ = gradient(name, dataclasses.replace(batch, share=torch.ones(5, dtype=torch.float64)))
+    ones, _ = gradient(name, dataclasses.replace(batch, share=torch.ones_like(SHARES)))
     assert plain.any()
     assert torch.equal(plain, ones)
 
@@ -60,7 +61,7 @@ def test_the_contract_finds_a_reduction_that_a_share_does_not_weigh():
 def generation_batch(**fields):
     """Two groups of the same prompt, two completions each, of 3, 1, 2 and 2 tokens."""
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0]])
-    return {
+    batch = {
         "prompt_ids": torch.full((4, 2), 7),
         "prompt_mask": torch.ones(4, 2, dtype=torch.long),
         "completion_ids": torch.tensor([[1, 2, 3], [1, 0, 0], [1, 2, 0], [4, 2, 0]]),
@@ -70,11 +71,12 @@ def generation_batch(**fields):
         "num_items_in_batch": mask.sum(),
         **fields,
     }
+    return {name: column.to(DEVICE) for name, column in batch.items()}
 
 
 def counted(**fields):
     output = generation_batch(**fields)
-    prompts_N = add_counts(output, torch.tensor([0, 0, 1, 1]), rank=0, gather=lambda tensor: tensor)
+    prompts_N = add_counts(output, torch.tensor([0, 0, 1, 1], device=DEVICE), rank=0, gather=lambda tensor: tensor)
     return output, prompts_N
 
 
@@ -131,10 +133,10 @@ def test_shares_that_are_no_weights_are_refused(share, said):
     assert said in str(caught.value)
 
 
-def test_what_steers_a_run_follows_shares_and_what_is_logged_leaves_out_rows_without_one():
-    values = torch.tensor([[1.0, 2.0], [5.0, 0.0], [9.0, 9.0]])
-    share = torch.tensor([2.0, 0.5, 0.0])
-    mask = torch.tensor([[True, True], [True, False], [False, False]])
+def test_what_steers_a_run_follows_shares_and_what_is_logged_leaves_out_rows_without_one(device):
+    values = torch.tensor([[1.0, 2.0], [5.0, 0.0], [9.0, 9.0]], device=device)
+    share = torch.tensor([2.0, 0.5, 0.0], device=device)
+    mask = torch.tensor([[True, True], [True, False], [False, False]], device=device)
     window = EntropyWindow()
     window.observe(values, mask, share)
     assert window.close(lambda tensor: tensor) == pytest.approx((2 * 3 + 0.5 * 5) / (2 * 2 + 0.5))

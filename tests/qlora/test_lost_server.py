@@ -15,6 +15,7 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.sampling import vllm_http
 from grpo_plus.sampling.vllm_http import ServerError
 from grpo_plus.testing import make_tiny_model
+from tests.device import DEVICE, FLOAT32
 from tests.qlora import vllm_like
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
@@ -48,8 +49,7 @@ def run(folder, url, out, **changes):
         "learning_rate": 1e-2,
         "logging_steps": 3,  # metrics wait for the next log
         "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
+        **FLOAT32,
         "save_strategy": "no",
         "seed": 1,
         "use_vllm": True,
@@ -86,9 +86,9 @@ def test_a_server_lost_within_a_step_leaves_the_checkpoint_of_the_step_before(dr
     folder = str(tmp_path / "model")
     make_tiny_model(folder, architecture="llama", hidden=64)
     whole, lost = tmp_path / "whole", tmp_path / "lost"
-    with vllm_like.serving(Seeded(AutoModelForCausalLM.from_pretrained(folder), folder)) as url:
+    with vllm_like.serving(Seeded(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder)) as url:
         run(folder, url, whole, save_strategy="steps", save_steps=2, save_total_limit=None).train()
-    with vllm_like.serving(Seeded(AutoModelForCausalLM.from_pretrained(folder), folder)) as url:
+    with vllm_like.serving(Seeded(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder)) as url:
         trainer = run(folder, url, lost)
         own, count = trainer.serving.server._complete, iter(range(100))
 
@@ -112,7 +112,7 @@ def test_a_run_that_trained_no_step_says_so_and_saves_nothing(tmp_path, monkeypa
     monkeypatch.setattr(vllm_http, "PAUSES", (0.01,))
     folder = str(tmp_path / "model")
     make_tiny_model(folder, architecture="llama", hidden=64)
-    with vllm_like.serving(vllm_like.State(AutoModelForCausalLM.from_pretrained(folder), folder)) as url:
+    with vllm_like.serving(vllm_like.State(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder)) as url:
         trainer = run(folder, url, tmp_path / "out")
     with pytest.raises(ServerError, match=r"no vLLM server answers .* No step was trained by then\."):
         trainer.train()

@@ -11,6 +11,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.qlora.defaults import Device, fill_parser, quantised_defaults
 from grpo_plus.testing import make_tiny_model
+from tests.device import ON_CPU
 
 AMPERE, TURING, CPU = Device("cuda", bf16=True), Device("cuda", bf16=False), Device("cpu", bf16=False)
 UNSET = {
@@ -134,7 +135,7 @@ def test_a_quantised_run_from_the_command_line(bits, tmp_path, capsys):
     )
     (tmp_path / "run.yaml").write_text(
         f"model_name_or_path: {tmp_path / 'model'}\ndataset_name: {tmp_path / 'data.jsonl'}\n"
-        f"output_dir: {tmp_path / 'out'}\nreward_funcs: [./reward.py:size]\nload_in_{bits}bit: true\nuse_cpu: true\n"
+        f"output_dir: {tmp_path / 'out'}\nreward_funcs: [./reward.py:size]\nload_in_{bits}bit: true\nuse_cpu: {ON_CPU}\n"
         "max_steps: 1\nnum_generations: 2\nper_device_train_batch_size: 2\nmax_completion_length: 4\nreport_to: none\n"
         "logging_steps: 1\nlearning_rate: 3e-4\n"
     )

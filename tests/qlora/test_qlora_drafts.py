@@ -1,17 +1,24 @@
 """Guessed tokens: what is drawn is what would have been drawn without, under every way of sampling."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-from grpo_plus.sampling.decode import decode
+from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.drafts import MOST, Cost, Drafts
 from grpo_plus.sampling.sampler import Sampling
 from grpo_plus.testing import make_tiny_model
+from tests.device import DEVICE
 
+decode = partial(decoding.decode, device=DEVICE)
 LETTERS = "abcdefgh"
-MODELS = {name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0] for name in ("llama", "gpt2", "qwen3")}
-TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0]
+MODELS = {
+    name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0].to(DEVICE)
+    for name in ("llama", "gpt2", "qwen3")
+}
+TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0].to(DEVICE)
 PROMPTS = [prompt for prompt in ([5, 6, 7], [8, 9, 10, 11, 12, 5, 6], [7], [5, 6, 7, 9, 11]) for _ in range(4)]
 WAYS = {
     "all": {},
@@ -38,21 +45,21 @@ class Bad(Always):
     """Guesses one token for ever."""
 
     def guess(self, text_RS, length_R, key_R):
-        return torch.full((len(text_RS), MOST), 5)
+        return torch.full((len(text_RS), MOST), 5, device=DEVICE)
 
 
 class Oracle(Always):
     """Guesses what it was told that a row draws: ``plain``, from the prompt on."""
 
     def __init__(self, model, plain, many):
-        super().__init__(model, None)
-        self.plain, self.many = [torch.tensor(row) for row in plain], many
+        super().__init__(model, DEVICE)
+        self.plain, self.many = [torch.tensor(row, device=DEVICE) for row in plain], many
 
     def keys(self, prompts):
-        return torch.arange(len(prompts))
+        return torch.arange(len(prompts), device=DEVICE)
 
     def guess(self, text_RS, length_R, key_R):
-        guesses = torch.full((len(text_RS), MOST), -1)
+        guesses = torch.full((len(text_RS), MOST), -1, device=DEVICE)
         for place, (row, length) in enumerate(zip(key_R.tolist(), length_R.tolist(), strict=True)):
             ahead = self.plain[row][length : length + MOST]
             guesses[place, : len(ahead)] = ahead
@@ -60,7 +67,7 @@ class Oracle(Always):
 
 
 def numbers(rows, most, seed=0):
-    table = torch.rand(rows, most, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    table = torch.rand(rows, most, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
     return lambda row, place: table[row, place]
 
 
@@ -76,9 +83,9 @@ def test_with_numbers_of_their_own_rows_draw_the_same_tokens_whatever_is_guessed
     model, sampling = MODELS[name], chosen(way)
     settings = {"uniform": numbers(len(PROMPTS), 30), "most_rows": rows}
     plain = decode(model, PROMPTS, sampling, **settings)
-    learner = Always(model, None)
+    learner = Always(model, DEVICE)
     first, second = (decode(model, PROMPTS, sampling, **settings, drafts=learner) for _ in range(2))
-    bad = decode(model, PROMPTS, sampling, **settings, drafts=Bad(model, None))
+    bad = decode(model, PROMPTS, sampling, **settings, drafts=Bad(model, DEVICE))
     assert plain.completions == first.completions == second.completions == bad.completions
     assert second.tokens_per_pass > 1.7
     assert bad.tokens_per_pass < 1.3
@@ -114,7 +121,7 @@ def test_a_row_ends_inside_of_a_guess_at_its_stop_or_its_last_token(many, most):
 def test_with_torchs_generator_the_distribution_is_that_of_plain_drawing(way, kind):
     count, sampling = 3000, chosen(way, most=4)
     every = [prompt for prompt in ([5, 6, 5], [6]) for _ in range(count)]
-    learner = kind(TINY, None)
+    learner = kind(TINY, DEVICE)
     decode(TINY, every[:: count // 20], sampling, drafts=learner)
     tables = []
     for drafts in (None, learner):
@@ -136,7 +143,7 @@ def test_with_torchs_generator_the_distribution_is_that_of_plain_drawing(way, ki
 
 def test_a_seed_draws_the_same_with_any_history_and_takes_one_number_of_the_generator():
     model, sampling, drawn = MODELS["qwen3"], chosen("all"), []
-    learner = Always(model, None)
+    learner = Always(model, DEVICE)
     for drafts in (None, learner, learner):
         torch.manual_seed(3)
         drawn.append((decode(model, PROMPTS, sampling, drafts=drafts).completions, torch.rand(2).tolist()))
@@ -151,7 +158,7 @@ def test_scores_are_noted_once_for_every_token_that_stays():
             assert len(rows) == len(places) == len(scores_RV)
             noted.extend(zip(rows.tolist(), places.tolist(), scores_RV.isfinite().sum(1).tolist(), strict=True))
 
-    learner, sampling = Always(MODELS["llama"], None), chosen("top_k")
+    learner, sampling = Always(MODELS["llama"], DEVICE), chosen("top_k")
     for _ in range(2):
         noted.clear()
         cost = decode(
@@ -173,7 +180,7 @@ def test_scores_are_noted_once_for_every_token_that_stays():
 def test_memory_that_runs_out_amid_guesses_loses_and_changes_nothing(at):
     model, sampling = MODELS["llama"], chosen("penalty")
     drawing = {"uniform": numbers(len(PROMPTS), 30)}
-    learner = Always(model, None)
+    learner = Always(model, DEVICE)
     plain = decode(model, PROMPTS, sampling, **drawing)
     decode(model, PROMPTS, sampling, **drawing, drafts=learner)
     passes = [0]
@@ -194,12 +201,12 @@ def test_memory_that_runs_out_amid_guesses_loses_and_changes_nothing(at):
 
 
 def test_in_bfloat16_rounding_alone_moves_a_token():
-    model = make_tiny_model(architecture="llama", vocab=LETTERS, layers=2)[0].bfloat16()
+    model = make_tiny_model(architecture="llama", vocab=LETTERS, layers=2)[0].to(DEVICE, torch.bfloat16)
     sampling = chosen("all", stops=())
     prompts = PROMPTS * 4
     drawing = {"uniform": numbers(len(prompts), 30)}
     plain = decode(model, prompts, sampling, **drawing).completions
-    learner = Always(model, None)
+    learner = Always(model, DEVICE)
     for _ in range(2):
         cost = decode(model, prompts, sampling, **drawing, drafts=learner)
     same = [drawn == row for drawn, row in zip(cost.completions, plain, strict=True)]
@@ -209,7 +216,7 @@ def test_in_bfloat16_rounding_alone_moves_a_token():
 
 def test_a_state_makes_the_same_guesses_and_one_of_another_vocabulary_none():
     model, sampling = MODELS["llama"], chosen("all")
-    first, again = Always(model, None), Always(model, None)
+    first, again = Always(model, DEVICE), Always(model, DEVICE)
     decode(model, PROMPTS, sampling, uniform=numbers(len(PROMPTS), 30, seed=1), drafts=first)
     counts, tensors = first.state()
     again.load(counts, {name: tensor.clone() for name, tensor in tensors.items()})
@@ -221,7 +228,7 @@ def test_a_state_makes_the_same_guesses_and_one_of_another_vocabulary_none():
         assert costs[0] == costs[1]
         assert first.counts == again.counts
     assert costs[0].right > 10
-    other = Always(TINY, None)
+    other = Always(TINY, DEVICE)
     other.load(counts, tensors)
     assert other.counts["rows"] == 0
     decode(TINY, [[5]] * 4, Sampling(stops=(), most=9, pad=0), drafts=other)
@@ -234,9 +241,13 @@ def test_guesses_that_are_wrong_end_by_themselves_and_begin_again_when_they_woul
         good = False
 
         def guess(self, text_RS, length_R, key_R):
-            return torch.full((len(text_RS), MOST), 5) if not self.good else super().guess(text_RS, length_R, key_R)
+            return (
+                torch.full((len(text_RS), MOST), 5, device=DEVICE)
+                if not self.good
+                else super().guess(text_RS, length_R, key_R)
+            )
 
-    drafts = Turning(model, None)
+    drafts = Turning(model, DEVICE)
     drafts.counts = {"rows": 100, "guessed": 100, "tried": 100, "right": 90}
     drawing = {"uniform": numbers(2, 200)}
     bad = decode(model, [[5], [7]], sampling, **drawing, drafts=drafts)
@@ -271,9 +282,9 @@ def test_a_model_in_4_bits_draws_the_same_tokens_with_guesses(repeating_model):
         drawing = {"uniform": numbers(len(prompts), 60)}
         sampling = chosen(way, most=60, stops=())
         plain = decode(model, prompts, sampling, **drawing)
-        learner = Drafts(model, None)
+        learner = Drafts(model, DEVICE)
         first, second = (decode(model, prompts, sampling, **drawing, drafts=learner) for _ in range(2))
-        forced = decode(model, prompts, sampling, **drawing, drafts=Bad(model, None))
+        forced = decode(model, prompts, sampling, **drawing, drafts=Bad(model, DEVICE))
         assert plain.completions == first.completions == second.completions == forced.completions
         if way != "everything":  # a penalty for repetition leaves little to guess
             assert second.tokens_per_pass > 1.3

@@ -22,6 +22,7 @@ from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
 
@@ -57,8 +58,7 @@ def config(tmp_path, **changes):
         "learning_rate": 1e-4,
         "logging_steps": 1,
         "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
+        **FLOAT32,
         "gradient_checkpointing": False,
         "save_strategy": "no",
     }
@@ -100,6 +100,7 @@ class TestPrecision:
     @pytest.mark.slow
     def test_small_updates_arrive_that_bfloat16_would_have_lost(self, folder, tmp_path):
         args = {"learning_rate": 1e-5, "lr_scheduler_type": "constant", "max_steps": 2, "max_grad_norm": 0.0}
+        args["per_device_train_batch_size"] = 16  # four groups, of which one at least has contrast
         moved = {}
         for kind in (GRPOTrainer, GRPOPlusTrainer):
             run = trainer(folder, config(tmp_path, **args), kind)
@@ -208,6 +209,7 @@ class TestPrecision:
         assert all(torch.equal(value, packed[key]) for key, value in base_bytes(run.model).items())
 
 
+@pytest.mark.cpu
 class TestRepacking:
     @pytest.fixture
     def model(self, folder):
@@ -420,9 +422,9 @@ def test_a_16_bit_base_is_left_alone(folder, tmp_path):
         assert run.model.training
 
 
-def test_a_gradient_in_the_old_type_is_carried_over():
-    layer = torch.nn.Linear(2, 2).to(torch.bfloat16)
-    layer(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+def test_a_gradient_in_the_old_type_is_carried_over(device):
+    layer = torch.nn.Linear(2, 2, device=device, dtype=torch.bfloat16)
+    layer(torch.ones(1, 2, device=device, dtype=torch.bfloat16)).sum().backward()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert float32_trainables(layer) == 2

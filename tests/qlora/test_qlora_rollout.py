@@ -13,17 +13,20 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.sampling.decode import decode
+from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
 from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.rollouts import Rollouts
+from tests.device import DEVICE
 
+decode = functools.partial(decoding.decode, device=DEVICE)
 LETTERS = "abcdefgh"
 MODELS = {
-    name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0] for name in ("llama", "gpt2", "qwen3", "olmo2")
+    name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0].to(DEVICE)
+    for name in ("llama", "gpt2", "qwen3", "olmo2")
 }
-TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0]
+TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0].to(DEVICE)
 IDS = range(5, 5 + len(LETTERS))
 
 
@@ -34,8 +37,8 @@ def config(most, stops, **changes):
 
 def padded(prompts):
     width = max(map(len, prompts))
-    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
-    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts], device=DEVICE)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=DEVICE)
     return {"input_ids": ids, "attention_mask": mask}
 
 
@@ -141,7 +144,7 @@ class Countdown(torch.nn.Module):
 
     def forward(self, input_ids, past_key_values, **_):
         rows, width = input_ids.shape
-        past_key_values.update(torch.zeros(rows, 1, width, 1), torch.zeros(rows, 1, width, 1), 0)
+        past_key_values.update(*torch.zeros(2, rows, 1, width, 1, device=input_ids.device), 0)
         self.passes.append(rows)
         logits = torch.nn.functional.one_hot((input_ids[:, -1:] - 1).clamp(min=0), self.most + 1).float()
         return CausalLMOutput(logits=logits)
@@ -205,11 +208,11 @@ def test_scores_are_noted_once_for_every_token_that_was_drawn():
 @pytest.mark.parametrize("vocabulary", [40, 512, 513, 5000])
 def test_numbers_pick_the_token_in_whose_part_of_the_probabilities_they_fall(vocabulary):
     generator = torch.Generator().manual_seed(vocabulary)
-    scores = torch.randn(6, vocabulary, generator=generator) * 2
+    scores = torch.randn(6, vocabulary, generator=generator).to(DEVICE) * 2
     scores[1, ::2] = float("-inf")
     scores[2, :-1] = float("-inf")
     scores[3, 1:] = float("-inf")
-    numbers = torch.rand(400, 6, dtype=torch.float64, generator=generator)
+    numbers = torch.rand(400, 6, dtype=torch.float64, generator=generator).to(DEVICE)
     numbers[0], numbers[1] = 0.0, 1 - 2**-53
     ends = scores.double().softmax(dim=1).cumsum(dim=1)
     for some in numbers:
@@ -222,7 +225,7 @@ def test_numbers_pick_the_token_in_whose_part_of_the_probabilities_they_fall(voc
 
 @pytest.mark.parametrize("draw", [True, False])
 def test_logits_that_are_no_numbers_are_an_error(draw):
-    model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
+    model = make_tiny_model(architecture="llama", vocab=LETTERS)[0].to(DEVICE)
     model.lm_head.weight.data[3].fill_(float("nan"))
     with pytest.raises(ValueError, match="logits are NaN"):
         decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0, draw=draw))
@@ -293,7 +296,7 @@ class TestOutOfMemory:
         def fail(*_):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-        model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
+        model = make_tiny_model(architecture="llama", vocab=LETTERS)[0].to(DEVICE)
         model.model.layers[0].register_forward_hook(fail)
         with pytest.raises(torch.OutOfMemoryError):
             decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0))
@@ -385,7 +388,7 @@ class TestFallback:
     def test_adapters_are_fine_and_prompts_that_are_learned_are_not(self):
         from peft import PromptTuningConfig
 
-        model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
+        model = make_tiny_model(architecture="llama", vocab=LETTERS)[0].to(DEVICE)
         adapted = get_peft_model(model, LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM"))
         assert refusal(adapted) is None
         wanted, inputs = config(5, [6]), padded([[5, 6, 7], [8]])
@@ -402,6 +405,35 @@ class TestFallback:
         with pytest.raises(ValueError, match="top_k"), Rollout(None, lambda _: None).applied(model):
             model.generate(**padded([[5]]), generation_config=config(2, [5], do_sample=True, top_k=-1))
         assert "generate" not in vars(model)
+
+
+def test_weights_are_cast_once_a_drawing_and_not_once_a_token():
+    model, _ = make_tiny_model(architecture="qwen3", vocab=LETTERS, layers=2)
+    model = model.to(DEVICE)
+    forward, casts = model.forward, []
+
+    def cast(*arguments, **keywords):  # as accelerate has it for a model in mixed precision
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return forward(*arguments, **keywords)
+
+    class Casts(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            if function is torch.ops.aten._to_copy.default and arguments[0].data_ptr() in weights:
+                casts.append(arguments[0].data_ptr())
+            return function(*arguments, **(keywords or {}))
+
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+    model.forward = cast
+    with Casts(), Rollout(None, lambda _: None).applied(model):
+        output = model.generate(**padded([[5, 6], [7]]), generation_config=config(6, [], min_new_tokens=None))
+    assert output.shape[1] == 8
+    assert len(casts) == len(set(casts)) > 10
+
+
+def test_a_model_on_several_devices_draws_by_itself():
+    model = make_tiny_model(architecture="llama", vocab=LETTERS)[0]
+    model.hf_device_map = {"model": 0, "lm_head": 1}
+    assert "several devices" in refusal(model)
 
 
 def test_rows_that_memory_allows():

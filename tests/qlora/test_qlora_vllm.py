@@ -27,6 +27,7 @@ from grpo_plus.sampling.vllm_push import Weights
 from grpo_plus.sampling.vllm_server import OTHER_ANSWERS, OWN, VllmServer, request_problems
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
 _SPEC = importlib.util.spec_from_file_location("vllm_like", Path(__file__).parent / "vllm_like.py")
 vllm_like = importlib.util.module_from_spec(_SPEC)
@@ -81,8 +82,7 @@ def config(tmp_path, url, **changes):
         "lr_scheduler_type": "constant",
         "logging_steps": 1,
         "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
+        **FLOAT32,
         "save_strategy": "no",
         "use_vllm": True,
         "vllm_mode": "server",

@@ -12,6 +12,7 @@ from grpo_plus.cli.explain import run as explain
 from grpo_plus.sampling.vllm_sync import WAYS, Means, choose, sync_problems
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.serving import _longest_prompt
+from tests.device import FLOAT32
 
 GROUP = {"accelerator": True, "vllm": True}
 
@@ -86,7 +87,7 @@ def test_what_works_is_let_through(asked, means):
 
 
 def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
-    settings = {"output_dir": str(tmp_path), "use_vllm": True, "vllm_mode": "server", "use_cpu": True, "bf16": False}
+    settings = {"output_dir": str(tmp_path), "use_vllm": True, "vllm_mode": "server", **FLOAT32}
     assert GRPOPlusConfig(**settings, vllm_sync="files").recipe.vllm_sync == "files"
     assert GRPOPlusConfig(**settings).recipe.vllm_sync is None
     with pytest.raises(ValueError, match="vllm_sync is 'file', expected one of 'files', 'nccl', 'adapter'"):

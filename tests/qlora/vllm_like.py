@@ -80,7 +80,10 @@ class State:
         for index in range(body["n"]):
             ids, logps = list(body["prompt"]), []
             while len(logps) < body["max_tokens"]:
-                logits = self.model(input_ids=torch.tensor([ids])).logits[0, -1].float() / body["temperature"]
+                logits = (
+                    self.model(input_ids=torch.tensor([ids], device=self.model.device)).logits[0, -1].float()
+                    / body["temperature"]
+                )
                 scores = logits.log_softmax(-1)
                 token = int(torch.multinomial(scores.exp(), 1))
                 ids.append(token)

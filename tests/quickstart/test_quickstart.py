@@ -66,7 +66,7 @@ def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_pat
 
     learned = set()
 
-    def note(_start, rows, *_):
+    def note(_start, rows, *_, **__):
         learned.update(row["prompt"][0]["content"] for row in rows)
         (tmp_path / "made").mkdir(exist_ok=True)
         return tmp_path / "made"
@@ -170,3 +170,15 @@ def test_the_card_tells_the_accuracies(train, tmp_path):
     code, _, err = train(tmp_path / "out")
     assert code == 0, err
     assert "before training math" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_warm_start_leaves_the_precision_of_a_config_that_is_there(tmp_path, monkeypatch):
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
+    settings = {"report_to": "none", "num_generations": 2, "per_device_train_batch_size": 2, "verifiers": ["math"]}
+    args = GRPOPlusConfig(str(tmp_path / "out"), use_cpu=True, bf16=True, **settings)
+    quickstart.warm_start(tmp_path / "model", steps=1, worked=2, guessed=2, hidden=64)
+    trainer = GRPOPlusTrainer(str(tmp_path / "model"), None, args, quickstart.dataset()["test"])
+    assert trainer.accelerator.mixed_precision == "bf16"

@@ -13,12 +13,11 @@ from grpo_plus.selection.dead_groups.assemble import Source, cut, emptied, full,
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
+from tests.device import DEVICE
 
-CPU = torch.device("cpu")
 
-
-def test_a_group_with_any_advantage_on_any_token_is_live():
-    advantages_NT = torch.zeros(6, 3)
+def test_a_group_with_any_advantage_on_any_token_is_live(device):
+    advantages_NT = torch.zeros(6, 3, device=device)
     advantages_NT[3, 2] = -1e-30
     assert live_groups(advantages_NT, 2) == [False, True, False]
     assert live_groups(advantages_NT, 3) == [False, True]
@@ -146,7 +145,7 @@ def made(prompts=PROMPTS, completions=COMPLETIONS, *, multiple=None, sequence=Fa
     width = 1 if sequence else found["completion_ids"].size(1)
     ratio = torch.rand(len(prompts), width)
     found["importance_sampling_ratio"] = ratio if sequence else torch.where(found["completion_mask"] > 0, ratio, 1.0)
-    return found
+    return {name: value.to(DEVICE) if isinstance(value, torch.Tensor) else value for name, value in found.items()}
 
 
 def same(one, other):
@@ -165,7 +164,7 @@ def rows_only(batch):
 @pytest.mark.parametrize("multiple", [None, 8])
 def test_a_batch_that_is_cut_and_joined_is_itself(multiple, sequence):
     batch = made(multiple=multiple, sequence=sequence)
-    joined = join(cut(batch, COMPLETIONS), pad=99, multiple=multiple, device=CPU)
+    joined = join(cut(batch, COMPLETIONS), pad=99, multiple=multiple, device=DEVICE)
     same(joined, rows_only(batch))
 
 
@@ -181,7 +180,7 @@ def test_rows_of_narrower_and_wider_batches_are_padded_as_if_drawn_together(mult
         *cut(tiny, (1, 1)),
     ]
     chosen = [rows[place] for place in (5, 0, 6, 2)]
-    joined = join(chosen, pad=99, multiple=multiple, device=CPU)
+    joined = join(chosen, pad=99, multiple=multiple, device=DEVICE)
     lengths = [11, 5, 1, 0]
     up = (lambda width: width) if multiple is None else lambda width: -(-width // multiple) * multiple
     assert joined["completion_ids"].shape == (4, up(11))
@@ -206,7 +205,7 @@ def test_rows_of_narrower_and_wider_batches_are_padded_as_if_drawn_together(mult
 def test_a_row_without_its_completion_keeps_its_prompt_and_counts_for_nothing():
     batch = made()
     rows = cut(batch, COMPLETIONS)
-    joined = join([emptied(rows[0]), emptied(rows[3])], pad=99, multiple=None, device=CPU)
+    joined = join([emptied(rows[0]), emptied(rows[3])], pad=99, multiple=None, device=DEVICE)
     assert joined["prompt_mask"].sum(1).tolist() == [3, 2]
     assert joined["completion_ids"].tolist() == [[99], [99]]
     assert joined["completion_mask"].tolist() == [[0], [0]]
@@ -219,9 +218,9 @@ def test_a_row_without_its_completion_keeps_its_prompt_and_counts_for_nothing():
 def test_no_loss_is_made_infinite_by_what_is_filled_in_behind_a_completion(policy):
     """Masks multiply, and infinity times 0 is no number."""
     rows = cut({**made(), "ref_per_token_logps": made()["old_per_token_logps"]}, COMPLETIONS)
-    joined = join(rows[2:3] + rows[:1], pad=99, multiple=8, device=CPU)
+    joined = join(rows[2:3] + rows[:1], pad=99, multiple=8, device=DEVICE)
     empty = joined["completion_mask"][0] == 0
-    policy_T = torch.full((int(empty.sum()),), policy)[1:]
+    policy_T = torch.full((int(empty.sum()),), policy, device=DEVICE)[1:]
     old_T, ref_T = (joined[name][0][empty][1:] for name in ("old_per_token_logps", "ref_per_token_logps"))
     for exponent in (policy_T - old_T, ref_T - policy_T):
         assert exponent.exp().isfinite().all()
@@ -232,11 +231,13 @@ def test_a_value_with_another_number_of_rows_is_named():
         cut({**made(), "support": [[]] * 3}, COMPLETIONS)
 
 
-def test_values_are_picked_from_rounds_of_unequal_widths():
-    one, other = torch.ones(2, 3, dtype=torch.bool), torch.ones(4, 1, dtype=torch.bool)
+def test_values_are_picked_from_rounds_of_unequal_widths(device):
+    one, other = (torch.ones(*shape, dtype=torch.bool, device=device) for shape in ((2, 3), (4, 1)))
     sources = [Source(1, 3), Source(0, 1), Source(0, 0, kept=False)]
     assert picked([one, other], sources, 0).tolist() == [[True, False, False], [True] * 3, [False] * 3]
-    numbers = picked([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0, 6.0])], sources, math.nan)
+    numbers = picked(
+        [torch.tensor(given, device=device) for given in ([1.0, 2.0], [3.0, 4.0, 5.0, 6.0])], sources, math.nan
+    )
     assert numbers[:2].tolist() == [6, 2]
     assert numbers[2].isnan()
     assert sources_of([(0, 1), (2, 0)], 2) == [(0, 2, True), (0, 3, True), (2, 0, True), (2, 1, True)]

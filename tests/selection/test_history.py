@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from grpo_plus.selection.history import PromptHistory, digest_of
+from tests.device import DEVICE
 
 NAN = math.nan
 
@@ -14,7 +15,7 @@ def after(*batches, prompts=2, size=4, decay=0.5):
     """The history after batches, each a list of (prompt, total)."""
     history = PromptHistory.empty([1] * prompts, size)
     for batch in batches:
-        totals = torch.tensor([total for _, total in batch])
+        totals = torch.tensor([total for _, total in batch], device=DEVICE)
         history = history.observed([prompt for prompt, _ in batch], totals, decay=decay)
     return history
 
@@ -85,9 +86,9 @@ def test_a_prompt_drawn_twice_in_a_batch_is_two_groups():
     assert history.pass_rates()[0] == 0.5
 
 
-def test_contrast_is_told_by_the_columns_that_are_read():
+def test_contrast_is_told_by_the_columns_that_are_read(device):
     history = PromptHistory.empty([1], 2)
-    totals, columns = torch.tensor([1.0, 1.0]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    totals, columns = (torch.tensor(given, device=device) for given in ([1.0, 1.0], [[1.0, 0.0], [0.0, 1.0]]))
     assert history.observed([0, 0], totals, decay=1.0, read_NK=columns).live.tolist() == [1]
     assert history.observed([0, 0], totals, decay=1.0).live.tolist() == [0]
 

@@ -7,6 +7,7 @@ its numerator is.
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -27,8 +28,10 @@ from grpo_plus.training.minibatch import (
     window_counts,
 )
 from grpo_plus.training.minibatch import GROUPS as GROUP_NUMBERS
+from tests.device import DEVICE
 
 SIZE, AFTER, KEEP = 4, 2, 0.3
+tensor = partial(torch.tensor, device=DEVICE)
 WORDS = {"one token": [(0,), (1,)], "up to two": [(0,), (1, 0), (1, 1)]}
 REWARDS = {"one token": [(1.0, 0.3), (0.0, 0.8)], "up to two": [(1.0, 0.5), (0.0, 0.5), (1.0, 0.0)]}
 NO_KL = {"grpo_clip", "target"}
@@ -52,7 +55,7 @@ class World:
         self.objective = build_objective(objective, keywords, beta=0.0 if objective in NO_KL else 0.2)
         self.estimator = estimator
         logits = ([[0.2, -0.1], [0.1, 0.3]], [[0.1, 0.0], [0.3, 0.0]], [[-0.5, 0.1], [0.2, 0.2]])
-        self.policy, self.drew, self.reference = (torch.tensor(rows, dtype=torch.float64) for rows in logits)
+        self.policy, self.drew, self.reference = (tensor(rows, dtype=torch.float64) for rows in logits)
         self.policy.requires_grad_()
         self.chances = [math.exp(sum(self.drew.log_softmax(1)[i, t] for i, t in enumerate(w))) for w in self.words]
         assert sum(self.chances) == pytest.approx(1, abs=1e-15)
@@ -64,7 +67,7 @@ class World:
     def table(self, members, flipped=False):
         rewards = self.rewards[list(members)]
         steps = [(row, float(token), at) for row, m in enumerate(members) for at, token in enumerate(self.words[m])]
-        return RewardTable(
+        table = RewardTable(
             rewards=1 - rewards if flipped else rewards,
             weights=torch.tensor([1.0, 0.5]) if flipped else torch.tensor([1.0, 0.0]),
             groups=torch.zeros(len(members), dtype=torch.long),
@@ -76,6 +79,7 @@ class World:
                 torch.tensor([at for _, _, at in steps]),  # the state is how far a completion is
             ),
         )
+        return table.to(device=DEVICE)
 
     def advantages(self, members, flipped=False):
         found = compute_advantages(self.estimator, self.table(members, flipped), **KEYWORDS.get(self.estimator, {}))
@@ -85,7 +89,7 @@ class World:
     def scores(self, weights, members):
         logps = weights.log_softmax(1)
         rows = [[logps[at, token] for at, token in enumerate(self.words[member])] for member in members]
-        zero = torch.zeros((), dtype=torch.float64)
+        zero = tensor(0.0, dtype=torch.float64)
         return torch.stack([torch.stack([*row, *[zero] * (self.length - len(row))]) for row in rows])
 
     def value(self, *groups):
@@ -96,14 +100,14 @@ class World:
         advantages_NT = [
             self.advantages(members, flipped=prompt == 1)
             if len(members) == SIZE
-            else torch.zeros(SIZE, self.length, dtype=torch.float64)
+            else torch.zeros(SIZE, self.length, dtype=torch.float64, device=DEVICE)
             for prompt, members, _ in groups
         ]
-        mask = torch.tensor(wide) & torch.tensor(there)
+        mask = tensor(wide) & tensor(there)
         output = {
-            "prompt_ids": torch.tensor([[prompt] for prompt, _, _ in groups for _ in range(SIZE)]),
-            "prompt_mask": torch.ones(len(rows), 1, dtype=torch.long),
-            "completion_ids": torch.tensor([[*self.words[row], *[0] * self.length][: self.length] for row in rows]),
+            "prompt_ids": tensor([[prompt] for prompt, _, _ in groups for _ in range(SIZE)]),
+            "prompt_mask": tensor([[1]] * len(rows)),
+            "completion_ids": tensor([[*self.words[row], *[0] * self.length][: self.length] for row in rows]),
             "completion_mask": mask.long(),
             "advantages": torch.cat(advantages_NT),
             "old_per_token_logps": self.scores(self.drew, rows),
@@ -111,12 +115,12 @@ class World:
             TOKENS: mask.sum(),
         }
         if any(share != 1 for _, _, share in groups):
-            output["share"] = torch.tensor([share for _, _, share in groups for _ in range(SIZE)], dtype=torch.float64)
+            output["share"] = tensor([share for _, _, share in groups for _ in range(SIZE)], dtype=torch.float64)
 
         def gather(tensor):
             return tensor
 
-        places = torch.arange(len(groups)).repeat_interleave(SIZE)
+        places = torch.arange(len(groups), device=DEVICE).repeat_interleave(SIZE)
         prompts_N = add_counts(output, places, rank=0, gather=gather)
         if self.objective.makes_targets:
             add_targets(output, prompts_N, rank=0, gather=gather, keywords={})
@@ -228,7 +232,7 @@ def test_weighted_selection_expects_the_gradient_of_drawing_all_prompts_alike(na
             (prompt, members, 1 / 3 / chance) for (prompt, chance), (_, members) in ((one, first), (other, second))
         ]
         found = found + one[1] * other[1] * first[0] * second[0] * world.value(*slots)
-    twice = torch.tensor([1.0] * 4 + [2.0] * 5)  # a batch of two prompts has the tokens of two
+    twice = tensor([1.0] * 4 + [2.0] * 5)  # a batch of two prompts has the tokens of two
     assert_equal(world, found, uniform * twice)
 
 

@@ -2,9 +2,10 @@ import json
 
 import pytest
 
+from tests.device import FLOAT32
+
 SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
+    **FLOAT32,
     "report_to": "none",
     "max_steps": 2,
     "num_generations": 4,
@@ -63,7 +64,7 @@ def build(tiny_model, sums, tmp_path):
 
 @pytest.fixture
 def capture(monkeypatch):
-    """Keeps what a trainer makes of each generation batch, as it is before it is shuffled."""
+    """Keeps what a trainer makes of each generation batch, as it is before it is shuffled, in main memory."""
 
     def capture(trainer):
         kept = []
@@ -71,7 +72,7 @@ def capture(monkeypatch):
 
         def keeping(inputs):
             output = inner(inputs)
-            kept.append({key: value.clone() if hasattr(value, "clone") else value for key, value in output.items()})
+            kept.append({k: v.to("cpu", copy=True) if hasattr(v, "clone") else v for k, v in output.items()})
             return output
 
         trainer._generate_and_score_completions = keeping

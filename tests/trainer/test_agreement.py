@@ -12,8 +12,9 @@ import pytest
 import grpo_verifiers.errors
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.training import agreement
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 
 
 def told(**settings):

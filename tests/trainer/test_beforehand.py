@@ -11,6 +11,7 @@ from grpo_plus.recipe.best_metric import best_metric_notes, best_metric_problems
 from grpo_plus.recipe.functions import function_problems
 from grpo_plus.recipe.packages import attention_problems, package_problems
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
 
@@ -161,7 +162,7 @@ def test_the_best_model_is_that_of_the_best_evaluation_and_is_loaded_at_the_end(
     assert Path(trainer.state.best_model_checkpoint).name == f"checkpoint-{step}"
     assert trainer.args.greater_is_better is (best is max)
     saved = load_file(Path(trainer.state.best_model_checkpoint) / "model.safetensors")
-    weights = trainer.model.state_dict()
+    weights = {name: tensor.cpu() for name, tensor in trainer.model.state_dict().items()}
     assert all(torch.equal(weights[key], value) for key, value in saved.items())
     others = [
         load_file(path / "model.safetensors")
@@ -208,8 +209,7 @@ def test_an_evaluation_without_the_value_is_passed_over(build, sums, caplog, tmp
 def test_less_is_better_is_noted_where_the_default_takes_the_most(tmp_path, metric, greater, noted):
     config = GRPOPlusConfig(
         output_dir=str(tmp_path),
-        use_cpu=True,
-        bf16=False,
+        **FLOAT32,
         beta=0.1,
         metric_for_best_model=metric,
         greater_is_better=greater,

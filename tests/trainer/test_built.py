@@ -6,8 +6,9 @@ import pytest
 
 from grpo_plus import GRPOPlusConfig
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "out", **FLOAT32, "report_to": "none"}
 POLYNOMIAL = {"lr_scheduler_type": "polynomial"}
 REFUSED = [
     ({"generation_kwargs": {"top_p": "a"}}, "generation_kwargs: top_p is 'a', expected a number."),

@@ -13,6 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.training.markers import markers_of
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
+from tests.device import FLOAT32
 
 from . import tools_of_tests as own
 
@@ -329,7 +330,7 @@ def test_a_row_whose_reset_fails_is_left_out_and_all_failing_stops_the_run(build
 
 
 def config(tmp_path, **settings):
-    return GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", **settings)
+    return GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32, report_to="none", **settings)
 
 
 @pytest.mark.parametrize(

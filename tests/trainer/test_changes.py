@@ -23,6 +23,7 @@ from grpo_plus.training.resuming.made_of import MOST_ROWS, NO_RESULT, data_of, d
 from grpo_plus.training.resuming.place import Geometry, Position, consequences, position
 from grpo_plus.training.resuming.rates import OPTIMIZER, new_rates
 from grpo_plus.training.state import StateError
+from tests.device import FLOAT32
 
 LEFT_OUT = {name for names in NO_RESULT.values() for name in names}
 EVERY_FIELD = [field.name for field in fields(GRPOPlusConfig)]
@@ -30,7 +31,7 @@ EVERY_FIELD = [field.name for field in fields(GRPOPlusConfig)]
 
 @pytest.fixture(scope="module")
 def plain_config(tmp_path_factory):
-    return GRPOPlusConfig(output_dir=str(tmp_path_factory.mktemp("out")), use_cpu=True, bf16=False)
+    return GRPOPlusConfig(output_dir=str(tmp_path_factory.mktemp("out")), **FLOAT32)
 
 
 def another(value):

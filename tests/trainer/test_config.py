@@ -13,8 +13,9 @@ from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
 from grpo_plus.recipe.advantage import ADVANTAGE_FIELDS, equivalent_advantage
 from grpo_plus.recipe.objective import OBJECTIVE_FIELDS
 from grpo_verifiers.errors import ConfigError, PluginError
+from tests.device import DEVICE, FLOAT32
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 OURS = {field.name for field in dataclasses.fields(GRPOPlusConfig)} - {
     field.name for field in dataclasses.fields(GRPOConfig)
 }
@@ -400,4 +401,4 @@ def test_a_plugin_that_fails_ends_the_config_with_its_traceback(folder, text, ex
 
 def test_a_backend_for_ranks_is_kept_by_the_process_that_starts_them():
     config = GRPOPlusConfig(**BASE, ddp_backend="gloo")
-    assert (config.ddp_backend, config.world_size, config.device.type) == ("gloo", 1, "cpu")
+    assert (config.ddp_backend, config.world_size, config.device.type) == ("gloo", 1, DEVICE)

@@ -5,8 +5,9 @@ import pytest
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.notes import config_notes
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "per_device_train_batch_size": 8}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none", "per_device_train_batch_size": 8}
 STEPS = {"verifiers": ["math_steps"], "advantage": "process"}
 
 

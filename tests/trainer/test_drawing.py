@@ -14,6 +14,7 @@ from grpo_plus import _trl
 from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
+from tests.device import DEVICE
 from tests.trainer.test_drop_in import Doubling
 
 PLAIN = {"max_steps": 1, "max_grad_norm": 0.0, "per_device_train_batch_size": 32, "temperature": 1.0}
@@ -67,7 +68,7 @@ def tokens_of(watch, at, row):
     """Prompt and completion of a row of a round, without padding."""
     _, output, ids = watch.rounds[at]
     prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
-    return prompt, torch.tensor(ids[row], dtype=torch.long)
+    return prompt, torch.tensor(ids[row], dtype=torch.long, device=DEVICE)
 
 
 def by_hand(watch, places, fill):
@@ -129,9 +130,8 @@ def test_resample_trains_on_live_groups_and_fresh_prompts_exactly(build):
         assert torch.equal(output[name], values), name
     assert output["num_items_in_batch"].item() == expected["completion_mask"].sum()
     assert "share" not in output
-    rewards = torch.tensor(
-        [[0.0, 1.0, 0.0, 1.0] if number(row["prompt"]) % 2 == 0 else [1.0] * 4 for row in drawn.completions.rows[::4]]
-    )
+    contrast = [[0.0, 1.0, 0.0, 1.0], [1.0] * 4]
+    rewards = torch.tensor([contrast[number(row["prompt"]) % 2] for row in drawn.completions.rows[::4]], device=DEVICE)
     advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
     assert torch.allclose(output["advantages"], advantages.flatten(), atol=1e-6)
     batch = expected | {"advantages": advantages.flatten(), "num_items_in_batch": output["num_items_in_batch"]}
@@ -225,7 +225,7 @@ def roulette_by_hand(watch):
         else:
             places += [(0, 3 * group, None)] * 5
         weights += [weight] * 8
-    return places, torch.tensor(weights), going
+    return places, torch.tensor(weights, device=DEVICE), going
 
 
 def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spares_exactly(build):
@@ -241,10 +241,10 @@ def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spare
     assert torch.equal(output["share"], weights)
     assert set(weights.tolist()) == {0.0, 1.0, 2.0}
     rewards = drawn.rewards.squeeze(1)
-    assert torch.equal(rewards.isnan(), torch.tensor([len(place) == 3 for place in places]))
+    assert rewards.isnan().tolist() == [len(place) == 3 for place in places]
     groups = rewards.reshape(4, 8)
     mean = groups.nanmean(1, keepdim=True)
-    spread = torch.tensor([group[~group.isnan()].std() for group in groups]).unsqueeze(1)
+    spread = torch.stack([group[~group.isnan()].std() for group in groups]).unsqueeze(1)
     advantages = ((groups - mean) / (spread + 1e-4)).nan_to_num(0.0).flatten()
     assert torch.allclose(output["advantages"], advantages, atol=1e-6)
     batch = expected | {"advantages": advantages * weights, "num_items_in_batch": output["num_items_in_batch"]}

@@ -7,11 +7,12 @@ import torch
 
 from grpo_plus.qlora.dropout import has_dropout
 from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
+from tests.device import DEVICE
 
 
 def of(sampled, scored, compared):
-    ids = torch.arange(100, 100 + len(sampled))[None]
-    return Gap.of(torch.tensor([sampled]), torch.tensor([scored]), ids, torch.tensor([compared]))
+    ids = range(100, 100 + len(sampled))
+    return Gap.of(*(torch.tensor([given], device=DEVICE) for given in (sampled, scored, ids, compared)))
 
 
 def test_the_mean_is_over_what_is_compared_and_the_worst_is_named():

@@ -7,6 +7,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.training.verification import Verification, evenly
+from tests.device import FLOAT32
 
 GOLDS = ["42", "", r"\frac43", "}{", "$5$"]
 
@@ -14,7 +15,7 @@ GOLDS = ["42", "", r"\frac43", "}{", "$5$"]
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     def make(**fields):
-        return GRPOPlusConfig(str(tmp_path_factory.mktemp("run")), bf16=False, use_cpu=True, report_to="none", **fields)
+        return GRPOPlusConfig(str(tmp_path_factory.mktemp("run")), **FLOAT32, report_to="none", **fields)
 
     return make
 

@@ -7,8 +7,9 @@ import torch
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.notes import config_notes
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 STEPS = {"verifiers": [{"name": "math_steps", "weight": 1.0}], "advantage": "process"}
 ONE = {"steps_per_generation": 1}
 MORE = {"num_iterations": 2}

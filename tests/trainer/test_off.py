@@ -6,6 +6,7 @@ import pytest
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli._arguments import GROUPS, parse
+from tests.device import FLOAT32
 
 PARTS = (
     *("measure", "warm_start", "prompt", "reward_model", "critic", "rounds", "environment", "tools", "verifiers"),
@@ -67,8 +68,8 @@ def test_so_they_are_in_python(tmp_path):
     off = dict.fromkeys(
         ("critic", "rounds", "tools", "environment", "verifiers", "selection", "generation_kwargs"), False
     )
-    config = GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **off)
-    assert config.recipe == GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False).recipe
+    config = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32, **off)
+    assert config.recipe == GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32).recipe
 
 
 def test_no_guesses_are_none(tmp_path):

@@ -12,8 +12,9 @@ from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.record.about import parts
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 MATH, STEPS, QUIET = Reward("math"), Reward("math_steps", 0.0, True), Reward("length", 0.0)
 MAYBE = Reward("mine", 0.0, None)
 

@@ -5,6 +5,7 @@ import pytest
 from grpo_plus import GRPOPlusTrainer
 from grpo_plus.advantages import RewardTable, compute_advantages
 from grpo_verifiers import Step, Verdict, get_verifier, verifier
+from tests.device import FLOAT32
 
 SOLUTIONS = ["1+1=2\n2+1=3", "1+1=3\n3+1=4", "2+2=4\nso\n4+4=9", "hm"]
 SCORES = [[1.0, 1.0], [0.0, 1.0], [1.0, None, 0.0], [None]]
@@ -181,9 +182,7 @@ def test_the_quickstart_needs_one_line_changed():
     from grpo_plus.training.verification import Verification
 
     written = yaml.safe_load(Path(__file__).parents[2].joinpath("examples/quickstart.yaml").read_text())
-    config = GRPOPlusConfig(
-        "out", advantage="process", verifiers=written["verifiers"], use_cpu=True, bf16=False, report_to="none"
-    )
+    config = GRPOPlusConfig("out", advantage="process", verifiers=written["verifiers"], **FLOAT32, report_to="none")
     givers = Verification.of(config.recipe).step_givers
     assert givers == {"math": False, "math_steps": True}
     assert step_problems(config.recipe, scorer=False) == []

@@ -15,8 +15,9 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.ranges import RULES, judge
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.options import Range
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "out", **FLOAT32, "report_to": "none"}
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}
 HINTS = typing.get_type_hints(GRPOPlusConfig)
 OURS_ALONE = {

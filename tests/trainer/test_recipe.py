@@ -15,8 +15,9 @@ from grpo_plus.objectives import Objective, objectives
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_verifiers import verifying
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 
 PARTS = {
     "advantage": "mix",

@@ -12,6 +12,7 @@ from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
 REPLAY = {"dead_groups": "replay", "per_device_train_batch_size": 16, "max_steps": 3, "objective": "grpo"}
 
@@ -199,7 +200,7 @@ REFUSED = {
 @pytest.mark.parametrize("said", REFUSED)
 def test_what_would_take_an_earlier_policy_for_the_present_one_is_refused(said, tmp_path):
     with pytest.raises(ConfigError, match=said):
-        GRPOPlusConfig(**{"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, **REPLAY, **REFUSED[said]})
+        GRPOPlusConfig(**{"output_dir": str(tmp_path), **FLOAT32, **REPLAY, **REFUSED[said]})
 
 
 def test_the_ratio_is_read_by_every_objective_that_has_one():
@@ -211,7 +212,7 @@ def test_the_ratio_is_read_by_every_objective_that_has_one():
 
 
 def test_the_notes_call_it_biased_and_no_ratio_1(tmp_path):
-    settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, **REPLAY, "objective": None}
+    settings = {"output_dir": str(tmp_path), **FLOAT32, **REPLAY, "objective": None}
     notes = config_notes(GRPOPlusConfig(**settings, epsilon=0.3))
     assert any("'replay' is biased" in note for note in notes)
     assert not any("epsilon" in note for note in notes)

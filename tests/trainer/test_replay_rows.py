@@ -1,5 +1,7 @@
 """Rows that are kept for replay, through a checkpoint and back: nothing of them changes."""
 
+from functools import partial
+
 import torch
 
 from grpo_plus.advantages import StepScores
@@ -12,26 +14,28 @@ from grpo_plus.training.reward_table import step_scores
 from grpo_plus.training.turn_spans import state_number
 from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict
+from tests.device import DEVICE
 
 LENGTHS = [3, 1, 2, 0]
 STATE = state_number("a board")
+tensor = partial(torch.tensor, device=DEVICE)
 
 
 def drawn():
     """Two groups of two, as a run with vLLM, tools, truncated sampling and steps would draw them."""
-    mask = (torch.arange(3) < torch.tensor(LENGTHS)[:, None]).long()
-    numbers = torch.arange(12.0).reshape(4, 3) / 7
+    mask = (torch.arange(3, device=DEVICE) < tensor(LENGTHS)[:, None]).long()
+    numbers = torch.arange(12.0, device=DEVICE).reshape(4, 3) / 7
     output = {
-        "prompt_ids": torch.tensor([[0, 5], [0, 5], [6, 7], [6, 7]]),
-        "prompt_mask": torch.tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
-        "completion_ids": torch.tensor([[11, 12, 13], [14, 0, 0], [15, 16, 0], [0, 0, 0]]),
+        "prompt_ids": tensor([[0, 5], [0, 5], [6, 7], [6, 7]]),
+        "prompt_mask": tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
+        "completion_ids": tensor([[11, 12, 13], [14, 0, 0], [15, 16, 0], [0, 0, 0]]),
         "completion_mask": mask,
-        "tool_mask": torch.tensor([[1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]),
+        "tool_mask": tensor([[1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]),
         "old_per_token_logps": -numbers,
         "ref_per_token_logps": -2 * numbers,
         "sampling_per_token_logps": -3 * numbers,
-        "importance_sampling_ratio": torch.tensor([[1.5], [0.5], [2.0], [1.0]]),
-        "advantages": torch.tensor([1.0, -1.0, 0.5, -0.5]),
+        "importance_sampling_ratio": tensor([[1.5], [0.5], [2.0], [1.0]]),
+        "advantages": tensor([1.0, -1.0, 0.5, -0.5]),
         "support": [torch.tensor([1, 2], dtype=torch.int32), *[torch.zeros(0, dtype=torch.int32)] * 3],
         "num_items_in_batch": mask.sum(),
     }
@@ -44,13 +48,13 @@ def drawn():
     texts = ["abc", "d", "ef", ""]
     completions = Completions(rows, [row["prompt"] for row in rows], texts, ids, behind, turns, tokens)
     steps = StepScores(
-        torch.tensor([0, 0, 2]),
-        torch.tensor([1.0, float("nan"), 0.5]),
-        torch.tensor([[0, 1], [1, 3], [0, 2]]),
-        torch.tensor([STATE, -1, STATE]),
+        tensor([0, 0, 2]),
+        tensor([1.0, float("nan"), 0.5]),
+        tensor([[0, 1], [1, 3], [0, 2]]),
+        tensor([STATE, -1, STATE]),
     )
-    rewards, flags = torch.tensor([[1.0], [0.0], [float("nan")], [0.25]]), torch.tensor([True, False, False, True])
-    scored = Scored(completions, rewards, torch.tensor(LENGTHS), flags, steps)
+    rewards, flags = tensor([[1.0], [0.0], [float("nan")], [0.25]]), tensor([True, False, False, True])
+    scored = Scored(completions, rewards, tensor(LENGTHS), flags, steps)
     verdicts = [[Verdict(1.0, detail="x", steps=(Step(0, 1, 1.0), Step(1, 3, None)))], *[[Verdict(0.0)]] * 3]
     logged = {
         "prompt": list("ppqq"),
@@ -79,7 +83,7 @@ def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
     assert resumed.buffer.batch == 1
     back = resumed.buffer.take(2)  # the newest first: the second group
     rows = [row for held in back for row in held.group]
-    again = round_of(rows, rank=0, ranks=1, pad=0, multiple=None, device=torch.device("cpu"))
+    again = round_of(rows, rank=0, ranks=1, pad=0, multiple=None, device=torch.device(DEVICE))
     turned = [2, 3, 0, 1]
     for found, place in zip(rows_of(again), turned, strict=True):
         assert_alike(found, rows_of(one)[place])
@@ -106,9 +110,9 @@ def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none
     one = drawn()
     sources = [Source(0, row) for row in (2, 3, 0, 1)]
     assert everywhere([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
-    older = step_scores([[(0, 1, 1.0)], [(0, 2, None)]], device=torch.device("cpu"), dtype=torch.float32)
+    older = step_scores([[(0, 1, 1.0)], [(0, 2, None)]], device=torch.device(DEVICE), dtype=torch.float32)
     assert older.states.tolist() == [-1, -1]
-    assert step_scores([[], []], device=torch.device("cpu"), dtype=torch.float32).states.tolist() == []
+    assert step_scores([[], []], device=torch.device(DEVICE), dtype=torch.float32).states.tolist() == []
 
 
 def test_what_is_kept_holds_no_more_memory_than_its_own():

@@ -6,6 +6,7 @@ import yaml
 from datasets import Dataset
 
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
 TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "4 2<|im_end|>", "none"]
 
@@ -89,8 +90,8 @@ def test_a_reward_model_by_path_in_a_config_file(judge, tiny_model, tmp_path, mo
         "reward_model_name_or_path": str(judge), "reward_funcs": ["./mine.py:mine"],
         "verifiers": [{"name": "regex", "kwargs": {"pattern": "(?s).*[0-9].*"}}], "reward_weights": [0.5, 1.0, 3.0],
         "advantage": "raw", "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8,
-        "max_completion_length": 8, "log_completions": True, "logging_steps": 1, "report_to": "none", "use_cpu": True,
-        "bf16": False, "save_strategy": "no", "disable_tqdm": True,
+        "max_completion_length": 8, "log_completions": True, "logging_steps": 1, "report_to": "none", **FLOAT32,
+        "save_strategy": "no", "disable_tqdm": True,
     }  # fmt: skip
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
     monkeypatch.chdir(tmp_path)

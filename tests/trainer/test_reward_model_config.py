@@ -13,10 +13,11 @@ from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.training.reward_making import make
 from grpo_plus.training.reward_model import RewardModelHook
 from grpo_verifiers.errors import ConfigError
+from tests.device import DEVICE, FLOAT32
 
 
 def config(**settings):
-    plain = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 4}
+    plain = {"output_dir": "unused", **FLOAT32, "report_to": "none", "num_generations": 4}
     return GRPOPlusConfig(**{**plain, "per_device_train_batch_size": 8, "verifiers": ["exact"], **settings})
 
 
@@ -155,7 +156,7 @@ def test_labels_are_the_weighted_sum_of_all_rewards_but_its_own():
     weights = torch.tensor([2.0, 5.0, 0.0, 1.0])
     hook.host = SimpleNamespace(reward_func_names=["a", "reward_model", "b", "c"], reward_weights=weights)
     nan = float("nan")
-    rewards = torch.tensor([[1.0, 9.0, 9.0, 0.5], [nan, 9.0, 9.0, 0.5], [nan, 9.0, 9.0, nan]])
+    rewards = torch.tensor([[1.0, 9.0, 9.0, 0.5], [nan, 9.0, 9.0, 0.5], [nan, 9.0, 9.0, nan]], device=DEVICE)
     totals = hook._totals(rewards)
     assert totals[:2].tolist() == [2.5, 0.5]
     assert totals[2].isnan()

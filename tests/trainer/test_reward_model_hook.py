@@ -77,10 +77,11 @@ def stirred(trainer):
     """Random weights where a new model has zeros."""
     scorer, draws = trainer.reward_model.scorer, torch.Generator().manual_seed(3)
     with torch.no_grad():
-        scorer.passes.head.weight.normal_(0, 0.5, generator=draws)
+        head = scorer.passes.head.weight
+        head.copy_(0.5 * torch.randn(head.shape, generator=draws))
         for name, weight in scorer.passes.trunk.named_parameters().items():
             if "lora_B" in name:
-                weight.normal_(0, 0.2, generator=draws)
+                weight.copy_(0.2 * torch.randn(weight.shape, generator=draws))
     return scorer
 
 
@@ -110,7 +111,7 @@ def test_the_gradient_of_pairs_is_that_of_a_plain_loop_in_float64(build, data, k
     with scorer.passes.trunk.active():
         scorer.loss(pairs).backward()
         found = {**scorer.passes.trunk.named_parameters(), "score": scorer.passes.head.weight}
-        found = {name: one.grad.clone() for name, one in found.items() if one.grad is not None}
+        found = {name: one.grad.cpu() for name, one in found.items() if one.grad is not None}
     _, plain = saved(trainer)
     plain = plain.double()
     plain.requires_grad_(requires_grad=True)

@@ -12,9 +12,10 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.record import open_run
 from grpo_plus.training.rounds import Rounds
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 from tests.trainer.carried import Look, unlike
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "per_device_train_batch_size": 8}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none", "per_device_train_batch_size": 8}
 FRESH = {"every": 2, "reference": "refresh"}
 RUN = {"beta": 0.1, "objective": "grpo", "max_completion_length": 6, "learning_rate": 0.05, "rounds": FRESH}
 SAVED = {"save_strategy": "steps", "save_steps": 1}

@@ -12,10 +12,11 @@ from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.record import open_run
 from grpo_plus.report import write_report
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
 from .turn_ranks import COUNTER
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 1}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none", "num_generations": 1}
 EVERY = [entry.name for entry in advantages.entries() if entry.way == "built-in" and entry.name != "mix"]
 ALONE = [name for name in EVERY if not get_advantage(name).group_relative]
 
@@ -146,7 +147,10 @@ def test_one_step_is_reinforce_in_double_precision(build, capture, tiny_model, o
     loss = -(rewards.double()[:, None] * logps)[mask].sum() / mask.sum()
     wanted = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
     moved = torch.cat(
-        [(now.detach().double() - then).flatten() for now, then in zip(trainer.model.parameters(), start, strict=True)]
+        [
+            (now.detach().double() - then).flatten().cpu()
+            for now, then in zip(trainer.model.parameters(), start, strict=True)
+        ]
     )
     assert (moved + 0.05 * wanted).norm() <= 1e-4 * moved.norm()
     assert moved.norm() > 1e-4

@@ -6,9 +6,10 @@ import torch
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
+from tests.device import DEVICE, FLOAT32
 
-ROULETTE = {"dead_groups": "roulette", "use_cpu": True, "bf16": False, "report_to": "none"}
-CONTRAST = {"selection": "contrast", "use_cpu": True, "bf16": False, "report_to": "none"}
+ROULETTE = {"dead_groups": "roulette", **FLOAT32, "report_to": "none"}
+CONTRAST = {"selection": "contrast", **FLOAT32, "report_to": "none"}
 REFUSED = {
     "beta is 0.04, and the KL term of TRL's own loss": {"beta": 0.04},
     "loss_type is 'bnpo', and the count of tokens": {"loss_type": "bnpo"},
@@ -19,7 +20,7 @@ REFUSED = {
 class Shared(Hook):
     def draw(self, draw, rows):
         output = draw(rows)
-        output["share"] = torch.arange(len(rows)) / 4
+        output["share"] = torch.arange(len(rows), device=DEVICE) / 4
         return output
 
 
@@ -54,7 +55,7 @@ def test_the_shares_multiply_the_advantages_that_the_hosts_loss_reads(build, cap
 class Stopped(Hook):
     def draw(self, draw, rows):
         output = draw(rows)
-        output["share"] = torch.tensor([0.0] * 4 + [1.0] * 4)
+        output["share"] = torch.tensor([0.0] * 4 + [1.0] * 4, device=DEVICE)
         return output
 
 

@@ -10,6 +10,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
+from tests.device import DEVICE
 
 
 def first(completions, **_):
@@ -229,7 +230,7 @@ def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
         lr_scheduler_type="constant",
     )
     start = [parameter.detach().clone() for parameter in trainer.model.parameters()]
-    output = steps_of(trainer, capture(trainer))
+    output = {name: value.to(DEVICE) for name, value in steps_of(trainer, capture(trainer)).items()}
     moved = [a.detach() - b for a, b in zip(trainer.model.parameters(), start, strict=True)]
     for parameter, value in zip(trainer.model.parameters(), start, strict=True):
         parameter.data.copy_(value)
@@ -349,7 +350,8 @@ def test_a_critics_values_step_over_tool_results(build, doubling, capture):
         max_steps=1,
     )
     (critic,) = (hook for hook in trainer.hooks if hook.name == "critic")
-    torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))  # zeros would show nothing
+    drawn = torch.randn(critic.head.weight.shape, generator=torch.Generator().manual_seed(0))
+    critic.head.weight.data.copy_(drawn)  # zeros would show nothing
     kept = capture(trainer)
     trainer.train()
     (batch,) = kept

@@ -16,6 +16,7 @@ from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.training.turn_spans import NO_STATE, state_number, turn_scores, with_states
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Turn
+from tests.device import FLOAT32
 
 from . import turn_ranks
 from .tools_of_tests import Counting, Other
@@ -206,7 +207,7 @@ def test_a_step_that_is_a_turn_takes_its_state_and_no_other_does(drawn):
         )
 
 
-BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 OTHER = COUNTER.replace("Counter", "Other")
 COUNTING = COUNTER.replace("Counter", "Counting")
 

@@ -70,8 +70,9 @@ def steps(build, tool_tokenizer, monkeypatch):
         if not classes:
             from grpo_plus.engine import engine
 
-            # However small these models are: a call of attention more costs nothing.
+            # However small these models are: a call of attention more costs nothing, a pass as little as on a CPU.
             monkeypatch.setattr("grpo_plus.engine.cost._BUNDLE_OVERHEAD", 0.0)
+            monkeypatch.setattr("grpo_plus.engine.cost._LAYER_OVERHEAD", {"other": 2e8})
             choose = engine.choose
             monkeypatch.setattr(engine, "choose", lambda *a, **k: plans.append(choose(*a, **k)) or plans[-1])
         made = build(*classes, trainer=given, **{**SETTINGS, **settings})

@@ -14,8 +14,9 @@ from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.notes import config_notes, weight_notes
 from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
 from grpo_verifiers.errors import ConfigError
+from tests.device import FLOAT32
 
-PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none"}
+PLAIN = {**FLOAT32, "report_to": "none"}
 SERVER = {"use_vllm": True, "vllm_mode": "server"}
 COLOCATED = {"use_vllm": True}
 MOVING = {"num_iterations": 2}

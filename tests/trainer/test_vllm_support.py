@@ -42,9 +42,9 @@ def test_a_servers_answer_is_read_and_what_cannot_be_is_unknown():
 
 
 @pytest.mark.parametrize("width", [2, 3])
-def test_a_completions_support_is_scored_within_and_one_gap_makes_it_unknown(width):
-    support = Support([listed([[1, 4], [2]]), listed([[1], None])], width, torch.device("cpu"))
-    allowed = support.allowed(torch.arange(2 * width), 5).reshape(2, width, 5)
+def test_a_completions_support_is_scored_within_and_one_gap_makes_it_unknown(width, device):
+    support = Support([listed([[1, 4], [2]]), listed([[1], None])], width, device)
+    allowed = support.allowed(torch.arange(2 * width, device=device), 5).reshape(2, width, 5)
     assert allowed[0, 0].tolist() == [False, True, False, False, True]
     assert allowed[0, 1].tolist() == [False, False, True, False, False]
     assert allowed[0, 2:].all()

@@ -430,6 +430,13 @@ at::Tensor& addmm_dtype(const at::Tensor& self, const at::Tensor& left, const at
   return out;
 }
 
+// Counts of whole numbers, which the CPU has of floating ones only.
+at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& low, const at::Scalar& high) {
+  c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  const auto found = alias_of(self).to(at::kDouble).histc(bins, low, high).to(self.scalar_type());
+  return on_card(moved(found.storage()), found);
+}
+
 void record_stream(at::Tensor&, c10::Stream) {}
 
 }  // namespace
@@ -447,6 +454,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor));
   m.impl("_fused_sdp_choice", TORCH_FN(sdp_choice));
   m.impl("addmm.dtype_out", TORCH_FN(addmm_dtype));
+  m.impl("histc", TORCH_FN(histc));
   m.impl("record_stream", TORCH_FN(record_stream));
 }
 
