@@ -50,20 +50,24 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [check for check in CHECKS if not options.only or any(check.name.startswith(one) for one in options.only)]
     if unknown := [one for one in options.only if not any(check.name.startswith(one) for check in CHECKS)]:
         return _refused(f"--only {' '.join(unknown)}: no check's name begins so; --list shows them all.")
-    if options.minutes <= 0:
+    if not options.minutes > 0:
         return _refused(f"--minutes is {options.minutes:g}, expected more than 0.")
     there = _probe(options.device)
     if (problem := _problem(there, options.device)) is not None:
         return _refused(problem)
     origin = Origin(source_digest(), options.device, options.size, there.get("card", ""))
-    results = Results(options.out, origin, there["versions"])
+    try:
+        results = Results(options.out, origin, there["versions"])
+    except (OSError, ValueError) as error:
+        return _refused(f"--out {options.out}: {error}")
     for note in [*results.notes, *_remarks(there)]:
         print(note, flush=True)
     if not options.only:
-        chosen = [check for check in chosen if check.name not in results.found]
+        chosen = [check for check in chosen if _missing(results.found.get(check.name))]
     whys = {check.name: _impossible(check, there, options.size) for check in chosen}
     for check in chosen:
-        if (why := whys[check.name]) is not None:
+        before, why = results.found.get(check.name), whys[check.name]
+        if why is not None and (before is None or before.why != why):
             results.add(Result(check.name, "skipped", 0.0, why=why))
     fits = [check for check in chosen if whys[check.name] is None]
     late: dict[str, str] = {}
@@ -75,10 +79,13 @@ def main(arguments: list[str] | None = None) -> int:
     card = there.get("free") if options.size == "full" else None
     room = Room(_cores(), card, memory=max(4.0, psutil.virtual_memory().total / GIB / 3))
     schedule = Schedule(room, device=options.device, size=options.size, ends=begun + 60 * options.minutes)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for name in (signal.SIGTERM, signal.SIGHUP):  # what is started is ended, too
+        signal.signal(name, lambda number, _: sys.exit(128 + number))
+    interrupted = False
     try:
         late = {check.name: why for check, why in schedule.run(fits, done)}
     except KeyboardInterrupt:
+        interrupted = True
         print("interrupted: what was running has no result.", flush=True)
     rows: list[tuple[str, Result | str]] = []
     for check in CHECKS:
@@ -91,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{there.get('card') or 'no card'}: {counts(shown, len(rows) - len(shown))}; {time.monotonic() - begun:.0f} s"
     )
-    return int(any(not result.good for result in shown))
+    return 128 + signal.SIGINT if interrupted else int(any(not result.good for result in shown))
 
 
 def _probe(device: str) -> dict[str, Any]:
@@ -119,6 +126,11 @@ def _problem(there: dict[str, Any], device: str) -> str | None:
             "--size tiny --device cpu."
         )
     return None
+
+
+def _missing(result: Result | None) -> bool:
+    """Whether a check is still to be made: what was skipped for want of memory may fit now."""
+    return result is None or result.status == "skipped"
 
 
 def _remarks(there: dict[str, Any]) -> list[str]:

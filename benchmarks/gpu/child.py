@@ -5,16 +5,21 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
+
+import psutil
 
 
 def main() -> int:
     """Run the check and tell its results to the file."""
     options = _parser().parse_args()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     if options.device == "stand-in":
         from benchmarks.gpu import stand_in
 
@@ -47,6 +52,17 @@ def main() -> int:
                 context.tell(peak=torch.cuda.max_memory_allocated() / GIB)
         context.tell(ended=True)
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """End this process and what it has started once the command is gone, which cannot do so when it is killed."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
 
 
 def _parser() -> argparse.ArgumentParser:

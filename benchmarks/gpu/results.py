@@ -79,15 +79,24 @@ def source_digest() -> str:
 
 
 class Results:
-    """The results of an origin, and the file that they are appended to."""
+    """The results of an origin, and the file that they are appended to.
+
+    Raises:
+        OSError: If the file cannot be written.
+        ValueError: If it holds something else.
+    """
 
     def __init__(self, path: Path | None, origin: Origin, versions: Mapping[str, str]) -> None:
         self.path, self.origin, self.versions = path, origin, versions
         self.notes: list[str] = []
         self.found: dict[str, Result] = {}
-        if path is None or not path.exists():
+        if path is None:
             return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a", encoding="utf-8").close()  # an error now, and not after the first check
         lines, broken = read(path)
+        if broken > 1 and not lines:
+            raise ValueError("this file holds something else than results, and is left alone.")
         if broken:
             self.notes.append(f"{path}: {broken} broken line(s) left out, as of a run that was killed.")
         others = {tuple(asdict(of).items()) for of, _ in lines} - {tuple(asdict(origin).items())}
@@ -107,7 +116,6 @@ class Results:
         self.found[result.name] = result
         if self.path is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**asdict(result), **asdict(self.origin), "versions": dict(self.versions)}) + "\n")
             file.flush()
@@ -117,7 +125,7 @@ class Results:
 def read(path: Path) -> tuple[list[tuple[Origin, Result]], int]:
     """The results in a file with their origins, in order, and how many of its lines are broken."""
     found, broken = [], 0
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             values = json.loads(line)
             origin = Origin(*(str(values[name]) for name in ("commit", "device", "size", "card")))

@@ -42,6 +42,7 @@ class _Running:
     folder: tempfile.TemporaryDirectory[str]
     begun: float
     limit: float
+    cut: bool
     looked: float = 0.0
 
     @property
@@ -65,10 +66,13 @@ class Schedule:
         try:
             while waiting or self._running:
                 for running in list(self._running):
-                    if (result := self._look(running)) is not None:
+                    if (ended := self._look(running)) is not None:
                         self._running.remove(running)
                         running.folder.cleanup()
-                        done(result)
+                        if isinstance(ended, Result):
+                            done(ended)
+                        else:
+                            yield running.check, ended
                 for check in list(waiting):
                     if (why := self._late(check)) is not None:
                         waiting.remove(check)
@@ -112,8 +116,9 @@ class Schedule:
 
     def _start(self, check: Check) -> _Running:
         limit = TINY if self._size == "tiny" else PATIENCE * check.seconds
-        limit = min(limit, self._ends - time.monotonic())
-        folder = tempfile.TemporaryDirectory(prefix="gpu-check-")
+        left = self._ends - time.monotonic()
+        cut, limit = left < limit, min(limit, left)
+        folder = tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True)
         place = Path(folder.name)
         command = [
             sys.executable,
@@ -138,15 +143,17 @@ class Schedule:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
-        return _Running(check, process, folder, time.monotonic(), limit)
+        return _Running(check, process, folder, time.monotonic(), limit, cut)
 
-    def _look(self, running: _Running) -> Result | None:
-        """The result of a check that has ended, or is ended now; None while it runs."""
+    def _look(self, running: _Running) -> Result | str | None:
+        """The result of a check that has ended, or is ended now; why it has none; None while it runs."""
         now = time.monotonic()
         spent = now - running.begun
         if running.process.poll() is None:
             if spent > running.limit:
                 _end(running.process)
+                if running.cut:
+                    return f"the time was over after {spent:.0f} s of it"
                 return _result(running, spent, "timeout", f"ended after {spent:.0f} s")
             if now - running.looked > 1:
                 running.looked = now
@@ -160,7 +167,7 @@ class Schedule:
 
 def _result(running: _Running, spent: float, status: str = "", why: str = "") -> Result:
     """What a check told until it ended."""
-    answer, log = running.place / "answer.jsonl", (running.place / "log").read_text(encoding="utf-8", errors="replace")
+    answer, log = running.place / "answer.jsonl", _end_of(running.place / "log")
     figures: dict[str, Any] = {}
     found: dict[str, Any] = {"failed": []}
     for line in answer.read_text(encoding="utf-8").splitlines() if answer.exists() else []:
@@ -184,6 +191,13 @@ def _result(running: _Running, spent: float, status: str = "", why: str = "") ->
     name, peak = running.check.name, found.get("peak")
     tail = "" if status in {"passed", "skipped"} else log[-3000:]
     return Result(name, status, round(spent, 1), figures, found.get("headline", ""), peak, why[:1000], tail)
+
+
+def _end_of(log: Path) -> str:
+    """What was printed last, however much it was."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 10_000))
+        return file.read().decode("utf-8", errors="replace")
 
 
 def _last(log: str) -> str:

@@ -1,6 +1,7 @@
 """The command that runs a card's checks: processes that go wrong, a file that is continued, and the stand-in for a card."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -58,6 +59,32 @@ def test_a_check_that_goes_wrong_ends_no_other_and_says_how():
     assert found["hangs"].figures["before"] == 1
     assert not psutil.pid_exists(found["hangs"].figures["left"])
     assert [(one.name, "10000 s" in why) for one, why in late] == [("passes-late", True)]
+
+
+@pytest.mark.slow
+def test_a_check_that_the_last_minute_cuts_off_has_no_result_and_no_check_outlives_the_command(tmp_path):
+    schedule = Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + 3)
+    found = []
+    ((late, why),) = schedule.run([check("hangs", seconds=2.0)], found.append)
+    assert (late.name, "time was over" in why, found) == ("hangs", True, [])
+
+    starts = """
+    import subprocess, sys, time
+    from tests.gpu.test_card_checks import Room, Schedule, check
+    list(Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + 60).run([check("hangs", 20.0)], print))
+    """
+    run = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(starts)], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    try:
+        until = time.monotonic() + 60
+        while not (started := psutil.Process(run.pid).children(recursive=True))[1:] and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        run.kill()
+        run.wait()
+    assert len(started) == 2
+    assert not psutil.wait_procs(started, timeout=10)[1]
 
 
 def test_a_timed_check_waits_until_it_is_alone_and_memory_bounds_what_runs_beside():
@@ -125,10 +152,20 @@ def test_a_card_that_is_in_use_too_small_or_too_old_is_told_of(monkeypatch, caps
     }
 
 
-@pytest.mark.parametrize("arguments", [["--only", "nope"], ["--minutes", "0"], ["--page", "nowhere.jsonl"]])
-def test_wrong_arguments_end_with_2(arguments, capsys):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--only", "nope"], ["--minutes", "0"], ["--minutes", "nan"], ["--page", "nowhere.jsonl"],
+        ["--out", "/"], ["--out", "/proc/nowhere/card.jsonl"], ["--out", "pyproject.toml"],
+    ],
+)  # fmt: skip
+def test_wrong_arguments_end_with_2_and_leave_files_alone(arguments, monkeypatch, capsys):
+    before = (ROOT / "pyproject.toml").read_bytes()
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(command, "_probe", lambda device: {"versions": {}, "card": "Card"})
     assert command.main(arguments) == 2
     assert arguments[0] in capsys.readouterr().err
+    assert (ROOT / "pyproject.toml").read_bytes() == before
 
 
 def test_names_are_different_and_the_page_of_results_is_of_the_results_that_are_there(tmp_path):
