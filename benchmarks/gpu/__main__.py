@@ -26,7 +26,7 @@ import psutil
 
 from benchmarks.gpu.catalogue import CHECKS
 from benchmarks.gpu.check import GIB, Check
-from benchmarks.gpu.results import Origin, Result, Results, counts, source_digest, table
+from benchmarks.gpu.results import Origin, Result, Results, counts, read, source_digest, table
 from benchmarks.gpu.schedule import OUTSIDE, Room, Schedule
 
 IN_USE = 2.0
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.page:
         from benchmarks.gpu.page import write
 
-        if not options.page.is_file():
+        if not options.page.is_file() or not read(options.page)[0]:
             return _refused(f"--page {options.page}: there is no such file of results.")
         print(f"{write(options.page)} is written.")
         return 0

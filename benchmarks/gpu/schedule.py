@@ -89,7 +89,7 @@ class Schedule:
     def _late(self, check: Check) -> str | None:
         left = self._ends - time.monotonic()
         usual = 1.0 if self._size == "tiny" else check.seconds
-        return f"takes about {check.seconds:.0f} s, and {max(0, left):.0f} s were left" if usual > left else None
+        return f"takes about {usual:.0f} s, and {max(0, left):.0f} s were left" if usual > left else None
 
     def _next(self, waiting: Sequence[Check]) -> Check | None:
         """The most important check that there is room for; one that is timed waits until it is alone."""
