@@ -25,8 +25,10 @@ class Check:
         name: on the command line and in the results.
         run: the function, ``module:name``; called with a `Context` and ``options``.
         about: what it shows, for the page of results.
-        seconds: what it takes on a card; it is not begun with less time left, and ended after three times as long.
+        seconds: what it takes on a card, estimated; it is not begun with less time left, and ended after three times as
+            long.
         gib: the fence around its memory of the card; 0 where it puts up its own.
+        least: GiB of the card that must be free; 0 for the fence and what CUDA takes beside it.
         alone: whether it is timed, so that nothing else may run.
         cores: processor cores that it keeps busy.
         full: whether it is another check at another size, so that it is left out where all are tiny.
@@ -39,6 +41,7 @@ class Check:
     about: str
     seconds: float
     gib: float = 4.0
+    least: float = 0.0
     alone: bool = False
     cores: int = 2
     full: bool = False

@@ -13,17 +13,20 @@ KEPT = ROOT / "docs" / "card.jsonl"
 HEAD = """\
 # Results on a GPU
 
-Everything that a CPU cannot show, as checks in order of importance. Run them on your own card; they need no network:
+Everything that a CPU cannot show, as checks in order of importance. Run them on your own card, in the root of a clone.
+They need no network, and by estimate 40 minutes for all of them:
 
 ```
-python -m benchmarks.gpu --minutes 30 --out card.jsonl   # run again to continue with what is missing
+python -m benchmarks.gpu --minutes 40 --out card.jsonl   # run again to continue with what is missing
 ```
+
+What it does with time, memory and files: [benchmarks/gpu/README.md](../benchmarks/gpu/README.md).
 
 """
 NOTHING = """\
-**Not run yet.** No check has been run on a card so far. On a CPU each of them runs at a tiny size in CI, and once more
-with a stand-in for a card, which refuses tensors on different devices and counts memory. That shows that the checks and
-the code they call work; it says nothing about speed, peak memory or the rounding of a real card.
+**Not run yet.** No check has been run on a card so far. On a CPU one of each kind runs at a tiny size in CI, and once
+more with a stand-in for a card, which refuses tensors on different devices and counts memory. That shows that the
+checks and the code they call work; it says nothing about speed, peak memory or the rounding of a real card.
 
 """
 
@@ -42,9 +45,7 @@ def page(source: Path) -> str:
     text = HEAD + (_origin(source) if found else NOTHING)
     text += "| check | what it shows | result |\n|---|---|---|\n"
     text += "".join(f"| `{check.name}` | {check.about} | {_cell(found.get(check.name))} |\n" for check in CHECKS)
-    fits = [dict(result.figures) for name, result in found.items() if name.startswith("fit-")]
-    outside = float(found["card"].figures.get("outside", 0.0)) if "card" in found else 0.0
-    if (line := constants(fits, outside)) is not None:
+    if (line := constants(found)) is not None:
         text += (
             "\nThe planner is off by more than 10% here. Constants as measured, for `grpo_plus/memory/estimate.py`:\n"
             f"\n```python\nASSUMED = {line}\n```\n"

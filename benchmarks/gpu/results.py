@@ -185,12 +185,17 @@ def counts(results: Sequence[Result], not_run: int) -> str:
     )
 
 
-def constants(figures: Sequence[dict[str, Any]], outside: float) -> str | None:
-    """Factor and constant of each phase through all points that were measured, the allocator's share included.
+def constants(found: Mapping[str, Result]) -> str | None:
+    """Factor and constant of each phase through all peaks that were measured, the allocator's share included.
 
-    ``outside`` are the GiB that CUDA takes beside PyTorch. None: the plans are right, or only one size was run.
+    None: the plans are right, or only one size was run.
     """
-    measured = [one for one in figures if "points" in one]
+    measured = [
+        result.figures for name, result in found.items() if name.startswith("fit-") and "points" in result.figures
+    ]
+    outside = (
+        float(found["card"].figures.get("outside", 0.0)) if "card" in found else 0.0
+    )  # what CUDA takes beside PyTorch
     if all(abs(one["ratio"] - 1) <= OFF for one in measured):
         return None
     lines = []

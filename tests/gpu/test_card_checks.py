@@ -146,6 +146,7 @@ def test_a_card_that_is_in_use_too_small_or_too_old_is_told_of(monkeypatch, caps
     assert command.main(["--out", str(tmp_path / "out.jsonl")]) == 0
     out = capsys.readouterr().out
     assert "hold 6.0 of 12.0 GiB" in out
+    assert command._impossible(check("a card of 8 GB", gib=8.0, least=5.0), card, "full") is None
     assert {name: result.why for name, result in ((r.name, r) for _, r in read(tmp_path / "out.jsonl")[0])} == {
         "large": "needs 8.7 GiB of the card, 6.0 are free",
         "half": "the card does not compute in bfloat16",
@@ -155,7 +156,7 @@ def test_a_card_that_is_in_use_too_small_or_too_old_is_told_of(monkeypatch, caps
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--only", "nope"], ["--minutes", "0"], ["--minutes", "nan"], ["--page", "nowhere.jsonl"], ["--page", "pyproject.toml"],
+        ["--only", "nope"], ["--minutes", "0"], ["--minutes", "nan"], ["--device", "cpu"], ["--page", "nowhere.jsonl"], ["--page", "pyproject.toml"],
         ["--out", "/"], ["--out", "/proc/nowhere/card.jsonl"], ["--out", "pyproject.toml"],
     ],
 )  # fmt: skip

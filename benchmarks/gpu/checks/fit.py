@@ -47,6 +47,8 @@ def run(context: Context, *, size: str, card: float) -> None:
 
     if context.tiny:
         size, card = "tiny", 2.0
+    elif context.cuda:  # a card of that class has a little less
+        card = min(card, (torch.cuda.mem_get_info()[0] + RUNTIME) / GIB)
     length = 16 if context.tiny else 512
     asked = Settings(micro_batch=4, rollout_rows=16, prompts=2, completion_length=length)
     config = config_of(size)
@@ -78,7 +80,7 @@ def run(context: Context, *, size: str, card: float) -> None:
     seconds = (time.perf_counter() - begun) / 2
     planned = found.estimate.peak / GIB
     context.report(
-        size=size, card=card, micro_batch=chosen.micro_batch, rows=chosen.rollout_rows,
+        size=size, card=round(card, 2), micro_batch=chosen.micro_batch, rows=chosen.rollout_rows,
         completion=chosen.completion_length, rank=chosen.rank, seconds_a_step=seconds,
         retries=trainer.retry.count, planned=planned,
         parts={name: one / GIB for name, one in found.estimate.parts().items()},

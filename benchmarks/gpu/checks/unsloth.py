@@ -42,6 +42,8 @@ def long(context: Context, *, tokens: int | None = None) -> None:
     lengths = [tokens] if tokens is not None else [20_480 * 2**at for at in range(8)]
     if context.tiny:
         lengths = [64] if tokens is not None else [64, 128]
+    if context.cuda and tokens is None:
+        torch.cuda.set_per_process_memory_fraction(1.0)  # it runs alone
     trainer = _trainer(context, 256, max(lengths), steps=1)
     told, fitted = [], 0
     for length in lengths:
@@ -97,8 +99,6 @@ def _update(context: Context, trainer: Any, length: int) -> tuple[float, float]:
 def _trainer(context: Context, prompt: int, completion: int, *, steps: int) -> Any:
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
-    if context.cuda:
-        torch.cuda.set_per_process_memory_fraction(1.0)
     generations = 6 if steps > 1 else 2
     config = config_of("tiny" if context.tiny else "llama-8B")
     model = random_model(config, context.device, torch.bfloat16 if context.cuda else torch.float32, four_bit=True)
