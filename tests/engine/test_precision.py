@@ -111,7 +111,7 @@ def gradient(bench, layout, run, batch):
 
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("run", map(marked, RUNS), ids=named)
+@pytest.mark.parametrize("run", [*map(marked, RUNS)], ids=named)
 def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, layout, run):
     if run[2] == "bf16, float32 output" and not hasattr(trl_utils, "add_fused_lm_head"):
         pytest.skip("the model's own head takes no float32 from layers in bf16: TRL's path ends in an error, too")

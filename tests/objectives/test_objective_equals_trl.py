@@ -126,7 +126,7 @@ def assert_equal(theirs, ours, *, scale=1.0):
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize(("name", "beta"), itertools.product(TRL, (0.0, 0.04)))
+@pytest.mark.parametrize(("name", "beta"), [*itertools.product(TRL, (0.0, 0.04))])
 def test_loss_gradient_and_metrics_are_those_of_trl(pair, name, beta):
     on_policy = [step(trainer, pair.on_policy) for trainer in (pair.trl(name, beta), pair.plus(name, beta))]
     # The weights of one completion's terms: the largest is the number of tokens, where they are summed.
