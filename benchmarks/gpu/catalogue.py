@@ -14,11 +14,11 @@ _4BIT: dict[str, Any] = {"options": {"four_bit": True}}
 _ROWS: tuple[tuple[str, str, str, float, float, dict[str, Any]], ...] = (
     # name, function, what it shows, seconds on a card, GiB of it, further fields
     ("card", "card:run", "products in float32 and bf16, copies, NF4 against the dequantised weight", 25, 6, _TIMED),
-    ("gradient-qwen3", "gradient:run", "gradient in 15 settings against TRL's", 75, 8, {"options": {"model": "qwen3"}}),
-    ("gradient-llama", "gradient:run", "the same for Llama", 75, 8, {"options": {"model": "llama"}}),
-    ("gradient-gemma3", "gradient:run", "the same for Gemma 3", 75, 8, {"options": {"model": "gemma3_text"}}),
-    ("gradient-gpt2", "gradient:run", "the same for GPT-2", 75, 8, {"options": {"model": "gpt2"}}),
-    ("gradient-attention", "gradient:attentions", "every attention that is there; cuDNN's gradient with a mask", 90, 8, {}),
+    ("gradient-qwen3", "gradient:run", "gradient in 15 settings against TRL's", 75, 6, {"options": {"model": "qwen3"}}),
+    ("gradient-llama", "gradient:run", "the same for Llama", 75, 6, {"options": {"model": "llama"}}),
+    ("gradient-gemma3", "gradient:run", "the same for Gemma 3", 75, 6, {"options": {"model": "gemma3_text"}}),
+    ("gradient-gpt2", "gradient:run", "the same for GPT-2", 75, 6, {"options": {"model": "gpt2"}}),
+    ("gradient-attention", "gradient:attentions", "every attention that is there; cuDNN's gradient with a mask", 90, 6, {}),
     ("drawing", "drawing:run", "completions of `rollout: auto` and `generate` against exact probabilities", 30, 4, {}),
     ("quickstart", "quickstart:run", "the quickstart, from the YAML to the report", 150, 4, {}),
     ("quickstart-4bit", "quickstart:run", "the same in 4 bits", 180, 4, _4BIT),
