@@ -12,6 +12,7 @@ fence, and its result is in the file as soon as it ends. Exit code 1: a check fa
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +83,10 @@ def main(arguments: list[str] | None = None) -> int:
     card = there.get("free") if options.size == "full" else None
     room = Room(_cores(), card, memory=max(4.0, psutil.virtual_memory().total / GIB / 3))
     schedule = Schedule(room, device=options.device, size=options.size, ends=begun + 60 * options.minutes)
-    for name in (signal.SIGTERM, signal.SIGHUP):  # what is started is ended, too
-        signal.signal(name, lambda number, _: sys.exit(128 + number))
     interrupted = False
     try:
-        late = {check.name: why for check, why in schedule.run(fits, done)}
+        with _ended_by_signals():
+            late = {check.name: why for check, why in schedule.run(fits, done)}
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted: what was running has no result.", flush=True)
@@ -103,6 +104,19 @@ def main(arguments: list[str] | None = None) -> int:
         f"{there.get('card') or 'no card'}: {counts(shown, len(rows) - len(shown))}; {time.monotonic() - begun:.0f} s"
     )
     return 128 + signal.SIGINT if interrupted else int(any(not result.good for result in shown))
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """What was started is ended, too, where this process is told to end or loses its terminal."""
+    before = {
+        name: signal.signal(name, lambda number, _: sys.exit(128 + number)) for name in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def _probe(device: str) -> dict[str, Any]:

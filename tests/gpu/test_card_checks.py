@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -143,9 +144,11 @@ def test_a_card_that_is_in_use_too_small_or_too_old_is_told_of(monkeypatch, caps
     checks = (check("large", gib=8.0), check("half", gib=1.0, bf16=True))
     monkeypatch.setattr(command, "_probe", lambda device: card)
     monkeypatch.setattr(command, "CHECKS", checks)
+    handlers = [signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)]
     assert command.main(["--out", str(tmp_path / "out.jsonl")]) == 0
     out = capsys.readouterr().out
     assert "hold 6.0 of 12.0 GiB" in out
+    assert [signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)] == handlers
     assert command._impossible(check("a card of 8 GB", gib=8.0, least=5.0), card, "full") is None
     assert {name: result.why for name, result in ((r.name, r) for _, r in read(tmp_path / "out.jsonl")[0])} == {
         "large": "needs 8.7 GiB of the card, 6.0 are free",
