@@ -193,9 +193,8 @@ def constants(found: Mapping[str, Result]) -> str | None:
     measured = [
         result.figures for name, result in found.items() if name.startswith("fit-") and "points" in result.figures
     ]
-    outside = (
-        float(found["card"].figures.get("outside", 0.0)) if "card" in found else 0.0
-    )  # what CUDA takes beside PyTorch
+    # What CUDA takes beside PyTorch.
+    outside = float(found["card"].figures.get("outside", 0.0)) if "card" in found else 0.0
     if all(abs(one["ratio"] - 1) <= OFF for one in measured):
         return None
     lines = []

@@ -159,7 +159,8 @@ def test_a_card_that_is_in_use_too_small_or_too_old_is_told_of(monkeypatch, caps
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--only", "nope"], ["--minutes", "0"], ["--minutes", "nan"], ["--device", "cpu"], ["--page", "nowhere.jsonl"], ["--page", "pyproject.toml"],
+        ["--only", "nope"], ["--minutes", "0"], ["--minutes", "nan"], ["--device", "cpu"],
+        ["--page", "nowhere.jsonl"], ["--page", "pyproject.toml"],
         ["--out", "/"], ["--out", "/proc/nowhere/card.jsonl"], ["--out", "pyproject.toml"],
     ],
 )  # fmt: skip
