@@ -2,18 +2,23 @@
 
 import contextlib
 import gc
+import math
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import started
 from tests.device import DEVICE, NAME, ON_CPU
 
 # Read when torch, tokenizers and the hub are first imported, which is later than this file.
@@ -39,20 +44,41 @@ settings.register_profile("repeatable", settings.get_profile("patient"), derando
 settings.load_profile("repeatable" if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") == "1" else "patient")
 
 
+# Which parameters of a large test are tried today; workers of pytest take over what the first process has set.
+os.environ.setdefault(
+    "GRPO_PLUS_SEED", "0" if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") == "1" else time.strftime("%Y%m%d")
+)
+SEED = os.environ["GRPO_PLUS_SEED"]
+# With GRPO_PLUS_MINUTES the files come in an order of the day, and what has not begun after so many minutes is skipped.
+MINUTES = float(os.environ.get("GRPO_PLUS_MINUTES", "inf"))
+BEGIN = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say which parameters were tried."""
+    terminalreporter.write_line(f"The parameters of large tests were drawn with GRPO_PLUS_SEED={SEED}.")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark ranks over gloo as of a CPU, and as slow what a test's ``sample`` leaves out: the same in every worker."""
+    """Mark ranks over gloo as of a CPU, and what ``sample`` leaves out as slow or nightly: the same in every worker."""
     sampled = {}
     for item in items:
         if "two_ranks" in getattr(item, "fixturenames", ()):
             item.add_marker("cpu")
         if (marker := item.get_closest_marker("sample")) is not None:
-            sampled.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
-    for (_, count), cases in sampled.items():
-        fast = {place * len(cases) // count for place in range(count)}
-        for place, item in enumerate(cases):
-            if place not in fast:
-                item.add_marker("slow")
+            sampled.setdefault((item.nodeid.partition("[")[0], *marker.args), []).append(item)
+    for (name, fast, *daily), cases in sampled.items():
+        spread = {place * len(cases) // fast for place in range(fast)}
+        rest = [case for place, case in enumerate(cases) if place not in spread]
+        today = set(random.Random(f"{SEED} {name}").sample(rest, min(*daily, len(rest))) if daily else rest)
+        for case in rest:
+            case.add_marker("slow" if case in today else "nightly")
+    for item in items:
+        if item.get_closest_marker("nightly") is not None:
+            item.add_marker("slow")
+    if math.isfinite(MINUTES):
+        items.sort(key=lambda item: random.Random(f"{SEED} {item.nodeid.partition('::')[0]}").random())
 
 
 def pytest_collection_finish():
@@ -62,7 +88,9 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_setup(item):
-    """Skip what is of another device, or needs a program that is not there (a failure under GRPO_PLUS_REQUIRE_ALL=1)."""
+    """Skip what has no time left, is of another device, or lacks a program (a failure under GRPO_PLUS_REQUIRE_ALL=1)."""
+    if time.monotonic() - BEGIN > 60 * MINUTES:
+        pytest.skip(f"not begun within GRPO_PLUS_MINUTES={MINUTES:g}")
     if not ON_CPU and item.get_closest_marker("cpu") is not None:
         pytest.skip(f"of a CPU by nature, and GRPO_PLUS_DEVICE is {NAME}")
     missing = [
@@ -126,16 +154,15 @@ def repeating_model(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def end_tree():
-    """Ends a process with everything below it; a launcher's ranks are in sessions of their own."""
+    """Ends processes with everything below them; a launcher's ranks are in sessions of their own."""
 
-    def end(process):
-        if process.poll() is not None:
-            return
-        below = psutil.Process(process.pid).children(recursive=True)
-        for each in [process, *below]:
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                each.kill()
-        process.wait()
+    def end(*processes):
+        for process in processes:
+            if process.poll() is None:
+                for each in [process, *psutil.Process(process.pid).children(recursive=True)]:
+                    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                        each.kill()
+                process.wait()
 
     return end
 
@@ -143,9 +170,7 @@ def end_tree():
 @pytest.fixture(scope="session")
 def clean_environment():
     """Variables for a subprocess: this process's own, without what a test runner and accelerate add."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "ACCELERATE_"))
-    }
+    return started.clean_environment()
 
 
 @pytest.fixture(scope="session")
@@ -165,22 +190,16 @@ def beside(clean_environment, end_tree):
     """Runs a command beside the test: when the test has done its own part, it succeeds and leaves nothing behind."""
 
     @contextlib.contextmanager
-    def beside(command, log, seconds=150, **options):
+    def beside(command, log, seconds=150, start=started.Popen, **options):
         variables = {**clean_environment, "CUDA_VISIBLE_DEVICES": "", **options.pop("environment", {})}
+        options |= {"env": variables, "start_new_session": True}
         with log.open("w") as file:
-            process = subprocess.Popen(
-                [str(word) for word in command],
-                env=variables,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-                **options,
-            )
+            process = start([str(word) for word in command], stdout=file, stderr=file, **options)
         try:
             yield process
             code = process.wait(timeout=seconds)
         finally:
-            end_tree(process)
+            end_tree(*getattr(process, "processes", [process]))
         assert code == 0, log.read_text()[-6000:]
 
     return beside
@@ -188,14 +207,11 @@ def beside(clean_environment, end_tree):
 
 @pytest.fixture(scope="session")
 def two_ranks(beside, port):
-    """Runs a script beside the test as two CPU processes of `accelerate launch`."""
+    """Runs a script beside the test as two CPU processes of one run."""
 
-    def two_ranks(script, *arguments, log, seconds=240):
-        launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
-        launch += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", port()]
-        variables = {"ACCELERATE_USE_CPU": "true"}
-        rank = Path(__file__).with_name("rank.py")
-        return beside([*launch, rank, script, *arguments], log, seconds, environment=variables)
+    def two_ranks(script, *arguments, log, seconds=240, **options):
+        words = [sys.executable, Path(__file__).with_name("rank.py"), script, *arguments]
+        return beside(words, log, seconds, partial(started.Ranks, 2, port()), **options)
 
     return two_ranks
 

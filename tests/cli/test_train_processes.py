@@ -14,6 +14,7 @@ import threading
 import pytest
 
 from grpo_plus.record import open_run
+from tests import started
 
 pytestmark = pytest.mark.slow
 
@@ -43,20 +44,25 @@ def endless(completions, **_):
 @pytest.fixture
 def process(folder, clean_environment, end_tree):
     """Starts the command in a process of its own, in a session of its own; ends whatever is left of it."""
-    started = []
+    running = []
 
-    def process(*arguments, environment=(), **keywords):
+    def process(*arguments, environment=(), start=started.Popen, **keywords):
         command = [sys.executable, "-u", "-m", "grpo_plus.cli", "train", *map(str, arguments)]
         variables = {**clean_environment, "TRACKIO_DIR": str(folder / "trackio"), **dict(environment)}
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        started.append(
-            subprocess.Popen(command, cwd=folder, env=variables, start_new_session=True, **(streams | keywords))
-        )
-        return started[-1]
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **keywords}
+        running.append(start(command, cwd=folder, env=variables, start_new_session=True, **options))
+        return running[-1]
 
     yield process
-    for each in started:
-        end_tree(each)
+    end_tree(*running)
+
+
+def saved_at(folder, step):
+    """The folder of a checkpoint, which is whole."""
+    saved = folder / "out" / f"checkpoint-{step}"
+    assert json.loads((saved / "trainer_state.json").read_text())["global_step"] == step
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= {file.name for file in saved.iterdir()}
+    return saved
 
 
 def lines_until(process, word, seconds=90):
@@ -91,9 +97,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
     assert "FutureWarning" not in begun + out
     stopped = int(re.search(r"Stopped after step (\d+) of 40", out)[1])
     assert 2 <= stopped < 40
-    saved = folder / "out" / f"checkpoint-{stopped}"
-    assert json.loads((saved / "trainer_state.json").read_text())["global_step"] == stopped
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= {file.name for file in saved.iterdir()}
+    saved = saved_at(folder, stopped)
     assert not (folder / "out" / "model.safetensors").exists()  # that would look like the end of a run
     assert not (folder / "out" / "_grpo_plus.lock").exists()
     command = re.search(r"^  grpo-plus train (.+)$", out, re.MULTILINE)[1].split()
@@ -122,29 +126,31 @@ def test_a_long_evaluation_is_left_and_the_step_before_it_saved(process, cli, co
     assert "Traceback" not in out
     assert out.count("scoring") <= 2
     assert "Stopped after step 1 of 3. Go on with:" in out
-    saved = folder / "out" / "checkpoint-1"
-    assert json.loads((saved / "trainer_state.json").read_text())["global_step"] == 1
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= {file.name for file in saved.iterdir()}
+    saved_at(folder, 1)
     assert open_run(folder / "out").status == "interrupted"
     code, out, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", "--eval_strategy", "no")
     assert code == 0, err
     assert (folder / "out" / "model.safetensors").exists()
 
 
-def test_two_processes_stop_after_the_same_step(process, config, folder):
+def test_two_processes_are_two_ranks_and_stop_after_the_same_step(process, config, folder):
+    """``accelerate launch --cpu --num_processes 2`` alone would start one, and train on half of the batch."""
     path = config(max_steps=500, disable_tqdm=False, per_device_train_batch_size=4)
-    running = process(path, "--num_processes", "2")
+    running = process(path, "--num_processes", "2", "--cpu")
     lines_until(running, "step 3/500")
     running.send_signal(signal.SIGINT)  # a terminal tells the launcher only: its ranks are in sessions of their own
     out, _ = running.communicate(timeout=90)
     assert running.returncode == 130, out
     assert "Traceback" not in out
     stopped = int(re.search(r"Stopped after step (\d+) of 500", out)[1])
-    saved = folder / "out" / f"checkpoint-{stopped}"
-    assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= {file.name for file in saved.iterdir()}
-    assert f"grpo-plus train {path} --num_processes 2 --resume_from_checkpoint last" in out
+    saved = saved_at(folder, stopped)
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= {file.name for file in saved.iterdir()}
+    first = json.loads((saved / "trainer_state.json").read_text())["log_history"][0]
+    assert first["epoch"] == 2 / 16  # each rank drew one prompt
+    assert f"grpo-plus train {path} --num_processes 2 --cpu --resume_from_checkpoint last" in out
 
 
+@pytest.mark.nightly
 def test_a_mistake_that_the_ranks_find_has_the_exit_code_of_a_mistake(process, config):
     path = config(resume_from_checkpoint="last", per_device_train_batch_size=4)
     running = process(path, "--num_processes", "2")
@@ -168,20 +174,9 @@ def test_a_second_ctrl_c_ends_at_once(process, config, folder):
 def test_a_terminal_shows_a_picture_and_the_tracker_gets_every_metric(process, config, folder):
     pytest.importorskip("trackio")
     ours, theirs = pty.openpty()
-    path = config(
-        max_steps=4,
-        disable_tqdm=False,
-        report_to="trackio",
-        run_name="shown",
-        project="shown",
-        advantage="sign",
-        eval_strategy="steps",
-        eval_steps=2,
-        dataset_test_split="train[:8]",
-        per_device_eval_batch_size=8,
-        num_generations_eval=4,
-        eval_verifiers=[{"name": "exact", "label": "right"}],
-    )
+    given = {"disable_tqdm": False, "report_to": "trackio", "run_name": "shown", "project": "shown", "max_steps": 4}
+    given |= {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 8, "num_generations_eval": 4}
+    path = config(advantage="sign", eval_verifiers=[{"name": "exact", "label": "right"}], **given)
     (folder / "rows").mkdir()
     rows = (folder / "data.jsonl").read_text()
     (folder / "rows" / "train.jsonl").write_text(rows)
@@ -200,23 +195,14 @@ def test_a_terminal_shows_a_picture_and_the_tracker_gets_every_metric(process, c
     os.close(ours)
     text = shown.decode(errors="replace")
     assert running.wait(timeout=60) == 0, text
-    assert "step 4/4" in text
     assert re.search(r"rollout \d+%, scoring \d+%, update \d+%", text)
-    assert re.search(r"\d tokens/s", text)
-    assert "dead groups" in text
-    assert "right 0." in text  # the verifier of the evaluation
-    assert "\x1b[?25h" in text  # the cursor is back
+    for part in ("step 4/4", " tokens/s", "dead groups", "right 0.", "\x1b[?25h"):  # at the end the cursor is back
+        assert part in text
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text)  # NO_COLOR
 
     with sqlite3.connect(folder / "trackio" / "shown.db") as store:
         logged = [json.loads(row[0]) for row in store.execute("SELECT metrics FROM metrics ORDER BY id")]
     keys = {key for row in logged for key in row}
-    expected = {
-        "train/reward",
-        "train/time/rollout",
-        "train/time/scoring",
-        "train/time/update",
-        "eval/rewards/right/mean",
-    }
-    assert expected | {"train/advantages/abs_mean", "eval/score", "train/engine/rows_skipped"} <= keys
+    expected = {"reward", "time/rollout", "time/scoring", "time/update", "advantages/abs_mean", "engine/rows_skipped"}
+    assert {f"train/{name}" for name in expected} | {"eval/rewards/right/mean", "eval/score"} <= keys
     assert len([row for row in logged if "train/time/update" in row]) == 4

@@ -17,6 +17,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import PAGES, REASONS, ROOT, blocks, commands, name
 
+from tests import started
+
 if not (ROOT / "docs").exists():
     pytest.skip("the sources are not here", allow_module_level=True)
 CPU = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--report_to", "none")
@@ -79,11 +81,18 @@ def clean(monkeypatch):
         monkeypatch.setattr(registry, "_resolved", {})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_is_not_run_says_why_in_words_of_the_list(page):
-    for block in blocks(page, "python", "yaml", "bash"):
-        if block.note.startswith("not run"):
-            assert block.needs in REASONS, f"{name(page)}:{block.line}: {block.note}"
+def test_what_is_not_run_says_why_and_imports_what_exists():
+    """Names of this project and TRL; blocks that are run say it themselves."""
+    for page in PAGES:
+        for block in blocks(page, "python", "yaml", "bash"):
+            where = f"{name(page)}:{block.line}"
+            assert block.needs in REASONS or not block.note.startswith("not run"), f"{where}: {block.note}"
+            tree = ast.parse(block.text if block.needs and block.language == "python" else "")
+            for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)):
+                if node.module.split(".")[0] in ("grpo_plus", "grpo_verifiers", "trl"):
+                    module = importlib.import_module(node.module)
+                    missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                    assert not missing, f"{where}: {node.module} has no {missing}"
 
 
 RUNNER = """
@@ -115,7 +124,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, clean_environment):
 
     def python(*words):
         settings = {"cwd": tmp_path, "env": clean_environment, "capture_output": True, "text": True}
-        return subprocess.run([sys.executable, *words], check=False, **settings)
+        return started.run([sys.executable, *words], check=False, **settings)
 
     done = python("run_page.py", *order)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -123,17 +132,6 @@ def test_the_python_of_a_page_runs(page, tmp_path, clean_environment):
     if tests:
         done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
-
-
-@pytest.mark.parametrize("page", having("python"), ids=name)
-def test_what_the_python_of_a_page_imports_exists(page):
-    """Also of blocks that are not run: names of this project, TRL and torch."""
-    for block in blocks(page, "python"):
-        for node in ast.walk(ast.parse(block.text)):
-            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in ("grpo_plus", "grpo_verifiers", "trl"):
-                module = importlib.import_module(node.module)
-                for alias in node.names:
-                    assert hasattr(module, alias.name), f"{name(page)}:{block.line}: {node.module}.{alias.name}"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from grpo_plus.doctor.examination import Examination
 from grpo_plus.doctor.finding import Severity, info, ok, problem, warning
 from grpo_plus.doctor.report import SCHEMA, data_report, exit_code, shareable, text_report
+from tests import started
 
 KINDS = {
     Severity.OK: ok("fine", "All is well."),
@@ -125,7 +126,7 @@ def test_a_report_made_for_pasting_has_no_secret_and_no_user_in_it(case, clean_e
     own.mkdir()
     path = case.config(output_dir=str(own / "out"), hub_token="hf_" + "AbCdEf9" * 5, dataset_test_split="x")
     for flags in ([], ["--json"]):
-        done = subprocess.run(
+        done = started.run(
             [sys.executable, "-m", "grpo_plus.cli", "doctor", str(path), *flags],
             env={**clean_environment, **secrets}, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip

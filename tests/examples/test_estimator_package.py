@@ -1,10 +1,11 @@
 """The example of an estimator in a package of its own: installed by pip, its own tests, two steps by its name."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
+
+from tests import started
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +18,7 @@ def site(examples, tmp_path_factory):
     target = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
     command = [*pip, "--no-build-isolation", "--no-index", "--target", str(target), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = started.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in target.iterdir() if path.suffix == ".py") == ["grpo_quantile.py"]
     return target
@@ -30,7 +31,7 @@ def test_its_own_tests_pass(site, examples, tmp_path, clean_environment):
     shutil.copy(examples / "estimator_package" / "tests" / "test_quantile.py", folder / "tests")
     path = f"{site}:{clean_environment.get('PYTHONPATH', '')}".rstrip(":")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "estimator_package"]
-    done = subprocess.run(
+    done = started.run(
         command, cwd=tmp_path, env=clean_environment | {"PYTHONPATH": path},
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 import yaml
 
+from tests import started
+
 NAMES = ("slurm.sbatch", "skypilot.yaml", "kubernetes.yaml")
 SET_BY_THE_CLUSTER = {
     "CONFIG": "first_run.yaml",
@@ -123,7 +125,7 @@ def test_a_mistake_is_not_tried_again(examples, tmp_path):
     for code in (0, 1, 2, 143):
         variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code)}
         variables |= {"SLURM_JOB_NODELIST": "a,b", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "1"}
-        done = subprocess.run(
+        done = started.run(
             ["bash", examples / "launch" / "slurm.sbatch"], env=variables, capture_output=True, text=True, check=False,
             timeout=30,
         )  # fmt: skip

@@ -20,6 +20,7 @@ from grpo_plus.report import write_report
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers import Status, Step, Verdict, verifier
 from grpo_verifiers.verifying import REGISTRY
+from tests import started
 
 MORE_DIGITS = 0.2999  # no share of few characters
 
@@ -347,7 +348,7 @@ GRPOPlusTrainer(model, [lambda completions, **_: [float(len(set(text))) for text
 @pytest.mark.slow
 def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_environment, end_tree):
     out = tmp_path / "out"
-    process = subprocess.Popen(
+    process = started.Popen(
         [sys.executable, "-c", KILLED, str(out), tiny_model],
         env=clean_environment,
         stdout=subprocess.DEVNULL,

@@ -1,12 +1,12 @@
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests import started
 from tests.reward_model.conftest import pairs, steps, write
 
 KEY = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
@@ -191,7 +191,7 @@ def test_two_runs_from_a_file_in_processes_of_their_own_are_equal_byte_for_byte(
             name,
             "--load-in-4bit",
         ]
-        done = subprocess.run(
+        done = started.run(
             command,
             cwd=data / "elsewhere",
             env=clean_environment,

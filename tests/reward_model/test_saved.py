@@ -11,6 +11,7 @@ import pytest
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.saved import TakenError, place_problem, write_whole
 from grpo_verifiers.files import folder_lock
+from tests import started
 
 KILLED = """
 import json, os, signal, sys
@@ -63,7 +64,7 @@ def words(folder):
 def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, clean_environment, way):
     if way == "swaps" and sys.platform != "linux":
         pytest.skip("folders are swapped on Linux")
-    done = subprocess.run(
+    done = started.run(
         [sys.executable, "-c", KILLED, tmp_path, way],
         env=clean_environment, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip

@@ -1,7 +1,6 @@
 """A warm start from the config to GRPO: what it trains, what is kept, and what goes on."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ from grpo_plus import _trl
 from grpo_plus.warm_start.examples import Row, encode
 from grpo_plus.warm_start.make import Start, train
 from grpo_plus.warm_start.options import WarmStart
+from tests import started
 from tests.warm_start.sums import QUESTIONS, kept_in, solutions
 
 COMPUTING = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
@@ -182,7 +182,7 @@ transformers.PreTrainedTokenizerBase.save_pretrained = kill
 from grpo_plus.cli import main
 main(["train", sys.argv[1]])
 """
-    done = subprocess.run([sys.executable, "-c", code, path], env=clean_environment, capture_output=True, check=False)
+    done = started.run([sys.executable, "-c", code, path], env=clean_environment, capture_output=True, check=False)
     assert done.returncode == -9, done.stderr
     home = tmp_path / "out" / "_warm_start"
     assert kept_in(home) == []
