@@ -22,6 +22,7 @@ class DrawnPrompts(Hook):
     """
 
     name = "record_prompts"
+    after = ("Advantages",)
 
     def __init__(self, recorder: Recorder, summary: Summary | None, *, writes: bool = True) -> None:
         self._recorder = recorder

@@ -48,6 +48,7 @@ class Recorder(Hook):
     """
 
     name = "record"
+    after = ("Advantages",)
     host: Run
 
     def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:

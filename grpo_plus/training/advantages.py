@@ -62,6 +62,7 @@ class Advantages(Hook):
     """
 
     name = "advantages"
+    after = ("Selecting", "Critic")  # Selecting needs the rewards as returned here; Critic adds the values
 
     def __init__(
         self, recipe: Recipe, verification: Verification, step_scorer: StepScorer | None, loss: ObjectiveLoss | None

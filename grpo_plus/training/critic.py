@@ -304,6 +304,7 @@ class CriticReturns(Hook):
     """Puts what the critic learns into a generation batch, once the advantages hook has made the table of rewards."""
 
     name = "critic_returns"
+    after = ("Advantages",)  # reads the table of rewards
 
     def __init__(self, options: CriticOptions, recipe: Recipe, advantages: Advantages) -> None:
         reading = [chosen.keywords for chosen in recipe.estimator_parts if chosen.estimator.reads_values]

@@ -42,6 +42,7 @@ class Diagnosing(Hook):
     """
 
     name = "diagnosis"
+    after = ("Advantages",)  # the monitor compares the raw rewards
     host: Run
 
     def __init__(

@@ -40,6 +40,7 @@ class Drawing(Hook):
     """
 
     name = "dead_groups"
+    after = ("Selecting",)  # Selecting weighs the rows that remain after all rounds
 
     def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
         self.fresh: Fresh = self._next_prompts

@@ -18,6 +18,7 @@ class UpdateEngine(Hook):
     """Runs the log-probability passes of a trainer through the engine, which is there once the trainer is loaded."""
 
     name = "engine"
+    after = ("Drift", "Pieces", "Retry", "Supports")  # `logps` may skip the hooks inside it
     rank_local = True
     engine: Engine
 

@@ -1,7 +1,8 @@
 """Hooks: small objects that take part in a run, each with the state that its checkpoints keep.
 
 `GRPOPlusTrainer` calls them in the order of its list. A seam that wraps something (``inputs``, ``step``, ``loss``,
-``logps``, a context) has the first hook outermost.
+``logps``, a context) has the first hook outermost. A hook that needs another one before it declares that in ``after``;
+a list in the wrong order is refused.
 """
 
 import re
@@ -124,6 +125,7 @@ class Hook(TrainerCallback):
 
     Attributes:
         name: key of the state in checkpoints and part of a file name, unique in a run.
+        after: class names of hooks that must come before this one in the list, if the run has them.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
         learns_at_step_end: its tensors change in ``on_step_end`` only, so that nobody has to copy them in between.
@@ -131,6 +133,7 @@ class Hook(TrainerCallback):
     """
 
     name: str = ""
+    after: tuple[str, ...] = ()
     state_version: int = 1
     rank_local: bool = False
     learns_at_step_end: bool = False
@@ -250,8 +253,9 @@ class Hooks(list[Hook]):
     """The hooks of a run, outermost first, called as one."""
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Of all hooks, and of their names."""
-        return [*name_problems(self), *(problem for hook in self for problem in hook.problems(setup))]
+        """Of all hooks, of their names and of their order."""
+        own = [*name_problems(self), *order_problems(self)]
+        return [*own, *(problem for hook in self for problem in hook.problems(setup))]
 
     def before_loading(self, setup: Setup) -> None:
         """In order."""
@@ -368,6 +372,16 @@ def name_problems(hooks: Iterable[Hook]) -> list[str]:
         if hook.name:
             named.setdefault(hook.name, kind)
     return problems
+
+
+def order_problems(hooks: Sequence[Hook]) -> list[str]:
+    """Hooks that come before one that they declare to come ``after``."""
+    pairs = [(hook, type(later)) for place, hook in enumerate(hooks) for later in hooks[place + 1 :]]
+    return [
+        f"the hook {type(hook).__name__} must come after {kind.__name__}: move it down the list."
+        for hook, kind in pairs
+        if any(each.__name__ in hook.after for each in kind.__mro__)
+    ]
 
 
 def _overridden(kind: type) -> set[str]:

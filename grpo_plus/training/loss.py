@@ -36,6 +36,7 @@ class ObjectiveLoss(Hook):
     """An objective at work, with the coefficients that move during training."""
 
     name = "objective"
+    after = ("Advantages", "UpdateEngine")  # reads the advantages; `loss` skips the hooks inside it
 
     def __init__(self, objective: Objective, inner: InnerIterations) -> None:
         self.objective = objective

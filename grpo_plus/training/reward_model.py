@@ -55,6 +55,7 @@ class RewardModelHook(Hook):
     """
 
     name = NAME
+    after = ("Verification",)  # its reward follows those of the verifiers
     learns_at_step_end = True
     scorer: Scorer
 

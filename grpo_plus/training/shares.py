@@ -14,6 +14,8 @@ from grpo_verifiers.errors import raise_all
 class StockShares(Hook):
     """Takes the place of an objective of ours where the batch has shares and TRL computes the loss."""
 
+    after = ("Advantages", "Recorder")  # weighs the advantages; the record has them unweighted
+
     def batch(self, output: dict[str, Any]) -> None:
         """Weigh the advantages, and the tokens that the loss divides by.
 

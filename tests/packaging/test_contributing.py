@@ -16,7 +16,7 @@ COPIED = (
     *("grpo_plus", "verifiers", "docs", "examples", "tests/packaging", "tests/objectives", "tests/advantages"),
     *("tests/verifiers", "tests/selection"),
 )
-FILES = ("pyproject.toml", "tests/conftest.py", "tests/device.py")
+FILES = ("pyproject.toml", *(f"tests/{path.name}" for path in (ROOT / "tests").glob("*.py")))
 BLOCK = re.compile(
     r"^```(?:python|markdown)\n# (\S+?)(?:, (below|in the table of): ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )

@@ -1,9 +1,7 @@
 """Every part says what it is for: its docstring is complete, its config loads, its example runs, and the pages show it."""
 
-import doctest
 import functools
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,8 +27,7 @@ PARTS = [
     if entry.way == "built-in"
 ]
 EXAMPLES = ("advantage estimator", "verifier", "composition of verifiers", "segmenter")
-"""Kinds whose parts have examples that run; of others, `MORE_EXAMPLES` have."""
-MORE_EXAMPLES = ("contrast", "calculator", "python")
+"""Kinds whose parts have examples; test_doctests.py runs them."""
 WITH_FORMULA = ("advantage estimator", "objective", "ratio", "surrogate", "KL estimator", "reduction", "selection")
 NOT_IN_CONFIGS = "composition of verifiers"
 OUTSIDE = ("judge", "prm")
@@ -43,15 +40,6 @@ BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"
 def reference(words, name):
     (kind,) = [kind for kind in kinds() if kind.words == words]
     return kind.reference(name)
-
-
-def shown_in(*words, but=(), more=()):
-    """The parts of these kinds, without some and with others."""
-    return [
-        part
-        for part in PARTS
-        if (part.values[0].words in words and part.values[1] not in but) or part.values[1] in more
-    ]
 
 
 @pytest.mark.parametrize(("kind", "name"), PARTS)
@@ -71,21 +59,20 @@ def test_a_part_says_what_it_is_and_when_to_use_it(kind, name):
         assert part.example
 
 
-@pytest.mark.sample(16)
-@pytest.mark.parametrize(("kind", "name"), PARTS)
-def test_nothing_of_a_docstring_is_lost(kind, name):
-    """All that the docstrings of the part and of its file say is printed, word for word, but for other summaries."""
-    part = reference(kind.words, name)
-    value = kind.registry.get(name)
-    fn = getattr(value, "fn", None) or value
-    shown = text_of(part, 10_000)
-    for docs in (docs_of(fn), file_docs_of(fn, name)):
-        for text in (*docs.prose, *docs.labelled.values()):
-            assert (text if "\n" in text else text.replace("``", "`")) in shown
+@pytest.mark.slow
+def test_nothing_of_a_docstring_is_lost():
+    """All that the docstrings of a part and of its file say is printed, word for word, but for other summaries."""
+    for kind, name in (part.values for part in PARTS):
+        value = kind.registry.get(name)
+        fn = getattr(value, "fn", None) or value
+        shown = text_of(reference(kind.words, name), 10_000)
+        for docs in (docs_of(fn), file_docs_of(fn, name)):
+            for text in (*docs.prose, *docs.labelled.values()):
+                assert (text if "\n" in text else text.replace("``", "`")) in shown, name
 
 
 @pytest.mark.sample(16)
-@pytest.mark.parametrize(("kind", "name"), shown_in(*(kind.words for kind in kinds() if kind.words != NOT_IN_CONFIGS)))
+@pytest.mark.parametrize(("kind", "name"), [part for part in PARTS if part.values[0].words != NOT_IN_CONFIGS])
 def test_the_config_of_a_part_loads(kind, name, tmp_path, monkeypatch):
     part = reference(kind.words, name)
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
@@ -97,19 +84,6 @@ def test_the_config_of_a_part_loads(kind, name, tmp_path, monkeypatch):
     assert any(name in str(value) for value in fields.values()) or f"{kind.words}: {name}" == "ratio: none"
     config = GRPOPlusConfig(**BASE, **fields)
     assert config.recipe is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), shown_in(*EXAMPLES, but=OUTSIDE, more=MORE_EXAMPLES))
-def test_the_example_of_a_part_gives_what_it_shows(kind, name):
-    part = reference(kind.words, name)
-    value = kind.registry.get(name)
-    fn = getattr(value, "fn", None) or value
-    names = dict(vars(sys.modules[fn.__module__]))
-    test = doctest.DocTestParser().get_doctest(part.example + "\n", names, name, None, None)
-    found = doctest.DocTestRunner().run(test)
-    assert found.attempted
-    assert not found.failed
 
 
 TURNS = [Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"),)), Turn(30, 31, "4")]

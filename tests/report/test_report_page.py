@@ -476,5 +476,3 @@ def test_explain_draws_the_group_and_the_steps_of_a_sample(tmp_path, capsys):
     first, second = (line for line in out.splitlines() if "┃" in line)
     assert first.index("┃") < first.index("━")
     assert second.index("━") < second.index("┃")
-    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2"]) == 0
-    assert "need step scores: --steps" in capsys.readouterr().out
