@@ -45,6 +45,11 @@ async def awaiting(completion, answer, *, folder):
     return completion == answer
 
 
+@pytest.fixture(params=[check, awaiting])
+def fn(request):
+    return request.param
+
+
 @pytest.fixture
 def made(tmp_path):
     """Makes a verifier of a function; `asked()` are the completions that it was called with."""
@@ -70,7 +75,6 @@ def begin(verifier, rows):
         verifier.begin(None, text, answer=answer)
 
 
-@pytest.mark.parametrize("fn", [check, awaiting])
 @pytest.mark.parametrize("early", [ROWS, ROWS[1:3], [ROWS[3]], list(reversed(ROWS))])
 def test_what_was_begun_is_asked_once_and_gives_the_same_verdicts(made, fn, early):
     plain, ahead = made(fn), made(fn)
@@ -85,7 +89,6 @@ def test_what_was_begun_is_asked_once_and_gives_the_same_verdicts(made, fn, earl
     assert ahead.forget() == Ahead()
 
 
-@pytest.mark.parametrize("fn", [check, awaiting])
 @pytest.mark.parametrize("other", [("4 ", "4"), ("4", "5")])
 def test_a_verdict_on_another_text_or_row_is_thrown_away(made, fn, other):
     verifier = made(fn)
@@ -94,7 +97,6 @@ def test_a_verdict_on_another_text_or_row_is_thrown_away(made, fn, other):
     assert verifier.forget() == Ahead(0, 1, 0.0)
 
 
-@pytest.mark.parametrize("fn", [check, awaiting])
 def test_failures_that_end_a_run_end_it_all_the_same(made, fn):
     verifier = made(fn, on_error="raise")
     begin(verifier, ROWS)
@@ -104,7 +106,6 @@ def test_failures_that_end_a_run_end_it_all_the_same(made, fn):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fn", [check, awaiting])
 def test_nothing_runs_on_after_it_is_forgotten(made, fn):
     verifier = made(fn, timeout=500.0)
     begin(verifier, [("sleep", "4")] * 5)
@@ -121,7 +122,6 @@ def test_nothing_runs_on_after_it_is_forgotten(made, fn):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fn", [check, awaiting])
 def test_what_is_forgotten_at_once_is_not_asked_later(made, fn):
     verifier = made(fn, timeout=500.0)
     begin(verifier, [("sleep", "4")] * 5)

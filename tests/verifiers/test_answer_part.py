@@ -202,11 +202,8 @@ def test_a_tag_that_is_never_closed_reaches_to_the_end():
     assert [tag.content for tag in tagged("<answer>42", "answer")] == ["42"]
     assert [tag.content for tag in tagged("<answer>41<ANSWER>42</Answer>43", "answer")] == ["41", "42"]
     assert answer_tags("<answer>so \\boxed{42}</answer><answer> </answer>") == []
-    for accepts in (
-        lambda text: math(text, "42").score,
-        lambda text: numeric(text, 42).score,
-        lambda text: exact(text, "42", tag="answer").score,
-    ):
+    for form in ("math of a tag", "numeric of a tag", "exact in a tag"):
+        accepts = FORMS[form][2]
         assert accepts("so <answer>42")
         assert not accepts("<answer>41<answer>42")
         assert not accepts("<answer>42<answer>41</answer>")

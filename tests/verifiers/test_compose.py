@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import re
 
 import pytest
 
@@ -24,26 +25,15 @@ C, W, P = (1.0, "correct"), (0.0, "wrong"), (0.5, "partial")
 T, E, N, Z = (0.0, "timeout"), (None, "error"), (None, "not_applicable"), (0.0, "error")
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "lowest", "highest"),
-    [
-        (C, C, C, C),
-        (C, W, W, C),
-        (C, P, P, C),
-        (W, P, W, P),
-        (C, T, T, C),
-        (T, P, T, P),
-        (C, N, C, C),
-        (W, N, W, W),
-        (N, N, N, N),
-        (C, E, E, C),  # a right part decides any_of; all_of cannot know
-        (W, E, W, E),  # a wrong part decides all_of; any_of cannot know
-        (P, E, E, E),
-        (N, E, E, E),
-        (C, Z, Z, C),
-    ],
-)
-def test_all_of_and_any_of_decide_as_they_promise(one, two, lowest, highest):
+BY_LETTER = {"C": C, "W": W, "P": P, "T": T, "E": E, "N": N, "Z": Z}
+# Two verdicts, then what all_of and any_of make of them. A right part decides any_of though the other has an error of its
+# own, as a wrong one decides all_of; the other cannot know.
+EXTREMES = "CCCC CWWC CPPC WPWP CTTC TPTP CNCC WNWW NNNN CEEC WEWE PEEE NEEE CZZC"
+
+
+@pytest.mark.parametrize("row", EXTREMES.split())
+def test_all_of_and_any_of_decide_as_they_promise(row):
+    one, two, lowest, highest = map(BY_LETTER.get, row)
     for left, right in ((one, two), (two, one)):
         for make, (score, status) in ((all_of, lowest), (any_of, highest)):
             found = make(says("a"), says("b")).verify("x", a=left, b=right)
@@ -55,19 +45,14 @@ def test_the_detail_tells_which_part_decided():
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "score", "status"),
+    ("parts", "score", "status"),
     [
-        (C, C, 1.5, "correct"),
-        (C, W, 1.0, "partial"),
-        (W, W, 0.0, "wrong"),
-        (T, T, 0.0, "timeout"),
-        (C, N, 1.0, "correct"),
-        (N, N, None, "not_applicable"),
-        (C, E, None, "error"),
-        (N, P, 0.25, "partial"),
+        *(("CC", 1.5, "correct"), ("CW", 1.0, "partial"), ("WW", 0.0, "wrong"), ("TT", 0.0, "timeout")),
+        *(("CN", 1.0, "correct"), ("NN", None, "not_applicable"), ("CE", None, "error"), ("NP", 0.25, "partial")),
     ],
 )
-def test_weighted_adds_what_applies(one, two, score, status):
+def test_weighted_adds_what_applies(parts, score, status):
+    one, two = map(BY_LETTER.get, parts)
     for made in (weighted({says("a"): 1, says("b"): 0.5}), weighted([says("a"), says("b")], [1, 0.5])):
         found = made.verify("x", a=one, b=two)
         assert (found.score, found.status.value) == (score, status)
@@ -81,20 +66,15 @@ def test_negative_weights_are_penalties():
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(
-    ("gate", "then", "score", "status"),
+    ("parts", "score", "status"),
     [
-        (C, P, 0.5, "partial"),
-        (C, N, None, "not_applicable"),
-        (C, E, None, "error"),
-        (W, C, 0.0, "wrong"),
-        (P, C, 0.0, "wrong"),
-        (T, C, 0.0, "timeout"),
-        (E, C, None, "error"),
-        (N, C, None, "not_applicable"),
-        (W, E, 0.0, "wrong"),
+        *(("CP", 0.5, "partial"), ("CN", None, "not_applicable"), ("CE", None, "error"), ("WC", 0.0, "wrong")),
+        *(("PC", 0.0, "wrong"), ("TC", 0.0, "timeout"), ("EC", None, "error"), ("NC", None, "not_applicable")),
+        ("WE", 0.0, "wrong"),
     ],
 )
-def test_gated_counts_only_behind_the_gate(gate, then, score, status, lazy):
+def test_gated_counts_only_behind_the_gate(parts, score, status, lazy):
+    gate, then = map(BY_LETTER.get, parts)
     found = gated(says("a"), says("b"), lazy=lazy).verify("x", a=gate, b=then)
     assert (found.score, found.status.value) == (score, status)
 
@@ -157,12 +137,8 @@ def test_steps_of_a_part_survive():
         return Verdict(1.0, steps=(Step(0, 1, 0.5),))
 
     part = get_verifier(stepped, isolation="inline")
-    for made in (
-        all_of(part, says("a")),
-        any_of(says("a"), part),
-        weighted({says("a"): 1, part: 1}),
-        gated(says("a"), part),
-    ):
+    a = says("a")
+    for made in (all_of(part, a), any_of(a, part), weighted({a: 1, part: 1}), gated(a, part)):
         assert made.verify("xy", a=C).steps == (Step(0, 1, 0.5),)
 
 
@@ -201,9 +177,8 @@ def test_all_parts_run_before_the_first_is_waited_for():
     ],
 )
 def test_wrong_compositions_are_refused(make, said):
-    with pytest.raises(KeywordError) as caught:
+    with pytest.raises(KeywordError, match=re.escape(said)):
         make()
-    assert said in str(caught.value)
 
 
 @pytest.mark.slow

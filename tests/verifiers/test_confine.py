@@ -2,10 +2,16 @@
 
 import dataclasses
 import os
+import resource
+import signal
+import socket
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from grpo_verifiers import get_verifier
 from grpo_verifiers.exec.runner import Runner
 from grpo_verifiers.exec.spec import make_spec
 from grpo_verifiers.sandbox.confine import clean_environment
@@ -15,13 +21,6 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="namespaces, Landlock
 
 def probe(completion):
     """Try something that a confined worker must not be able to do; 1.0 where it can."""
-    import os
-    import signal
-    import socket
-    import sys
-    import tempfile
-    from pathlib import Path
-
     try:
         if completion.startswith("connect "):
             _, host, port = completion.split()
@@ -47,8 +46,6 @@ def probe(completion):
         elif completion == "gpu":
             return float(os.environ.get("CUDA_VISIBLE_DEVICES") != "")
         elif completion == "core":
-            import resource
-
             filters = int(Path("/proc/self/coredump_filter").read_text(), 16) if sys.platform == "linux" else 0
             return float(resource.getrlimit(resource.RLIMIT_CORE) != (1, 1) or filters != 0)
         elif completion == "threads":
@@ -66,8 +63,6 @@ def ask(spec, completions):
 
 @pytest.fixture
 def server():
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
@@ -120,20 +115,10 @@ def test_workers_of_user_checks_have_network_and_files_but_no_tokens_and_no_gpu(
     monkeypatch.setenv("HF_HOME", "/somewhere")
     monkeypatch.setenv("GRPO_VERIFIERS_KEEP_ENV", "DB_PASSWORD, OTHER")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    allowed = [
-        f"connect 127.0.0.1 {server}",
-        f"write {tmp_path / 'new'}",
-        "environment HF_HOME",
-        "environment OPENAI_API_KEY",
-        "environment DB_PASSWORD",
-    ]
+    allowed = [f"connect 127.0.0.1 {server}", f"write {tmp_path / 'new'}"]
+    allowed += ["environment HF_HOME", "environment OPENAI_API_KEY", "environment DB_PASSWORD"]
     hidden = [
-        "environment HF_TOKEN",
-        "environment MY_API_KEY",
-        "environment AWS_ACCESS_KEY_ID",
-        "gpu",
-        "core",
-        "threads",
+        *("environment HF_TOKEN", "environment MY_API_KEY", "environment AWS_ACCESS_KEY_ID", "gpu", "core", "threads"),
     ]
     found, level = ask(make_spec(probe, env=["OPENAI_API_KEY"]), [*allowed, *hidden])
     assert found == [1.0] * len(allowed) + [0.0] * len(hidden)
@@ -159,8 +144,6 @@ def test_what_is_no_secret_stays(name):
 
 @LINUX
 def test_built_in_checks_run_confined_and_ones_own_do_not():
-    from grpo_verifiers import get_verifier
-
     assert get_verifier("math").spec.confined
     assert get_verifier("regex", pattern="x").spec.confined
     assert get_verifier("exact", timeout=1.0).spec.confined

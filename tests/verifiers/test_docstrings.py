@@ -2,6 +2,7 @@
 
 import sys
 import types
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -86,8 +87,6 @@ def test_nothing_is_read_from_nothing(text):
 
 
 def test_a_dataclass_without_a_docstring_has_none():
-    from dataclasses import dataclass
-
     @dataclass
     class Bare:
         x: int = 0

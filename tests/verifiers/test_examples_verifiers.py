@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_verifiers import get_verifier
+
 ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.slow,
@@ -63,22 +65,13 @@ def test_the_stock_trainer_of_the_host_takes_verifiers(registry, tmp_path):
 def test_a_config_with_a_plug_in_weights_and_a_gated_format(registry, tmp_path, tiny_model, monkeypatch):
     from grpo_plus.cli import main
     from grpo_plus.record.files import FOLDER, METRICS, read_lines
-    from grpo_verifiers import get_verifier
 
     data = tmp_path / "data.jsonl"
     data.write_text("".join(f'{{"prompt": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(16)))
     monkeypatch.chdir(tmp_path)
-    given = {
-        "model_name_or_path": tiny_model,
-        "dataset_name": data,
-        "output_dir": tmp_path / "out",
-        "save_strategy": "no",
-        "max_steps": 2,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "max_completion_length": 16,
-        "logging_steps": 1,
-    }
+    given = {"model_name_or_path": tiny_model, "dataset_name": data, "output_dir": tmp_path / "out"}
+    given |= {"save_strategy": "no", "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8}
+    given |= {"max_completion_length": 16, "logging_steps": 1}
     flags = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
     assert main(["train", str(ROOT / "examples" / "verifiers.yaml"), *flags]) == 0
     rows = table(tmp_path / "out")
@@ -93,7 +86,6 @@ def test_a_config_with_a_plug_in_weights_and_a_gated_format(registry, tmp_path, 
         gate = near(row["completion"], answer).score >= 0.5
         assert row["format"] == float(gate and re.search(r"\\boxed\{-?\d+\}\s*\Z", row["completion"]) is not None)
         assert row["math"] == math.verify(row["completion"], answer=answer).score
-    (last,) = [
-        each["values"] for each in read_lines(tmp_path / "out" / FOLDER / METRICS) if "reward" in each.get("values", {})
-    ][-1:]
+    lines = read_lines(tmp_path / "out" / FOLDER / METRICS)
+    last = [each["values"] for each in lines if "reward" in each.get("values", {})][-1]
     assert last["verifiers/near/latency_p95"] >= last["verifiers/near/latency_p50"] >= 0

@@ -19,9 +19,6 @@ from grpo_verifiers.verifying import REGISTRY
 
 def odd(completion):
     """One that fails in the way that the completion says."""
-    from grpo_verifiers import Step, Verdict
-    from grpo_verifiers.errors import UnavailableError
-
     if completion == "raise":
         raise KeyError("no")
     if completion == "exit":
@@ -178,8 +175,6 @@ def test_failures_on_single_completions_of_a_batch_are_counted_in_a_row():
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 def test_a_check_that_cannot_work_alone_stops_the_run_though_the_batch_only_raised(isolation):
     def check(completions):
-        from grpo_verifiers.errors import VerifierFailedError
-
         raise ValueError("many") if len(completions) > 1 else VerifierFailedError("pip install something")
 
     with pytest.raises(VerifierFailedError, match=r"cannot run.*pip install something"):
@@ -318,10 +313,6 @@ def test_details_are_bounded_everywhere():
 
 @pytest.mark.parametrize("label", ["", " ", "\x00", "a\nb", "\ud800", "\u202e", "x" * 201, 3, b"x"])
 def test_labels_that_no_table_can_show_are_refused(label):
-    for make in (
-        lambda: get_verifier(odd, label=label),
-        lambda: all_of("exact", label=label),
-        lambda: get_verifier(all_of("exact"), label=label),
-    ):
+    for make, what in ((get_verifier, odd), (all_of, "exact"), (get_verifier, all_of("exact"))):
         with pytest.raises(KeywordError, match=r"label is .*expected a name"):
-            make()
+            make(what, label=label)

@@ -3,12 +3,8 @@
 import gzip
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -19,70 +15,51 @@ from grpo_verifiers.exec.loop import loop_thread, wait_http
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 
 
-@contextmanager
-def answering(body, headers=()):
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            seen.append(dict(self.headers))
-            self.send_response(200)
-            for name, value in headers:
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    seen = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/", seen
-    finally:
-        server.shutdown()
-        server.server_close()
+@pytest.fixture
+def answering(endpoint):
+    """A server that answers the same to all, and its address."""
+    return lambda body, **headers: endpoint(lambda *_: (200, headers, body))
 
 
 def get(url, headers=(), **options):
     return wait_http(exchange(url, None, dict(headers), 10.0, method="GET", **options))
 
 
-def test_a_compressed_answer_is_not_asked_for_and_not_unpacked():
+def test_a_compressed_answer_is_not_asked_for_and_not_unpacked(answering):
     packed = gzip.compress(b"x" * (1 << 20))
-    with answering(packed, [("Content-Encoding", "gzip")]) as (url, seen):
-        assert get(url, limit=1 << 16)[2] == packed
-    assert seen[0]["Accept-Encoding"] == "identity"
+    server = answering(packed, **{"Content-Encoding": "gzip"})
+    assert get(server.url, limit=1 << 16)[2] == packed
+    assert server.headers[0]["Accept-Encoding"] == "identity"
 
 
-def test_a_key_that_no_header_takes_is_not_repeated():
-    with answering(b"") as (url, _), pytest.raises(OSError, match="characters") as caught:
-        get(url, {"Authorization": "Bearer se\ncret"})
+def test_a_key_that_no_header_takes_is_not_repeated(answering):
+    with pytest.raises(OSError, match="characters") as caught:
+        get(answering(b"").url, {"Authorization": "Bearer se\ncret"})
     assert "cret" not in str(caught.value)
 
 
-def test_an_async_check_that_blocks_its_loop_holds_up_no_request():
+def test_an_async_check_that_blocks_its_loop_holds_up_no_request(answering):
     loop, free = loop_thread("grpo-verifiers-async").loop, threading.Event()
     loop.call_soon_threadsafe(free.wait)
     try:
-        with answering(b"here") as (url, _):
-            assert get(url)[2] == b"here"
+        assert get(answering(b"here").url)[2] == b"here"
     finally:
         free.set()
 
 
-def test_a_forked_child_can_ask_too():
-    with answering(b"here") as (url, _):
-        assert get(url)[2] == b"here"
-        child = os.fork()
-        if child == 0:
-            try:
-                os._exit(0 if get(url)[2] == b"here" else 1)
-            finally:
-                os._exit(2)
-        end = time.monotonic() + 60
-        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert ended[1] == 0
+def test_a_forked_child_can_ask_too(answering):
+    url = answering(b"here").url
+    assert get(url)[2] == b"here"
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if get(url)[2] == b"here" else 1)
+        finally:
+            os._exit(2)
+    end = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert ended == (child, 0)
 
 
 @pytest.mark.parametrize("port", [65536, 99999])
@@ -91,29 +68,30 @@ def test_a_port_that_does_not_exist_is_a_failed_connection(port):
         get(f"http://127.0.0.1:{port}/")
 
 
-def test_a_server_that_asks_to_wait_until_an_impossible_date_is_not_waited_for():
-    with answering(b"", [("Retry-After", "Mon, 01 Jan 2024 00:00:00 +99999999999999999")]) as (url, _):
-        assert retry_after(get(url)[1]) == 0
+def test_a_server_that_asks_to_wait_until_an_impossible_date_is_not_waited_for(answering):
+    server = answering(b"", **{"Retry-After": "Mon, 01 Jan 2024 00:00:00 +99999999999999999"})
+    assert retry_after(get(server.url)[1]) == 0
 
 
-def test_addresses_and_headers_do_not_reach_the_log(caplog):
+def test_addresses_and_headers_do_not_reach_the_log(answering, caplog):
     for name in ("httpx", "httpcore"):
         caplog.set_level(logging.DEBUG, logger=name)
-    with answering(b"", [("Set-Cookie", "a=cookie")]) as (url, _):
-        get(f"{url}private", {"Authorization": "Bearer key"})
-        with pytest.raises(OSError, match="characters"):
-            get(url, {"Authorization": "Bearer se\ncret"})
+    url = answering(b"", **{"Set-Cookie": "a=cookie"}).url
+    get(f"{url}/private", {"Authorization": "Bearer key"})
+    with pytest.raises(OSError, match="characters"):
+        get(url, {"Authorization": "Bearer se\ncret"})
     assert not [record.getMessage() for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
 
 
-def test_requests_of_others_stay_in_the_log(caplog):
-    with caplog.at_level(logging.INFO, logger="httpx"), answering(b"") as (url, _):
+def test_requests_of_others_stay_in_the_log(answering, caplog):
+    url = answering(b"").url
+    with caplog.at_level(logging.INFO, logger="httpx"):
         get(url)
         httpx.get(url, trust_env=False)
     assert [record.name for record in caplog.records] == ["httpx"]
 
 
-def test_a_request_while_the_interpreter_ends_fails_like_any_other():
+def test_a_request_while_the_interpreter_ends_fails_like_any_other(python):
     code = """
 import atexit
 from grpo_verifiers.exec.http import exchange
@@ -125,5 +103,4 @@ def ask():
         print("failed", flush=True)
 atexit.register(ask)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "failed\n"
+    assert python(code).stdout == "failed\n"

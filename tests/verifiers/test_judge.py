@@ -3,13 +3,13 @@
 import asyncio
 import email.utils
 import json
+import random
 import re
 import ssl
 import subprocess
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -26,54 +26,6 @@ from grpo_verifiers.verdict import Status
 from grpo_verifiers.verifying import REGISTRY
 
 
-class Server:
-    """An endpoint whose answers a test scripts: a callable from request number and body to status, headers, body."""
-
-    def __init__(self, script=None):
-        self.script = script or (lambda number, body: reply("Score: 7"))
-        self.requests, self.headers, self.paths = [], [], []
-        self.now = self.most = 0
-        self.lock = threading.Lock()
-        self.over = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                raw = self.rfile.read(int(self.headers["Content-Length"]))
-                with outer.lock:
-                    outer.requests.append(json.loads(raw.decode("utf-8")))
-                    outer.headers.append(dict(self.headers))
-                    outer.paths.append(self.path)
-                    number = len(outer.requests)
-                    outer.now += 1
-                    outer.most = max(outer.most, outer.now)
-                try:
-                    answer = outer.script(number, outer.requests[number - 1])
-                    if callable(answer):
-                        answer(self)
-                        return
-                    status, headers, body = answer
-                    self.send_response(status)
-                    for name, value in headers.items():
-                        self.send_header(name, value)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-                except OSError:  # the client hung up, as it should
-                    self.close_connection = True
-                finally:
-                    with outer.lock:
-                        outer.now -= 1
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-
 def reply(text, status=200, headers=None):
     body = {"choices": [{"message": {"role": "assistant", "content": text}}]}
     return status, headers or {}, json.dumps(body).encode()
@@ -84,19 +36,8 @@ def failing(status, headers=None, body=b'{"error": "no"}'):
 
 
 @pytest.fixture
-def serve(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    servers = []
-
-    def start(script=None):
-        servers.append(Server(script))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.over.set()
-        server.http.shutdown()
-        server.http.server_close()
+def serve(endpoint):
+    return lambda script=None: endpoint(script or (lambda number, body: reply("Score: 7")))
 
 
 def ask(server, completion="an answer", prompt="a task", answer=None, **options):
@@ -115,17 +56,8 @@ def judged(body):
 def test_a_score_is_scaled_and_the_request_is_what_the_protocol_asks_for(serve, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-secret")
     server = serve()
-    verdict = ask(
-        server,
-        "42 ✓ 数学",
-        "6·7?",
-        "42",
-        low=1,
-        high=9,
-        api_key_env="JUDGE_KEY",
-        rubric="Grade {it}.",
-        extra_body={"seed": 3},
-    )
+    more = {"api_key_env": "JUDGE_KEY", "rubric": "Grade {it}.", "extra_body": {"seed": 3}}
+    verdict = ask(server, "42 ✓ 数学", "6·7?", "42", low=1, high=9, **more)
     assert (verdict.score, verdict.status) == (0.75, Status.PARTIAL)
     body = server.requests[0]
     assert server.paths == ["/v1/chat/completions"]
@@ -159,30 +91,12 @@ def test_server_errors_are_tried_again(serve):
     assert len(server.requests) == 3
 
 
-def test_errors_that_stay_leave_the_completion_out_and_say_why(serve):
-    server = serve(lambda number, body: failing(500, body=b"boom"))
-    verdict = ask(server)
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
-    assert "HTTP 500" in verdict.detail
-    assert "boom" in verdict.detail
-    assert "3 attempts" in verdict.detail
-    server.script = lambda number, body: reply("Score: 1")
-    assert ask(server).score == 0.1  # a failure is not remembered
-
-
 @pytest.mark.slow
 def test_retry_after_is_waited_for(serve):
     server = serve(lambda number, body: failing(429, {"Retry-After": "1"}) if number == 1 else reply("Score: 5"))
     start = time.monotonic()
     assert ask(server).score == 0.5
     assert time.monotonic() - start >= 1.0
-
-
-def test_a_wait_too_long_is_not_shortened_but_given_up(serve):
-    server = serve(lambda number, body: failing(429, {"Retry-After": "3600"}))
-    verdict = ask(server)
-    assert (verdict.score, verdict.status, len(server.requests)) == (None, Status.ERROR, 1)
-    assert "3600" in verdict.detail
 
 
 def test_retry_after_as_a_date_and_as_junk():
@@ -193,16 +107,6 @@ def test_retry_after_as_a_date_and_as_junk():
     assert 25 < headers(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
     assert headers(email.utils.formatdate(time.time() - 30, usegmt=True)) == 0
     assert [headers(value) for value in ("soon", "", "-5", "1.5", "²")] == [0, 0, 0, 1.5, 0]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"not json", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": [1]}}]}', b"[" * 100_000, b""],
-)
-def test_answers_that_are_no_chat_completion_are_tried_again_then_left_out(serve, body):
-    server = serve(lambda number, request: (200, {}, body))
-    verdict = ask(server, retries=1)
-    assert (verdict.score, verdict.status, len(server.requests)) == (None, Status.ERROR, 2)
 
 
 def test_a_request_that_the_server_rejects_is_not_repeated(serve):
@@ -255,26 +159,52 @@ def test_waiting_for_a_turn_counts_and_is_nobodys_fault(serve):
     assert len(server.requests) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("silent", [hang, trickle])
-def test_a_server_that_hangs_or_trickles_is_cut_off_at_the_deadline(serve, silent):
-    server = serve()
-    server.script = lambda number, body: silent(server)
-    verdict = ask(server, retries=0, request_timeout=0.4)
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
-    assert "TimeoutError" in verdict.detail
+def endless(server):
+    """Answers more than any reply may be."""
 
-
-def test_an_endless_answer_is_cut_off(serve):
-    def endless(handler):
+    def answer(handler):
         handler.send_response(200)
         handler.end_headers()
         for _ in range(64):
             handler.wfile.write(b" " * (1 << 20))
 
-    verdict = ask(serve(lambda number, body: endless), retries=0)
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
-    assert "larger than" in verdict.detail
+    return answer
+
+
+# What a server does each time: retries, requests, and words of the reason.
+LEFT_OUT = {
+    "stays broken": (
+        lambda _: failing(500, body=b"boom"),
+        2,
+        3,
+        "HTTP 500.*boom.*3 attempts|3 attempts.*HTTP 500.*boom",
+    ),
+    "asks to wait too long": (lambda _: failing(429, {"Retry-After": "3600"}), 2, 1, "3600"),
+    "hangs": (hang, 0, 1, "TimeoutError"),
+    "trickles": (trickle, 0, 1, "TimeoutError"),
+    "answers without an end": (endless, 0, 1, "larger than"),
+}
+NO_COMPLETIONS = [
+    b"not json",
+    b"{}",
+    b'{"choices": []}',
+    b'{"choices": [{"message": {"content": [1]}}]}',
+    b"[" * 100_000,
+    b"",
+]
+LEFT_OUT |= {f"says {body[:40]}": (lambda _, body=body: (200, {}, body), 1, 2, "") for body in NO_COMPLETIONS}
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+def test_what_a_server_does_wrong_leaves_the_completion_out_and_is_not_remembered(serve, case):
+    does, retries, requests, words = LEFT_OUT[case]
+    server = serve()
+    server.script = lambda number, body: does(server)
+    verdict = ask(server, retries=retries, request_timeout=10 if does is endless else 0.4)
+    assert (verdict.score, verdict.status, len(server.requests)) == (None, Status.ERROR, requests)
+    assert re.search(words, verdict.detail), verdict.detail
+    server.script = lambda number, body: reply("Score: 1")
+    assert ask(server).score == 0.1
 
 
 def test_a_connection_that_breaks_is_tried_again(serve):
@@ -314,7 +244,9 @@ def test_a_refusal_after_answers_is_about_the_completion(serve):
         ask(server, "rude words")
 
 
-@pytest.mark.parametrize("answer", [failing(400, body=b"no"), failing(422), reply("I will not"), reply(None)])
+@pytest.mark.parametrize(
+    "answer", [failing(400, body=b"no"), failing(422), reply("I will not"), reply(None), reply("Score: 7 or 8")]
+)
 def test_a_completion_that_provokes_its_judge_gains_nothing(serve, answer):
     server = serve(lambda number, body: answer if "provoke" in judged(body) else reply("Score: 5"))
     options = {"base_url": server.url, "model": "m"}
@@ -484,32 +416,6 @@ def test_prompts_may_be_messages_with_parts(serve):
     assert "| system : Be kind.\n| \n| user : [ image]\n| What is it?" in server.requests[0]["messages"][1]["content"]
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("Score: 7", 0.7),
-        ("reasons\n\n**Score:** 7/10", 0.7),
-        ("score = 7.5.", 0.75),
-        ("Score: 3\nno, wait\nScore: 3", 0.3),
-        ("<think>Score: 1</think>\nScore: 9", 0.9),
-    ],
-)
-def test_scores_that_are_read(text, score):
-    assert read_score(text, 0, 10) == pytest.approx(score)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "7", "Score: 11", "Score: -1", "Score: 7 or 8", "Score: seven", "Score: 7\nThanks", "Score: 2\nScore: 9", "Score: 7/5",
-     "Score: nan", "Score: 1e1", "The score: 7", "Score: ٧"],
-)  # fmt: skip
-def test_ambiguous_scores_are_none(serve, text):
-    with pytest.raises(ValueError):
-        read_score(text, 0, 10)
-    with pytest.raises(JudgeRefusalError):
-        ask(serve(lambda number, body: reply(text)))
-
-
 def test_a_pattern_of_ones_own_must_agree_with_itself():
     assert read_score("so [[4]], yes [[4]].", 1, 5, r"\[\[(\d+)\]\]") == 0.75
     for text in ("[[4]] or [[5]]", "none", "[[9]]"):
@@ -517,11 +423,6 @@ def test_a_pattern_of_ones_own_must_agree_with_itself():
             read_score(text, 1, 5, r"\[\[(\d+)\]\]")
     chat = messages("r", 0, 1, {"RESPONSE": "x"}, ask_for_score=False)
     assert "Score:" not in chat[0]["content"]
-
-
-def test_a_refusal_without_content_is_one(serve):
-    with pytest.raises(JudgeRefusalError):
-        ask(serve(lambda number, body: reply(None)))
 
 
 def test_options_are_checked_all_together_and_a_pasted_key_is_not_repeated():
@@ -535,24 +436,12 @@ def test_options_are_checked_all_together_and_a_pasted_key_is_not_repeated():
     )  # fmt: skip
     told = " ".join(problems)
     for word in (
-        "base_url",
-        "model",
-        "api_key_env",
-        "low",
-        "score_pattern",
-        "retries",
-        "messages",
-        "temperature",
-        "backoff",
+        *("base_url", "model", "api_key_env", "low", "score_pattern", "retries", "messages", "temperature", "backoff"),
     ):
         assert word in told
     assert "sk-abc123" not in told
     for url in (
-        "http://u:p@h/v1",
-        "http://h/v1/chat/completions",
-        "http:///v1",
-        "http://h:99999/v1",
-        "http://h/v1?x=1",
+        *("http://u:p@h/v1", "http://h/v1/chat/completions", "http:///v1", "http://h:99999/v1", "http://h/v1?x=1"),
         "h/v1",
     ):
         assert len(check(base_url=url, model="m")) == 1, url
@@ -562,8 +451,6 @@ def test_options_are_checked_all_together_and_a_pasted_key_is_not_repeated():
 
 
 def test_seeded_randomness_of_the_run_is_left_alone(serve):
-    import random
-
     random.seed(0)
     before = random.getstate()
     ask(serve(lambda number, body: failing(500) if number == 1 else reply("Score: 1")))

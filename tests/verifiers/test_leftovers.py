@@ -35,16 +35,6 @@ def owner(place):
 
 
 @pytest.mark.slow
-def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
-    started, path, cleaner = owner(tmp_path)
-    assert (path / "left").exists()
-    started.kill()
-    started.communicate()
-    assert comes(lambda: not path.exists(), 30)
-    assert comes(lambda: not Path(f"/proc/{cleaner}").exists(), 30)
-
-
-@pytest.mark.slow
 def test_a_cleaner_ends_while_folders_of_others_are_left(tmp_path):
     started, path, cleaner = owner(tmp_path)
     other, second, others_cleaner = owner(tmp_path)
@@ -68,17 +58,10 @@ cleaner.main(-1, int(sys.argv[1]), wipe)
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_cleaner_looks_again_only_while_folders_of_its_owner_are_left(tmp_path, own):
+def test_a_cleaner_looks_again_only_while_folders_of_its_owner_are_left(tmp_path, python, own):
     folder = OwnFolder(str(tmp_path), "grpo-box.")  # we hold its lock, so it stays
     pid = os.getpid() if own else os.getpid() + 1
-    done = subprocess.run(
-        [sys.executable, "-c", PAUSES, str(pid)],
-        input=f"{tmp_path}\0",
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = python(PAUSES, pid, input=f"{tmp_path}\0")
     looks = [float(pause) for pause in done.stdout.split()]
     assert looks == [*_cleaner._PAUSES] if own else looks == [0.0]
     assert Path(folder.path).exists()
@@ -86,15 +69,9 @@ def test_a_cleaner_looks_again_only_while_folders_of_its_owner_are_left(tmp_path
     folder.release()
 
 
-def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path):
+def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path, python):
     code = "import os, pathlib; from grpo_verifiers.files import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        check=False,
-    )
+    done = python(code, env={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == -signal.SIGKILL
     first, second = done.stdout.split()
     assert first == "0"

@@ -72,6 +72,11 @@ if kind in ("check", "stuck check"):
     import checks
     check = get_verifier(checks.hides, isolation="process", timeout=900.0)
     check.verify("x", told=told, stuck=kind == "stuck check")
+elif kind == "idle boxes":
+    code = get_verifier("code", level="process", highest="process")
+    code.verify("```python\\nprint(1)\\n```", tests=[{"stdin": "", "stdout": "1"}])
+    open(told, "w").close()
+    time.sleep(1000)
 elif kind == "maths":
     print(get_verifier("math", isolation="process").verify("\\\\boxed{\\\\sin x + \\\\cos x}", answer="\\\\cos x").score)
     open(told, "w").close()
@@ -82,7 +87,7 @@ else:
     time.sleep(1000)
 """
 
-WORK = ("maths", "check", "stuck check", "full", "process", "none")
+WORK = ("maths", "idle boxes", "check", "stuck check", "full", "process", "none")
 
 
 def below(process):
@@ -102,12 +107,9 @@ class Trainer:
         self.others = below(psutil.Process())  # of tests before, in this process
         place.chmod(0o755)
         (place / "checks.py").write_text(CHECKS)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", TRAINER, kind, str(self.told), PROGRAM],
-            env={**os.environ, "TMPDIR": str(self.temporary), "GRPO_VERIFIERS_WORKERS": "1"},
-            cwd=place,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-c", TRAINER, kind, str(self.told), PROGRAM]
+        own = {**os.environ, "TMPDIR": str(self.temporary), "GRPO_VERIFIERS_WORKERS": "1"}
+        self.process = subprocess.Popen(command, env=own, cwd=place, start_new_session=True)
 
     def processes(self):
         """Everything of it that lives, also what one look misses because its parent ends during it."""
@@ -173,9 +175,13 @@ def assert_gone(trainer):
 
 
 @pytest.mark.needs("bwrap")
-@pytest.mark.parametrize("whole_group", [False, True])
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind == "check" else pytest.mark.slow) for kind in WORK]
+    ("kind", "whole_group"),
+    [
+        *(("check", False), pytest.param("check", True, marks=pytest.mark.slow)),
+        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in WORK if kind != "check"),
+        *(pytest.param(kind, True, marks=pytest.mark.nightly) for kind in WORK if kind != "check"),
+    ],
 )
 def test_a_killed_trainer_leaves_nothing(kind, whole_group, start):
     trainer = start(kind)
@@ -189,11 +195,14 @@ def test_a_killed_trainer_leaves_nothing(kind, whole_group, start):
 
 @pytest.mark.slow
 @pytest.mark.needs("bwrap")
-@pytest.mark.parametrize("words", ["exec.worker", "_referee_process", "inside.zygote", "cleaner.main"])
-@pytest.mark.parametrize("kind", ["check", "full", "process"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        *(("check", "exec.worker"), ("check", "cleaner.main"), ("full", "_referee_process"), ("full", "inside.zygote")),
+        *(pytest.param("process", words, marks=pytest.mark.nightly) for words in ("_referee_process", "inside.zygote")),
+    ],
+)
 def test_a_trainer_that_is_killed_while_its_processes_start_leaves_nothing(kind, words, start):
-    if (words == "exec.worker") != (kind == "check") and words != "cleaner.main":
-        pytest.skip("another kind of work starts it")
     trainer = start(kind)
     assert comes(lambda: trainer.of(words))
     trainer.process.kill()
@@ -201,9 +210,9 @@ def test_a_trainer_that_is_killed_while_its_processes_start_leaves_nothing(kind,
 
 
 def victims(trainer, who):
-    """The processes to kill: the keeper of a worker, the worker itself, a referee, or what forks programs."""
+    """The processes to kill: a worker itself, a referee, or what forks programs."""
     if who != "worker":
-        return trainer.of({"keeper": "exec.worker"}.get(who, who))
+        return trainer.of(who)
     return [each for keeper in trainer.of("exec.worker") for each in keeper.children()]
 
 
@@ -212,17 +221,11 @@ def victims(trainer, who):
 @pytest.mark.parametrize(
     ("kind", "who"),
     [
-        ("check", "worker"),
-        ("stuck check", "worker"),
-        ("full", "_referee_process"),
-        ("process", "_referee_process"),
-        ("none", "_referee_process"),
-        ("full", "inside.zygote"),
-        ("process", "inside.zygote"),
-        ("none", "inside.zygote"),
+        *(("check", "worker"), ("stuck check", "worker")),
+        *((kind, who) for kind in ("full", "process", "none") for who in ("_referee_process", "inside.zygote")),
     ],
 )
-@pytest.mark.parametrize("cgroup", ["", "off"])
+@pytest.mark.parametrize("cgroup", ["", pytest.param("off", marks=pytest.mark.nightly)])
 def test_one_that_is_killed_alone_leaves_nothing_while_the_trainer_goes_on(kind, who, cgroup, start, monkeypatch):
     monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", cgroup)
     trainer = start(kind)

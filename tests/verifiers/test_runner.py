@@ -1,9 +1,12 @@
 """The runner with checks that misbehave in every way: in real processes, killed for real."""
 
+import ctypes
 import functools
 import os
 import signal
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -13,10 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from grpo_verifiers import Step, Verdict
 from grpo_verifiers.exec.runner import Runner, default_memory, worker_count
-from grpo_verifiers.exec.spec import make_spec
+from grpo_verifiers.exec.spec import CheckSpec, make_spec
+from grpo_verifiers.registry import import_reference
+from grpo_verifiers.sandbox.children import socket_pair
 from tests.waiting import comes
-from tests.waiting import gone as ended
 
 WAIT = 60.0
 
@@ -42,13 +47,6 @@ def scores(outcomes):
 
 def misbehave(completion, folder=""):
     """What a completion asks for happens, in the worker."""
-    import ctypes
-    import os
-    import signal
-    import sys
-    import time
-    from pathlib import Path
-
     if completion == "sleep":
         time.sleep(1000)
     elif completion == "c loop":
@@ -79,22 +77,10 @@ def misbehave(completion, folder=""):
 def test_each_misbehaviour_costs_only_its_own_item(runner, tmp_path):
     asked = ["ok", "sleep", "ok", "killed", "raise", "ok", "exit", "memory", "sys.exit", "once", "segfault", "ok"]
     found = ask(runner, misbehave, asked, timeout=2.0, folder=str(tmp_path))
-    wanted = [
-        "value",
-        "timeout",
-        "value",
-        "died",
-        "raised",
-        "value",
-        "died",
-        "died",
-        "raised",
-        "value",
-        "died",
-        "value",
-    ]
-    assert kinds(found) == wanted
     by_name = dict(zip(asked, found, strict=True))
+    ends = {"sleep": "timeout", "raise": "raised", "sys.exit": "raised"}
+    ends |= dict.fromkeys(("killed", "exit", "memory", "segfault"), "died")
+    assert kinds(found) == [ends.get(name, "value") for name in asked]
     assert "signal 9" in by_name["killed"].message
     assert "code 0" in by_name["exit"].message
     assert "memory" in by_name["memory"].message
@@ -129,8 +115,6 @@ def test_the_clock_starts_with_the_item_and_not_with_the_queue():
 def test_loading_a_check_is_not_on_the_clock_of_its_first_item(tmp_path):
     slow_import = tmp_path / "slow_to_import.py"
     slow_import.write_text("import time\ntime.sleep(3.0)\ndef check(completion):\n    return 1.0\n")
-    from grpo_verifiers.registry import import_reference
-
     fn = import_reference(f"{slow_import}:check")
     with Runner(1) as runner:
         assert scores(ask(runner, fn, ["x"], timeout=2.0)) == [1.0]
@@ -148,8 +132,6 @@ def test_ten_thousand_items_come_back_in_order(runner):
 def test_items_of_several_batches_and_threads_do_not_mix(runner):
     def echo(completion, tag):
         return Verdict(float(completion), detail=tag)
-
-    from grpo_verifiers import Verdict
 
     found = {}
 
@@ -193,9 +175,6 @@ def test_workers_killed_from_outside_lose_nothing(runner, tmp_path):
 
 def test_a_gigabyte_of_output_neither_blocks_nor_mixes_into_the_answers(runner):
     def chatty(completion):
-        import os
-        import sys
-
         block = b"\x00\x00\x00\x02{}" * (1 << 17)
         for stream in (1, 2):
             for _ in range(512):
@@ -210,15 +189,11 @@ def test_a_gigabyte_of_output_neither_blocks_nor_mixes_into_the_answers(runner):
 @pytest.mark.slow
 def test_a_huge_answer_is_refused_and_not_read(runner):
     def huge(completion):
-        from grpo_verifiers import Step, Verdict
-
         if completion == "detail":
             return Verdict(1.0, detail="x" * (16 << 20))
         return Verdict(1.0, steps=tuple(Step(i, i + 1, 1.0) for i in range(20_000)))
 
     def many(completions):
-        from grpo_verifiers import Verdict
-
         return [Verdict(1.0, detail="x" * 2000)] * len(completions)
 
     detail, steps = ask(runner, huge, ["detail", "steps"], timeout=60.0)
@@ -232,10 +207,6 @@ def test_a_huge_answer_is_refused_and_not_read(runner):
 @pytest.mark.slow
 def test_a_worker_that_writes_into_the_protocol_is_taken_for_dead(runner):
     def forge(completion):
-        import os
-        import stat
-        import struct
-
         body = completion.encode()
         for fd in range(3, 64):
             try:
@@ -245,51 +216,31 @@ def test_a_worker_that_writes_into_the_protocol_is_taken_for_dead(runner):
                 continue
         return 0.0
 
-    lies = [
-        "not json",
-        "[]",
-        '{"id":99,"s":0.1,"v":[[1.0,"correct","",[]]]}',
-        '{"id":2,"s":0.1,"v":"pickle"}',
-        "[" * 50_000,
-    ]
+    other = '{"id":99,"s":0.1,"v":[[1.0,"correct","",[]]]}'
+    lies = ["not json", "[]", other, '{"id":2,"s":0.1,"v":"pickle"}', "[" * 50_000]
     assert kinds(ask(runner, forge, lies)) == ["died"] * len(lies)
     assert scores(ask(runner, misbehave, ["ok"])) == [1.0]
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ("'1.0'", "returned '1.0' (str), expected a number"),
-        ("float('nan')", "finite"),
-        ("10**400", "finite"),
-        ("[1.0]", "returned [1.0] (list)"),
-        ("object", "type"),
-        ("{'score': 1}", "dict"),
-    ],
-)
-def test_what_is_no_score_is_named(runner, value, said):
-    (outcome,) = ask(runner, returns, [value])
-    assert outcome.kind == "raised"
-    assert said in outcome.message
+NO_SCORES = {"'1.0'": "(str), expected a number", "float('nan')": "finite", "10**400": "finite", "[1.0]": "(list)"}
+NO_SCORES |= {"object": "type", "{'score': 1}": "dict"}
+SCORES = {"True": 1.0, "None": None, "7": 7.0, "__import__('numpy').float32(0.5)": 0.5}
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("value", "score"), [("True", 1.0), ("None", None), ("7", 7.0), ("__import__('numpy').float32(0.5)", 0.5)]
-)
-def test_what_is_a_score_arrives(runner, value, score):
-    (outcome,) = ask(runner, returns, [value])
-    assert outcome.verdicts[0].score == score
+def test_what_is_no_score_is_named_and_what_is_one_arrives(runner):
+    found = dict(zip([*NO_SCORES, *SCORES], ask(runner, returns, [*NO_SCORES, *SCORES]), strict=True))
+    for value, said in NO_SCORES.items():
+        assert found[value].kind == "raised", value
+        assert said in found[value].message
+    assert {value: found[value].verdicts[0].score for value in SCORES} == SCORES
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("returned", [[1.0], [1.0, 0.0, 1.0], 1.0, "10", {"a": 1, "b": 2}])
-def test_a_batch_function_owes_one_result_for_each_completion(runner, returned):
-    spec = make_spec(functools.partial(lambda completions, returned: returned, returned=returned))
-    (outcome,) = runner.submit(spec, [(["a", "b"], {}, 2)], 5.0).wait(WAIT)
-    assert outcome.kind == "raised"
-    assert "2 completions" in outcome.message
+def test_a_batch_function_owes_one_result_for_each_completion(runner):
+    for returned in ([1.0], [1.0, 0.0, 1.0], 1.0, "10", {"a": 1, "b": 2}):
+        spec = make_spec(functools.partial(lambda completions, returned: returned, returned=returned))
+        (outcome,) = runner.submit(spec, [(["a", "b"], {}, 2)], 5.0).wait(WAIT)
+        assert outcome.kind == "raised"
+        assert "2 completions" in outcome.message
 
 
 def returns(completion):
@@ -306,20 +257,12 @@ def living(marker):
     ]
 
 
-def gone(marker, seconds=10.0):
-    end = time.monotonic() + seconds
-    while living(marker) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not living(marker)
+def gone(marker):
+    return comes(lambda: not living(marker), 10)
 
 
 def spawn_and(completion, marker):
     """Start a child that outlives its parent as well as it can, then do what the completion says."""
-    import os
-    import subprocess
-    import sys
-    import time
-
     sleeper = [sys.executable, "-c", f"import time; time.sleep(1000)  # {marker}"]
     if completion.startswith("daemon"):
         if os.fork() == 0:
@@ -370,9 +313,6 @@ def test_a_fork_bomb_is_ended_long_before_its_deadline_and_costs_its_own_complet
 
 def fork_slowly(completion, marker):
     """Return while a child is inside a fork that takes its time, for all the memory it has to go through."""
-    import os
-    import sys
-
     sleeper = [sys.executable, "-c", f"import time; time.sleep(1000)  # {marker}"]
     told, tell = os.pipe()
     if os.fork() == 0:
@@ -426,8 +366,6 @@ def test_helpers_started_while_loading_live_as_long_as_the_worker(tmp_path):
         "    subprocess.Popen(['sleep', '1000'])\n"
         "    return helper.poll() is None\n"
     )
-    from grpo_verifiers.exec.spec import CheckSpec
-
     with Runner(1) as runner:
         spec = CheckSpec(target=f"{module}:check")
         found = runner.submit(spec, [("x", {}, None)] * 3, 10.0).wait(WAIT)
@@ -475,14 +413,9 @@ def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
     module.write_text(
         f"open({str(log)!r}, 'a').write('x')\ndef check(completion):\n    while completion: pass\n    return 1\n"
     )
-    from grpo_verifiers.exec.spec import CheckSpec
-
     with Runner(1) as runner:
         runner.submit(CheckSpec(target=f"{module}:check"), [("hang", {}, None)], 0.3).wait(WAIT)
-        end = time.monotonic() + 20
-        while log.read_text() != "xx" and time.monotonic() < end:
-            time.sleep(0.05)
-    assert log.read_text() == "xx"
+        assert comes(lambda: log.read_text() == "xx", 20)
 
 
 @pytest.mark.sample(1)
@@ -490,8 +423,6 @@ def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
     "text", ["import nowhere_to_be_found\n", "1/0\n", "import os; os._exit(3)\n", "def other(): ...\n"]
 )
 def test_a_check_that_no_worker_can_load_fails_at_once_and_says_why(runner, tmp_path, text):
-    from grpo_verifiers.exec.spec import CheckSpec
-
     (tmp_path / "bad.py").write_text(text)
     found = runner.submit(CheckSpec(target=f"{tmp_path / 'bad.py'}:check"), [("x", {}, None)] * 3, 5.0).wait(WAIT)
     assert kinds(found) == ["broken"] * 3
@@ -526,8 +457,6 @@ def test_memory_caps_come_from_the_environment(monkeypatch):
 
 def test_workers_import_neither_torch_nor_the_checks_of_others(runner):
     def modules(completion):
-        import sys
-
         return float("torch" in sys.modules or "math_verify" in sys.modules or "pytest" in sys.modules)
 
     assert scores(ask(runner, modules, ["x"])) == [0.0]
@@ -541,7 +470,7 @@ def test_a_large_completion_arrives_whole(runner):
     assert scores(ask(runner, length, ["é" * size for size in sizes], timeout=30.0)) == sizes
 
 
-def test_a_forked_child_of_the_trainer_holds_nothing_of_the_runner():
+def test_a_forked_child_of_the_trainer_holds_nothing_of_the_runner(python):
     code = """
 import os, sys, time
 from grpo_verifiers import get_verifier
@@ -558,39 +487,15 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert check.verify("ab").score == 1.0
 print("fine", *shared_runner().pids())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = python(code)
     assert done.stdout.startswith("fine"), done.stderr
     pids = [int(pid) for pid in done.stdout.split()[1:]]
     assert pids
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_workers_end_when_the_trainer_is_killed(tmp_path):
-    script = tmp_path / "trainer.py"
-    script.write_text(
-        "import os, signal\n"
-        "from grpo_verifiers import get_verifier\n"
-        "from grpo_verifiers.exec.runner import shared_runner\n"
-        "def hang(completion):\n"
-        "    while completion: pass\n"
-        "    return 1\n"
-        "check = get_verifier(hang, timeout=100.0)\n"
-        "check.verify('')\n"
-        "pending = check.start(None, ['x', 'x'])\n"
-        "while len(shared_runner().pids()) < 1: pass\n"
-        "print(*shared_runner().pids(), flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert done.returncode == -9
-    assert pids, done.stderr
-    assert comes(lambda: all(map(ended, pids)), 10), "a worker survived its trainer"
-
-
-def test_works_with_standard_input_closed(tmp_path):
-    script = tmp_path / "detached.py"
-    script.write_text(
+def test_works_with_standard_input_closed(tmp_path, script):
+    done = script(
         "import os\n"
         "for fd in (0, 1): os.close(fd)\n"
         "from grpo_verifiers import get_verifier\n"
@@ -598,12 +503,11 @@ def test_works_with_standard_input_closed(tmp_path):
         "scores = get_verifier(check)(None, ['a', 'bb', 'ccc'])\n"
         "open(os.path.join(os.path.dirname(__file__), 'out'), 'w').write(str(scores))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out").read_text() == "[1.0, 2.0, 3.0]"
 
 
-def test_a_folder_of_the_working_directory_cannot_shadow_what_workers_import(tmp_path, clean_environment):
+def test_a_folder_of_the_working_directory_cannot_shadow_what_workers_import(tmp_path, clean_environment, python):
     for name in ("json", "socket", "math", "pickle"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('the wrong module')\n")
@@ -614,15 +518,7 @@ def test_a_folder_of_the_working_directory_cannot_shadow_what_workers_import(tmp
         "def check(completion): return len(completion)\n"
         "print(get_verifier(check).verify('abc').score)\n"
     )
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env=clean_environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = python(script, cwd=tmp_path, env=clean_environment)
     assert done.stdout == "3.0\n", done.stderr
 
 
@@ -633,21 +529,11 @@ def test_the_runner_takes_no_wrong_number_of_workers():
 
 
 def test_descriptors_stay_off_the_standard_ones():
-    from grpo_verifiers.sandbox.children import socket_pair
-
     pair = socket_pair()
     assert all(isinstance(end, socket.socket) and end.fileno() > 2 for end in pair)
     assert not any(os.get_inheritable(end.fileno()) for end in pair)
     for end in pair:
         end.close()
-
-
-def test_the_worker_module_is_what_runs(runner):
-    ask(runner, misbehave, ["ok"])
-    (pid, *_) = runner.pids()
-    command = psutil.Process(pid).cmdline()
-    assert command[1:4] == ["-P", "-m", "grpo_verifiers.exec.worker"]
-    assert Path(command[0]).name.startswith("python")
 
 
 @pytest.mark.slow
@@ -670,9 +556,8 @@ def test_when_no_worker_can_start_everyone_is_told_why(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_orphans_do_not_stay_as_zombies_of_a_trainer_that_inherits_them(tmp_path):
-    script = tmp_path / "first.py"
-    script.write_text(
+def test_orphans_do_not_stay_as_zombies_of_a_trainer_that_inherits_them(script):
+    done = script(
         "import ctypes, os, sys, time\n"
         "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans come to this process, as to process 1 of a container\n"
         "from grpo_verifiers import get_verifier\n"
@@ -689,5 +574,4 @@ def test_orphans_do_not_stay_as_zombies_of_a_trainer_that_inherits_them(tmp_path
         "import psutil\n"
         "print(len(psutil.Process().children(recursive=True)))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.splitlines() == ["timeout error", "0"], done.stderr

@@ -3,6 +3,7 @@
 import pytest
 
 from grpo_verifiers import get_verifier
+from grpo_verifiers.steps._code_steps import _program
 from grpo_verifiers.steps.segments import own_text, segment
 from grpo_verifiers.turns import Call, Turn, turns_of_messages
 from grpo_verifiers.verdict import Status
@@ -96,10 +97,8 @@ CHAT = [
 
 def test_turns_of_messages_have_their_calls_and_results():
     first, second, last = turns_of_messages(CHAT)
-    assert [(call.name, call.result, call.status) for call in first.calls] == [
-        ("calculator", "4", "ok"),
-        ("clock", "{'error': 'no JSON'}", "bad_arguments"),
-    ]
+    broken = Call("clock", first.calls[1].arguments, "{'error': 'no JSON'}", "bad_arguments")
+    assert first.calls == (Call("calculator", {"expression": "2+2"}, "4", "ok"), broken)
     assert second.calls[0].status == "error"
     assert (last.text, last.calls) == ("The answer is \\boxed{5}.", ())
     assert turns_of_messages("") == ()
@@ -112,11 +111,7 @@ def test_outcomes_are_read_off_what_the_model_said_last():
 
 
 def seen(completion, turns, messages):
-    return {"turns": len(turns), "calls": len(turns[0].calls), "messages": len(messages)} == {
-        "turns": 3,
-        "calls": 2,
-        "messages": 7,
-    }
+    return (len(turns), len(turns[0].calls), len(messages)) == (3, 2, 7)
 
 
 @pytest.mark.parametrize("isolation", ["inline", "process"])
@@ -136,15 +131,12 @@ def test_the_steps_of_turns_are_the_turns_and_no_other_step_reaches_over_one():
 
 
 def test_a_program_that_a_tool_printed_is_not_the_models(tmp_path):
-    from grpo_verifiers.steps._code_steps import _program
-
     text = "```python\nprint(1)\n```<tool>```python\nprint(2)\n```</tool>I am done"
     assert _program(own_text(text, [(0, 22), (len(text) - 9, len(text))])).spans
     assert text[_program(own_text(text, [(0, 22)])).start :].startswith("print(1)")
 
 
 def test_a_column_named_turns_that_holds_something_else_is_passed_over():
+    made = get_verifier("turns_overlong", expected=1, most=2)
     for column in ([3], ["two"], [None], [[1, 2]]):
-        assert get_verifier("turns_overlong", expected=1, most=2)(prompts=[""], completions=["a"], turns=column) == [
-            0.0
-        ]
+        assert made(prompts=[""], completions=["a"], turns=column) == [0.0]

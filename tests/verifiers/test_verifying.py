@@ -5,18 +5,19 @@ import importlib
 import os
 import pickle
 import re
-import subprocess
-import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from grpo_verifiers import Status, Verdict, get_verifier, verifier
-from grpo_verifiers.errors import ColumnError, KeywordError, UnknownNameError, VerifierFailedError
+from grpo_verifiers.errors import ColumnError, KeywordError, UnknownNameError, VerifierError, VerifierFailedError
 from grpo_verifiers.exec.policy import HOPELESS
-from grpo_verifiers.verifying import REGISTRY
+from grpo_verifiers.exec.runner import close_shared_runners
+from grpo_verifiers.verdict import percentile
+from grpo_verifiers.verifying import REGISTRY, load_plugins
 
 
 @pytest.fixture(autouse=True)
@@ -52,18 +53,16 @@ def test_a_registered_check_is_a_trl_reward_function():
 
 def test_columns_options_and_reserved_parameters_are_filled_by_name():
     def check(completion, answer, hint="none", *, weight: int = 1, prompt, messages, completion_ids, completion_text):
-        return Verdict(
-            float(weight), detail=repr((completion, answer, hint, prompt, messages, completion_ids, completion_text))
-        )
+        given = (completion, answer, hint, prompt, messages, completion_ids, completion_text)
+        return Verdict(float(weight), detail=repr(given))
 
     made = inline(check, columns={"answer": "solution"}, weight=3)
     assert made.required_columns == {"answer": "solution"}
     assert made.optional_columns == {"hint": "hint"}
     completion = chat(("assistant", "first"), ("tool", "42"), ("assistant", "final"))
-    verdict = made.verify(
-        completion, chat(("user", "q")), completion_ids=[5, 6], solution=7, answer="not this", other=1
-    )
-    given = ("final", 7, "none", chat(("user", "q")), chat(("user", "q")) + completion, [5, 6], "final")
+    prompt = chat(("user", "q"))
+    verdict = made.verify(completion, prompt, completion_ids=[5, 6], solution=7, answer="not this", other=1)
+    given = ("final", 7, "none", prompt, prompt + completion, [5, 6], "final")
     assert verdict == Verdict(3.0, detail=repr(given))
     with_text = made.verify("abc", "q", solution=7, hint="h", completion_text="abc<eos>")
     messages = chat(("user", "q"), ("assistant", "abc"))
@@ -105,9 +104,7 @@ def test_the_completion_of_a_chat_is_its_last_assistant_text(content, text):
 
 
 def test_missing_columns_are_named_with_what_there_is():
-    with pytest.raises(
-        ColumnError, match=r"needs the column 'answer' \(its parameter 'answer'\).*Did you mean 'answers'"
-    ):
+    with pytest.raises(ColumnError, match=r"needs the column 'answer' .*Did you mean 'answers'"):
         inline(same).verify_batch(None, ["a"], answers=["a"])
     with pytest.raises(ColumnError, match="'answer' is 'abc', expected a list with one value for each of the 2"):
         inline(same)(["p"] * 2, ["a", "b"], answer="abc")
@@ -135,9 +132,8 @@ def test_missing_columns_are_named_with_what_there_is():
     ],
 )
 def test_wrong_settings_are_found_when_it_is_made(settings, said):
-    with pytest.raises(KeywordError) as caught:
+    with pytest.raises(KeywordError, match=re.escape(said)):
         get_verifier(same, **settings)
-    assert said in str(caught.value)
 
 
 def test_all_wrong_settings_are_reported_at_once():
@@ -157,9 +153,8 @@ def test_all_wrong_settings_are_reported_at_once():
     ],
 )
 def test_functions_that_cannot_be_checks_are_refused(fn, said):
-    with pytest.raises(KeywordError) as caught:
+    with pytest.raises(KeywordError, match=re.escape(said)):
         get_verifier(fn)
-    assert said in str(caught.value)
 
 
 def test_the_decorator_wants_a_name_and_right_settings():
@@ -177,15 +172,6 @@ def raises(completion):
     if completion != "fine":
         raise ValueError("bad " + completion)
     return 1.0
-
-
-@pytest.mark.parametrize(("policy", "score"), [("null", None), ("zero", 0.0), (None, 0.0)])
-@pytest.mark.parametrize("isolation", ["process", "inline"])
-def test_an_exception_means_what_the_policy_says(policy, score, isolation):
-    found = get_verifier(raises, isolation=isolation, on_error=policy).verify_batch(None, ["x", "fine", "y"])
-    assert [v.score for v in found] == [score, 1.0, score]
-    assert [v.status for v in found] == [Status.ERROR, Status.CORRECT, Status.ERROR]
-    assert found[0].detail == "ValueError: bad x"
 
 
 def test_the_policy_raise_stops_with_name_place_and_traceback():
@@ -241,8 +227,6 @@ def test_timeouts_and_deaths_score_zero_with_their_status():
 
 def test_a_check_that_says_it_cannot_work_stops_the_run_whatever_the_policy():
     def check(completion):
-        from grpo_verifiers.errors import VerifierFailedError
-
         raise VerifierFailedError("pip install something")
 
     for isolation in ("process", "inline"):
@@ -251,7 +235,7 @@ def test_a_check_that_says_it_cannot_work_stops_the_run_whatever_the_policy():
 
 
 @pytest.mark.slow
-def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path):
+def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path, monkeypatch):
     def meet(completion, *, mine: str, other: str):
         Path(mine).touch()
         end = time.monotonic() + 30
@@ -262,20 +246,14 @@ def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path):
         return 1.0
 
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    from grpo_verifiers.exec.runner import close_shared_runners
-
     close_shared_runners()
-    os.environ["GRPO_VERIFIERS_WORKERS"] = "2"
+    monkeypatch.setenv("GRPO_VERIFIERS_WORKERS", "2")
     try:
-        parts = [
-            get_verifier(meet, timeout=60.0, mine=one, other=two),
-            get_verifier(meet, timeout=60.0, mine=two, other=one),
-        ]
+        parts = [get_verifier(meet, timeout=60.0, mine=a, other=b) for a, b in ((one, two), (two, one))]
         pending = [part.start(None, ["x"]) for part in parts]
         # Each waits for the other: asked one after the other, both would score 0.
         assert [one.result()[0].score for one in pending] == [1.0, 1.0]
     finally:
-        del os.environ["GRPO_VERIFIERS_WORKERS"]
         close_shared_runners()
 
 
@@ -350,14 +328,6 @@ def test_an_async_check_that_blocks_the_loop_loses_its_own_item_only():
     assert get_verifier(check).verify("again").score == 1.0
 
 
-def test_async_functions_may_run_in_workers():
-    async def check(completion):
-        await asyncio.sleep(0)
-        return len(completion)
-
-    assert get_verifier(check, isolation="process", timeout=5.0).verify("abc").score == 3.0
-
-
 def test_batch_functions_get_lists_of_texts_and_columns():
     def check(completions, prompts, answer, *, bonus: int = 0):
         assert all(isinstance(text, str) for text in completions)
@@ -377,15 +347,9 @@ def test_metrics_and_reasons_go_where_trl_takes_them():
 
     extra, metrics = {}, {}
     made = inline(check, label="mine")
-    scores = made(
-        prompts=["p"] * 5,
-        completions=["right", "half", "wrong", "n/a", "raise"],
-        completion_ids=[[1]] * 5,
-        log_extra=extra.__setitem__,
-        log_metric=metrics.__setitem__,
-        trainer_state=object(),
-        environments=[object()] * 5,
-    )
+    logs = {"log_extra": extra.__setitem__, "log_metric": metrics.__setitem__}
+    more = {"trainer_state": object(), "environments": [object()] * 5}
+    scores = made(["p"] * 5, ["right", "half", "wrong", "n/a", "raise"], [[1]] * 5, **logs, **more)
     assert scores == [1.0, 0.5, 0.0, None, 0.0]
     assert extra["mine_status"] == ["correct", "partial", "wrong", "not_applicable", "error"]
     assert extra["mine_reason"][4] == "ValueError: why"
@@ -396,8 +360,6 @@ def test_metrics_and_reasons_go_where_trl_takes_them():
 
 
 def test_percentiles_are_interpolated():
-    from grpo_verifiers.verdict import percentile
-
     assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
     assert percentile([1.0], 0.95) == 1.0
     assert percentile(list(range(101)), 0.95) == 95
@@ -432,8 +394,6 @@ def test_a_closure_that_cannot_travel_is_refused_when_made():
 
 
 def test_an_argument_that_cannot_travel_is_named():
-    from grpo_verifiers.errors import VerifierError
-
     with pytest.raises(VerifierError, match=r"its argument 'answer' is a .*lock.* cannot be sent"):
         get_verifier(same).verify("x", answer=threading.Lock())
 
@@ -447,15 +407,6 @@ def test_results_can_be_asked_for_twice():
     for _ in range(2):
         with pytest.raises(VerifierFailedError):
             failing.result()
-
-
-def run(code, folder, name="script.py", stdin=None):
-    script = folder / name
-    script.write_text(code)
-    command = [sys.executable, "-"] if stdin else [sys.executable, str(script)]
-    return subprocess.run(
-        command, input=code if stdin else None, cwd=folder, capture_output=True, text=True, timeout=90, check=False
-    )
 
 
 UNGUARDED = """
@@ -474,8 +425,8 @@ print(mine(["p"] * 3, ["a", "bb", "ccc"], None, answer=[1, 2, 3]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stdin", [False, True], ids=["script", "stdin"])
-def test_an_unguarded_script_is_not_run_again_by_workers(tmp_path, stdin):
-    done = run(UNGUARDED, tmp_path, stdin=stdin)
+def test_an_unguarded_script_is_not_run_again_by_workers(script, python, stdin):
+    done = python("-", input=UNGUARDED) if stdin else script(UNGUARDED)
     assert done.stdout.splitlines() == ["started", "[12.0, 14.0, 16.0]"], done.stderr
 
 
@@ -501,19 +452,15 @@ def test_a_check_in_a_file_is_found_by_path_and_brings_its_helpers(tmp_path):
 
 
 def test_plugins_are_imported_in_workers_too(tmp_path):
-    from grpo_verifiers import verifying
-
-    (tmp_path / "extra_checks.py").write_text(
-        "from grpo_verifiers import verifier\n@verifier('from_plugin')\ndef check(completion): return 5.0\n"
-    )
-    plugins = verifying.load_plugins(["./extra_checks.py"], base=tmp_path)
+    source = "from grpo_verifiers import verifier\n@verifier('{0}')\ndef check(completion): return {1}\n"
+    for name, score in (("one", 5.0), ("two", 7.0)):
+        (tmp_path / f"{name}.py").write_text(source.format(f"{name}_of_a_plug_in", score))
+    plugins = load_plugins(["./one.py", "./two.py"], base=tmp_path)
 
     def outer(completion):
-        from grpo_verifiers import get_verifier
+        return get_verifier(f"{completion}_of_a_plug_in").verify("x").score
 
-        return get_verifier("from_plugin").verify(completion).score
-
-    assert get_verifier(outer, plugins=plugins).verify("x").score == 5.0
+    assert get_verifier(outer, plugins=plugins)(None, ["one", "two"]) == [5.0, 7.0]
 
 
 @pytest.mark.slow
@@ -523,61 +470,49 @@ def test_a_notebook_cell_can_be_checked_and_run_again(tmp_path):
     kernel, client = manager.start_new_kernel(kernel_name="python3")
     cell = (
         "from grpo_verifiers import verifier\n"
+        "bonus = N\n"
         "@verifier('in_cell')\n"
-        "def check(completion, answer): return len(completion) + answer\n"
-        "print(check(['p'], ['abc'], answer=[N]))\n"
+        "def check(completion, answer): return len(completion) + answer + bonus\n"
+        "print(check(['p'], ['abc'], answer=[1]))\n"
     )
     try:
         for n in (1, 2):  # the second time the name is registered again, from another cell
             contents = []
             hook = contents.append
             client.execute_interactive(cell.replace("N", str(n)), timeout=90, output_hook=hook)
-            assert f"[{3.0 + n}]" in str(contents)
+            assert f"[{4.0 + n}]" in str(contents)
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
 
 
-def test_a_cell_without_a_file_can_be_checked(tmp_path):
-    code = (
-        "import code\n"
-        "cell = '''\n"
-        "from grpo_verifiers import verifier\n"
-        "bonus = 1\n"
-        "@verifier('in_cell')\n"
-        "def check(completion): return len(completion) + bonus\n"
-        "print(check(['p'], ['abc']))\n"
-        "'''\n"
-        "exec(compile(cell, '<ipython-input-1>', 'exec'), globals())\n"
-        "exec(compile(cell.replace('bonus = 1', 'bonus = 2'), '<ipython-input-2>', 'exec'), globals())\n"
-    )
-    done = run(code, tmp_path)
-    assert done.stdout.split() == ["[4.0]", "[5.0]"], done.stderr
+# What must not be imported by a program.
+LIGHT = {
+    "torch|trl|numpy|asyncio|inspect|math_verify": "import grpo_verifiers",
+    "torch|trl|math_verify|sympy": "from grpo_verifiers import get_verifier as v; v('math'), v('exact')",
+    "torch|trl|verifiers": "import grpo_verifiers.exec.rubrics\nfrom grpo_verifiers import get_verifier\n"
+    "def check(completions, **kwargs): return [1.0]\nget_verifier(check)",
+    r"torch|ssl|jsonschema|.*(text|judge)\._.*": "import grpo_verifiers.text, grpo_verifiers.judge\n"
+    "from grpo_verifiers.verifying import REGISTRY; REGISTRY.names()",
+    "torch|sympy|math_verify|latex2sympy2_extended|mpmath|antlr4": "from grpo_verifiers.math import fast, check_golds\n"
+    r"assert fast('so \\boxed{\\frac{1}{2}}', '0.5').score == 1 and check_golds(['1', 'x^2']).ok"
+    "\nimport math; assert math.isclose(math.pi, 3.14159265, rel_tol=1e-6)",
+    "torch|trl|transformers": "from grpo_verifiers import get_verifier\n"
+    "from grpo_verifiers.steps import segment, step_verdict\n"
+    "assert get_verifier('prm', model='a/b', style='shepherd').gives_steps\n"
+    r"assert get_verifier('math_steps').verify('3+4=7\n3+4=8').score == 0.0",
+}
 
 
-def test_verifiers_work_away_from_the_main_thread():
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(get_verifier(same)(["p"], ["a"], answer=["a"])))
-    thread.start()
-    thread.join(60)
-    assert found == [1.0]
-
-
-def test_importing_stays_light():
-    code = (
-        "import sys, grpo_verifiers\n"
-        "assert not [n for n in ('torch', 'trl', 'numpy', 'asyncio', 'inspect', 'math_verify') if n in sys.modules], sys.modules\n"
-        "from grpo_verifiers import get_verifier\n"
-        "get_verifier('math'), get_verifier('exact')\n"
-        "assert not [n for n in ('torch', 'trl', 'math_verify', 'sympy') if n in sys.modules]\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.slow
+@pytest.mark.parametrize("heavy", LIGHT)
+def test_nothing_heavy_is_imported_before_it_is_used(python, heavy):
+    done = python(f"import sys\n{LIGHT[heavy]}\nprint(*sys.modules)")
     assert done.returncode == 0, done.stderr
+    assert [name for name in done.stdout.split() if re.fullmatch(heavy, name)] == []
 
 
 def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
-    from dataclasses import replace
-
     log = tmp_path / "asked"
 
     def check(completion, *, log: str):
@@ -597,8 +532,6 @@ def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
 
 
 def test_a_shortcut_decides_shortens_or_leaves_it_to_the_worker(tmp_path, monkeypatch):
-    from dataclasses import replace
-
     (tmp_path / "short_cuts.py").write_text(
         "import os\n"
         "from grpo_verifiers import Verdict\n"

@@ -5,6 +5,7 @@ import tempfile
 
 import pytest
 
+from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
 from grpo_verifiers.code.pool import close_pool
 
@@ -34,3 +35,13 @@ def _own_folder(tmp_path_factory):
 def fenced():
     """A program as a completion."""
     return lambda source, language="python": f"Here it is:\n```{language}\n{source}\n```\n"
+
+
+@pytest.fixture
+def judge(level, fenced):
+    """The verdict on a program at a level."""
+
+    def judge(source, tests, **options):
+        return get_verifier("code", level=level, highest=level, **options).verify(fenced(source), tests=tests)
+
+    return judge

@@ -10,38 +10,22 @@ from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.inside.proc import descendants
 
-CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
-ASSERTS = [{"code": "assert add(1, 2) == 3"}, {"code": "assert add(10, 5) == 15"}]
-CHECK = [
-    {
-        "code": "def check(candidate):\n    for a, b in ((1, 2), (10, 5)):\n        assert candidate(a, b) == a + b\ncheck(add)"
-    }
-]
-RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
+from .programs import ASSERTS, CALLS, RUNS
 
+EACH = "def check(candidate):\n    for a, b in ((1, 2), (10, 5)):\n        assert candidate(a, b) == a + b\ncheck(add)"
+CHECK = [{"code": EACH}]
+NO_VALUES = [
+    *(True, 3.0, None, "3", ["i", "0x3"], ["f", "3"], {"a": 3}, ["s", 3, 3], ["s", ["l"]], ["d", [["l"], 3]]),
+    *(["n", "<i8", 3, 3], ["n", "|O", 3], ["r", 3], ["g", ["l"]], ["c"]),
+]
 FORGED = [
-    *(
-        ["value", value]
-        for value in (True, 3.0, None, "3", ["i", "0x3"], ["f", "3"], {"a": 3}, ["s", 3, 3], ["s", ["l"]])
-    ),
-    *(
-        ["value", value]
-        for value in (["d", [["l"], 3]], ["n", "<i8", 3, 3], ["n", "|O", 3], ["r", 3], ["g", ["l"]], ["c"])
-    ),
-    ["value"],
-    ["value", 3, 3],
-    ["pass"],
-    ["test", "pass", ""],
-    ["test", "idle", ""],
-    ["test", "uncrossable", ""],
-    ["call", "add", ["l", 1, 2], ["d"]],
+    *(["value", value] for value in NO_VALUES),
     *(["raised", *rest] for rest in ([], [1], ["x"], [None, None], ["SystemExit", "x"], ["StopIteration", "x", 5])),
+    *(["test", outcome, ""] for outcome in ("pass", "idle", "uncrossable")),
+    *(["value"], ["value", 3, 3], ["pass"], ["refused"], ["refused", 3], ["missing", [[]]], ["syntax", {}]),
+    ["call", "add", ["l", 1, 2], ["d"]],
     ["raised", "ValueError", "\ud800", ["t", ["l"], {"a": 1}]],
     ["raised", "ExceptionGroup", "x", ["t", "x", ["l"]]],
-    ["refused"],
-    ["refused", 3],
-    ["missing", [[]]],
-    ["syntax", {}],
     *(5, "x", [], {}, True, None, [[]], [None], [["value", 3]]),
 ]
 SEND = """
@@ -51,14 +35,10 @@ def forge(data):
     os.write(3, len(data).to_bytes(4, "big") + data)
 """
 RAW = [
-    b"",
-    b"\xff\xfe",
-    b"9" * 5000,
-    b'["raised",' + b"[" * 990 + b"]" * 990 + b"]",
+    *(b"", b"\xff\xfe", b"9" * 5000, b'["raised",' + b"[" * 990 + b"]" * 990 + b"]"),
     b'["value",' + b"[" * 100_000 + b"]" * 100_000 + b"]",
     *(b'["raised","ValueError","x",' + b"[" * depth + b"]" * depth + b"]" for depth in (120, 970, 980, 985, 990)),
-    b'["value",NaN]',
-    b'["value",["l",' + b"1," * 100_000 + b"1]]",
+    *(b'["value",NaN]', b'["value",["l",' + b"1," * 100_000 + b"1]]"),
 ]
 
 FUNCTIONS = {
@@ -164,17 +144,13 @@ def judged(level, programs, tests, fenced, time_limit=0.5):
 @pytest.mark.parametrize("tests", [CALLS, CHECK], ids=["calls", "check"])
 def test_functions_that_solve_nothing_score_nothing(level, tests, fenced):
     verdicts = judged(level, FUNCTIONS, tests, fenced)
-    assert not {
-        name: verdict for name, verdict in verdicts.items() if verdict.score != 0 or verdict.status is Status.ERROR
-    }
+    assert {name: each for name, each in verdicts.items() if each.score != 0 or each.status is Status.ERROR} == {}
 
 
 @pytest.mark.slow
 def test_outputs_that_solve_nothing_score_nothing(level, fenced):
     verdicts = judged(level, OUTPUTS, RUNS, fenced)
-    assert not {
-        name: verdict for name, verdict in verdicts.items() if verdict.score != 0 or verdict.status is Status.ERROR
-    }
+    assert {name: each for name, each in verdicts.items() if each.score != 0 or each.status is Status.ERROR} == {}
 
 
 @pytest.mark.sample(1)
@@ -306,13 +282,6 @@ def test_programs_that_fail_slowly_are_not_run_on_every_input(fenced):
     assert get_verifier("code", scoring="share", time_limit=1.0).verify(quick, tests=tests).score == 0.5
 
 
-def test_what_cannot_cross_says_what_to_choose(fenced):
-    for source in ("class A:\n    def __len__(self): return 2\ndef f(): return A()", "def f(): return f"):
-        verdict = get_verifier("code").verify(fenced(source), tests=[{"code": "assert f() == 2"}])
-        assert verdict.score == 0
-        assert "assert_mode='in_process'" in verdict.detail
-
-
 NUMPY = [
     ("return np.array([1, 2]) + x", {"expected": [3, 4]}, 1),
     ("return np.array([[1.5, 2], [3, 4]])", {"expected": [[1.5, 2.0], [3.0, 4.0]]}, 1),
@@ -356,11 +325,8 @@ def test_arrays_cross_between_tests_and_program(fenced):
 
 @pytest.mark.slow
 def test_pytest_works_in_test_code_where_it_is_preloaded(fenced):
-    tests = [
-        {
-            "code": "import pytest\nwith pytest.raises(ValueError, match='^no'):\n    f(-1)\nassert f(1) == pytest.approx(0.5)"
-        }
-    ]
+    code = "import pytest\nwith pytest.raises(ValueError, match='^no'):\n    f(-1)\nassert f(1) == pytest.approx(0.5)"
+    tests = [{"code": code}]
     good = fenced("def f(x):\n    if x < 0: raise ValueError('no')\n    return 0.5 + 1e-9")
     verifier = get_verifier("code", preload=["pytest"])
     assert verifier.verify(good, tests=tests).score == 1
@@ -390,7 +356,7 @@ def test_no_answer_makes_a_sound_test_one_that_cannot_run(code, body, fenced):
     assert verdict.score == 0, verdict
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 3)
 @pytest.mark.parametrize("given", ["lambda x: x", "len", "int", "math", "Own()", "Own().method", "math.sqrt"])
 def test_what_a_test_itself_cannot_hand_over_excludes_the_row_after_answers_too(given, fenced):
     code = f"import math\nclass Own:\n    def method(self): pass\nassert f(1) == 1\nassert f({given}) == 1"
@@ -399,7 +365,7 @@ def test_what_a_test_itself_cannot_hand_over_excludes_the_row_after_answers_too(
     assert "which cannot cross to the program" in verdict.detail
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("memory", [0.05, 0.1, 0.2])
 def test_no_answer_starves_the_test_after_it(memory, fenced):
     kept = "def check(c):\n    return c\nkept = [f(1)]\nassert kept == [1]"

@@ -11,9 +11,7 @@ from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.box import _FIRST_UID
 from grpo_verifiers.sandbox.inside.proc import descendants
 
-CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
-ASSERTS = [{"code": "assert add(1, 2) == 3"}, {"code": "assert add(10, 5) == 15"}]
-RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
+from .programs import ASSERTS, CALLS, RUNS
 
 
 def _is_zombie_of_ours(stat):
@@ -31,29 +29,19 @@ def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func
     close_pool()
     before = {folder: set(Path(folder).iterdir()) for folder in ("/dev/shm", "/tmp", tempfile.gettempdir())}
     programs = descendants(os.getpid())
-    verdicts = get_verifier("code", level=level, highest=level, time_limit=1.0).verify_batch(
-        None,
-        [fenced(row["code"]) for row in rows],
-        None,
-        tests=[func_tests if row["kind"] == "func" else RUNS for row in rows],
-    )
-    wrong = {
-        row["id"]: verdict
-        for row, verdict in zip(rows, verdicts, strict=True)
-        if verdict.score != float(row["expected_reward"])
-    }
-    assert not wrong
+    verifier = get_verifier("code", level=level, highest=level, time_limit=1.0)
+    tests = [func_tests if row["kind"] == "func" else RUNS for row in rows]
+    verdicts = verifier.verify_batch(None, [fenced(row["code"]) for row in rows], tests=tests)
+    judged = [(row["id"], verdict, float(row["expected_reward"])) for row, verdict in zip(rows, verdicts, strict=True)]
+    assert [(name, verdict) for name, verdict, expected in judged if verdict.score != expected] == []
     assert sum(verdict.score for verdict in verdicts) == 2
     close_pool()
     assert descendants(os.getpid()) == programs
     made = {path for folder, paths in before.items() for path in set(Path(folder).iterdir()) - paths}
     assert not [path for path in made if path.parent == Path(tempfile.gettempdir())]
     # Others use the rest too: what these programs make has these names, or belongs to the user of a box.
-    assert not [
-        path
-        for path in made
-        if path.name in {"x", "json.py", "out.txt", "f0"} or (path.exists() and path.lstat().st_uid >= _FIRST_UID)
-    ]
+    names = {"x", "json.py", "out.txt", "f0"}
+    assert not [each for each in made if each.name in names or (each.exists() and each.lstat().st_uid >= _FIRST_UID)]
     assert not [each for each in Path("/proc").glob("[0-9]*/stat") if _is_zombie_of_ours(each)]
     assert not Path("json.py").exists()
     assert not Path("out.txt").is_symlink()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,12 @@ def members(box):
     return {int(pid) for pid in Path(box.cgroup._memory, "cgroup.procs").read_text().split()}
 
 
+def called(source):
+    return [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}]
+
+
 def run(box, source, limits=None):
-    with ProgramRun(box, limits or Limits(wall=10), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}], last=True) as program:  # fmt: skip
+    with ProgramRun(box, limits or Limits(wall=10), called(source), last=True) as program:
         program.receive()
         reply = program.receive()
     return reply[1] if reply and reply[0] == "value" and program.end != "memory" else program.end
@@ -43,7 +48,7 @@ def test_programs_are_born_in_the_cgroup_of_their_box_under_their_bounds(box):
     assert members(box) == {box.zygote}
     memory = Path(box.cgroup._memory)
     source = "import os, threading, time\ndef work():\n    if os.fork() == 0: time.sleep(60)\ndef f():\n    t = threading.Thread(target=work); t.start(); t.join(); time.sleep(60)"
-    program = ProgramRun(box, Limits(wall=20, memory=300 << 20, disk=10 << 20, processes=7), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}])  # fmt: skip
+    program = ProgramRun(box, Limits(wall=20, memory=300 << 20, disk=10 << 20, processes=7), called(source))
     assert program.receive() == ["loaded"]
     assert comes(lambda: len(members(box)) >= 3, 10)
     program.finish()
@@ -117,12 +122,9 @@ def f():
 
 def test_without_a_cgroup_memory_is_polled_and_that_is_said(level, monkeypatch):
     monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", "off")
-    box = Box(BoxKind(level))
-    try:
+    with closing(Box(BoxKind(level))) as box:
         assert box.cgroup is None
         assert box.reached["memory"] == "polled"
-    finally:
-        box.close()
 
 
 def test_a_folder_that_was_asked_for_and_gives_no_cgroup_is_refused(monkeypatch, tmp_path):
@@ -157,11 +159,8 @@ def test_a_cgroup_is_found_below_its_mount(root, path, place, tmp_path):
 def test_the_best_place_comes_first(monkeypatch, tmp_path):
     for name in ("two/user/app", "memory/job", "pids"):
         (tmp_path / name).mkdir(parents=True)
-    for name, given, offered in (
-        ("", "cpu", "cpu io memory pids"),
-        ("/user", "memory", "memory"),
-        ("/user/app", "", "memory"),
-    ):
+    trees = (("", "cpu", "cpu io memory pids"), ("/user", "memory", "memory"), ("/user/app", "", "memory"))
+    for name, given, offered in trees:
         (tmp_path / f"two{name}/cgroup.subtree_control").write_text(given)
         (tmp_path / f"two{name}/cgroup.controllers").write_text(offered)
     (tmp_path / "two/user/app/cgroup.subtree_control").unlink()  # as where the kernel refuses: it holds processes

@@ -10,44 +10,27 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
 from grpo_verifiers.code.guest.values import NoValueError, check, decode, encode
 
+from .programs import TALKER
+
+pytestmark = pytest.mark.slow
+
 FORGER = """
-import json, os
 TREES = iter(json.loads({trees!r}))
-def take(size):
-    data = b""
-    while len(data) < size:
-        part = os.read(3, size - len(data))
-        if not part:
-            os._exit(0)
-        data += part
-    return data
-def say(message):
-    data = message.encode()
-    data = len(data).to_bytes(4, "big") + data
-    while data:
-        data = data[os.write(3, data):]
-say('["loaded"]')
+say(["loaded"])
 while True:
-    question = json.loads(take(int.from_bytes(take(4), "big")))
+    question = hear()
     reply = next(TREES, '["value", 0]') if question.get("name") == "f" else '["value", 0]'
-    say('["' + question["id"] + '", ' + reply + "]")
+    say(('["' + question["id"] + '", ' + reply + "]").encode())
 """
 SOUND = [
-    "x = f(3)\nassert g(x) == 7",
-    "x = f(3)\nassert g(x[0]) == 7",
-    "x = f(3)\nassert g(*x) == 7",
-    "x = f(3)\nfor y in x:\n    assert g(y) == 7\nassert g(0) == 7",
-    "x = f(3)\nassert g(x + x) == 7",
-    "x = f(3)\nassert g(-x) == 7",
-    "x = f(3)\nassert g({x: x}) == 7",
-    "x = f(3)\nassert g(x.real) == 7",
-    "x = f(3)\nassert g(str(x)) == 7",
-    "x = f(3)\nassert g(sorted(x)) == 7 and g(x[::2]) == 7",
+    *("x = f(3)\nassert g(x) == 7", "x = f(3)\nassert g(x[0]) == 7", "x = f(3)\nassert g(*x) == 7"),
+    *("x = f(3)\nfor y in x:\n    assert g(y) == 7\nassert g(0) == 7", "x = f(3)\nassert g(x + x) == 7"),
+    *("x = f(3)\nassert g(-x) == 7", "x = f(3)\nassert g({x: x}) == 7", "x = f(3)\nassert g(x.real) == 7"),
+    *("x = f(3)\nassert g(str(x)) == 7", "x = f(3)\nassert g(sorted(x)) == 7 and g(x[::2]) == 7"),
     "try:\n    x = f(3)\n    g(x)\nexcept BaseException:\n    pass\nassert g(3) == 7",
     "import ast\nx = ast.literal_eval(f(3))\nassert g(x) == 7",
     "import copy\nx = copy.deepcopy(f(3))\nassert g(x, y=x) == 7",
-    "x = f(3)\nassert g(min(x), max(x), sum(x), len(x)) == 7",
-    "x = f(3)\nassert g(x.value, x.name) == 7",
+    *("x = f(3)\nassert g(min(x), max(x), sum(x), len(x)) == 7", "x = f(3)\nassert g(x.value, x.name) == 7"),
 ]
 ATOMS = (
     st.none()
@@ -59,62 +42,13 @@ ATOMS = (
         ["", "a", "\ud800", "...", "[1]", "0x5", "1e5", "nan", "-inf", "x" * 300, "00", "<f8", "x", "_names_"]
     )
 )
-TAGS = [
-    "l",
-    "t",
-    "s",
-    "z",
-    "g",
-    "q",
-    "k",
-    "v",
-    "y",
-    "d",
-    "r",
-    "n",
-    "a",
-    "i",
-    "f",
-    "c",
-    "b",
-    "B",
-    "x",
-    "m",
-    "o",
-    "e",
-    "?",
-    "",
-]
+TAGS = [*"ltszgqkvydrnaifcbBxmoe?", ""]
 KINDS = [
-    "<f8",
-    "<f16",
-    "<U9999",
-    "|b1",
-    "|i1",
-    "|O",
-    "<M8",
-    "<c32",
-    ">f2",
-    "<U0",
-    "|S0",
-    "<f-8",
-    "=f8",
-    "<f8 ",
-    "|V4",
+    *("<f8", "<f16", "<U9999", "|b1", "|i1", "|O", "<M8", "<c32", ">f2", "<U0", "|S0", "<f-8", "=f8", "<f8 ", "|V4"),
     "",
 ]
 TEXTS = [
-    "0x5",
-    "-0x8000000000000000",
-    "0x" + "f" * 5000,
-    "nan",
-    "1.5",
-    "inf",
-    "0g",
-    "000",
-    " 00 ",
-    "1/0",
-    "2020-13-01",
+    *("0x5", "-0x8000000000000000", "0x" + "f" * 5000, "nan", "1.5", "inf", "0g", "000", " 00 ", "1/0", "2020-13-01"),
     "NaN",
 ]
 CLASSES = ["Decimal", "Fraction", "date", "time", "datetime", "timedelta", "UUID", "PosixPath", "int", "Exception"]
@@ -160,13 +94,12 @@ REPLIES = (
 
 def _score(replies, tests, preload=()):
     level = "process" if probe().details["process"].startswith("works") else "none"
-    source = FORGER.format(trees=json.dumps([json.dumps(reply) for reply in replies]))
+    source = TALKER + FORGER.format(trees=json.dumps([json.dumps(reply) for reply in replies]))
     verifier = get_verifier("code", level=level, highest=level, scoring="share", preload=list(preload), time_limit=10)
     verdict = verifier.verify(f"```python\n{source}\n```", tests=tests)
     return verdict.score, verdict.detail
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("preload", [(), ("numpy",)], ids=["plain", "numpy"])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REPLIES, min_size=len(SOUND), max_size=len(SOUND)))
@@ -181,7 +114,6 @@ def test_a_forged_value_never_passes_and_never_makes_sound_tests_look_broken(pre
     assert score == 0, detail
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(REPLIES)
 def test_a_forged_answer_to_a_call_is_wrong_unless_it_is_the_value(reply):
@@ -190,40 +122,12 @@ def test_a_forged_answer_to_a_call_is_wrong_unless_it_is_the_value(reply):
     assert score == 0, detail
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tests", "why"),
-    [
-        ([{"code": "assert f(lambda: 1) == 0"}], "passes a value of type function to f"),
-        ([{"code": "x = f(1)\nassert f(lambda: x) == 0"}], "passes a value of type function to f"),
-        ([{"code": "class P:\n    pass\nx = f(1)\nassert f(P()) == 0"}], "passes a value of type P to f"),
-        ([{"code": "try:\n    f(lambda: 1)\nexcept BaseException:\n    pass"}], "passes a value of type function to f"),
-    ],
-)
-def test_tests_that_pass_on_what_no_program_made_are_broken_all_the_same(tests, why):
-    score, detail = _score([], tests)
+def test_a_test_that_passes_on_what_no_program_made_is_broken_all_the_same():
+    score, detail = _score([], [{"code": "try:\n    f(lambda: 1)\nexcept BaseException:\n    pass"}])
     assert score is None
-    assert why in detail
+    assert "passes a value of type function to f" in detail
 
 
-@pytest.mark.slow
-def test_many_forged_trees_become_values():
-    made = []
-
-    @settings(max_examples=300, deadline=None, database=None)
-    @given(TREES)
-    def collect(tree):
-        try:
-            made.append(type(decode(tree)).__name__)
-        except Exception:
-            made.append("")
-
-    collect()
-    assert len(set(made)) >= 8
-    assert made.count("") < 0.9 * len(made)
-
-
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(TREES)
 def test_a_tree_that_is_taken_for_a_scalar_is_the_one_that_its_value_has(tree):

@@ -9,7 +9,8 @@ from grpo_verifiers.code import trials
 from grpo_verifiers.compose import Route, gated
 from grpo_verifiers.errors import ColumnError, KeywordError
 
-ADD = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
+from .programs import CALLS as ADD
+
 RIGHT = "def add(a, b):\n    return a + b"
 
 
@@ -24,7 +25,7 @@ SOUND = {
     "a candidate": ([{"code": "def check(f):\n    assert f(1, 2) == 3\ncheck(add)"}], RIGHT),
     "a method": (
         [{"function": "Sums.add", "args": [1, 2], "expected": 3}],
-        "class Sums:\n    def add(self, a, b):\n        return a + b",
+        "class Sums:\n    def add(self, a, b): return a + b",
     ),
     "stdin": ([{"stdin": "3\n", "stdout": "6\n"}], "print(2 * int(input()))"),
     "a reference in a fence": (ADD, f"So:\n```python\n{RIGHT}\n```\n"),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers import get_verifier
 from grpo_verifiers.code.guest.conveniences import SemLock
+
+from .programs import DONE
 
 PROGRAMS = {
     "queue": "def w(q): q.put(1)\nq = m.Queue()\np = m.Process(target=w, args=(q,)); p.start(); assert q.get() == 1; p.join()",
@@ -46,54 +47,40 @@ PROGRAMS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_honest_programs_run(level, fenced, name):
+def test_honest_programs_run(judge, name):
     source = "import multiprocessing as m\n" + PROGRAMS[name] + "\nprint('done')"
-    verdict = get_verifier("code", level=level, highest=level, time_limit=10.0).verify(
-        fenced(source), tests=[{"stdin": "", "stdout": "done"}]
-    )
+    verdict = judge(source, DONE, time_limit=10.0)
     assert verdict.score == 1, verdict
 
 
 @pytest.mark.parametrize("name", ["pool", "executor", "lock", "shared memory"])
-def test_functions_of_honest_programs_use_processes(level, fenced, name):
+def test_functions_of_honest_programs_use_processes(judge, name):
     body = PROGRAMS[name].replace("\n", "\n    ")
     source = f"import multiprocessing as m\ndef f(x): return x * x\ndef go():\n    {body}\n    return 'done'"
     source = source.replace("def f(x): return x * x\n    with", "with")
-    verdict = get_verifier("code", level=level, highest=level, time_limit=10.0).verify(
-        fenced(source), tests=[{"function": "go", "expected": "done"}]
-    )
+    verdict = judge(source, [{"function": "go", "expected": "done"}], time_limit=10.0)
     assert verdict.score == 1, verdict
 
 
+# What a level refuses.
 REFUSED = {
-    "a manager, which listens at a socket": ("m.Manager()", ("full", "process")),
-    "start with spawn": (
-        "c = m.get_context('spawn'); p = c.Process(target=print); p.start(); p.join(); assert p.exitcode == 0",
-        ("full", "process"),
-    ),
-    "a signal to a child": (
-        "import subprocess\np = subprocess.Popen(['/usr/bin/sleep', '9']); p.terminate(); p.wait()",
-        ("process",),
-    ),
-    "a server": ("import socket\nsocket.create_server(('127.0.0.1', 0))", ("full", "process")),
-    "a mode that is looked at again": (
-        "import os\nopen('a', 'w').close(); os.chmod('a', 0o640); assert os.stat('a').st_mode & 0o777 == 0o640",
-        ("process",),
-    ),
+    "a manager, which listens at a socket": "m.Manager()",
+    "start with spawn": "c = m.get_context('spawn'); p = c.Process(target=print); p.start(); p.join(); assert p.exitcode == 0",
+    "a server": "import socket\nsocket.create_server(('127.0.0.1', 0))",
+    "a signal to a child": "import subprocess\np = subprocess.Popen(['/usr/bin/sleep', '9']); p.terminate(); p.wait()",
+    "a mode that is looked at again": "import os\nopen('a', 'w').close(); os.chmod('a', 0o640); assert os.stat('a').st_mode & 0o777 == 0o640",
 }
+REFUSED_BY_PROCESS = ("a signal to a child", "a mode that is looked at again")
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_programs_cannot_do_is_what_the_manual_lists(level, fenced, name):
-    body, levels = REFUSED[name]
-    source = f"import multiprocessing as m\n{body}\nprint('done')"
-    verdict = get_verifier("code", level=level, highest=level, time_limit=3.0).verify(
-        fenced(source), tests=[{"stdin": "", "stdout": "done"}]
-    )
-    assert verdict.score == (0 if level in levels else 1), verdict
+def test_what_programs_cannot_do_is_what_the_manual_lists(level, judge, name):
+    source = f"import multiprocessing as m\n{REFUSED[name]}\nprint('done')"
+    verdict = judge(source, DONE, time_limit=3.0)
+    assert verdict.score == (1 if level == "full" and name in REFUSED_BY_PROCESS else 0), verdict
 
 
-def test_shared_memory_counts_for_the_bounds(level, fenced):
+def test_shared_memory_counts_for_the_bounds(judge):
     source = """
 from multiprocessing import shared_memory
 held = [shared_memory.SharedMemory(create=True, size=20 << 20) for _ in range(20)]
@@ -101,8 +88,7 @@ for each in held:
     each.buf[:] = bytes(20 << 20)
 print("done")
 """
-    verifier = get_verifier("code", level=level, highest=level, time_limit=10.0, memory=0.2, disk=64)
-    assert verifier.verify(fenced(source), tests=[{"stdin": "", "stdout": "done"}]).score == 0
+    assert judge(source, DONE, time_limit=10.0, memory=0.2, disk=64).score == 0
 
 
 OPERATIONS = st.lists(
@@ -143,10 +129,10 @@ def test_a_lock_of_a_box_answers_as_the_real_one(kind, value, most, operations):
 
 
 @pytest.mark.slow
-def test_lists_and_texts_of_a_stress_test_cross_both_ways(level, fenced):
+def test_lists_and_texts_of_a_stress_test_cross_both_ways(judge):
     code = "a = list(range(10**9, 10**9 + 150_000))\nassert f(a[::-1]) == a\nassert f('ba' * 10**6) == ['a'] * 10**5"
     source = "def f(x): return sorted(x)[:150_000] if isinstance(x, list) else ['a'] * (x.count('a') // 10)"
-    verdict = get_verifier("code", level=level, highest=level).verify(fenced(source), tests=[{"code": code}])
+    verdict = judge(source, [{"code": code}])
     assert verdict.score == 1, verdict
 
 
@@ -159,13 +145,11 @@ LEFT = "import threading\nfor at in range(9):\n    threading.Thread(target=f, ar
 
 
 @pytest.mark.slow
-def test_threads_of_a_test_get_the_answers_to_their_own_questions(level, fenced):
-    verifier = get_verifier("code", level=level, highest=level, scoring="share")
+def test_threads_of_a_test_get_the_answers_to_their_own_questions(judge):
     tests = [{"code": code} for code in (THREADS, LEFT, THREADS)]
-    assert verifier.verify(fenced("def f(x): return [x] * 2000"), tests=tests).score == 1
-    assert verifier.verify(fenced("def f(x): return [0] * 2000"), tests=tests).score == 0
-    ends = fenced("import os\ndef f(x):\n    if x > 6: os._exit(0)\n    return [x] * 2000")
-    assert verifier.verify(ends, tests=tests).score == 0
+    ends = "import os\ndef f(x):\n    if x > 6: os._exit(0)\n    return [x] * 2000"
+    for source, score in (("def f(x): return [x] * 2000", 1), ("def f(x): return [0] * 2000", 0), (ends, 0)):
+        assert judge(source, tests, scoring="share").score == score
 
 
 CROWD = """
@@ -177,12 +161,10 @@ def work():
 crowd = [threading.Thread(target=work) for _ in range(30)]
 for thread in crowd: thread.start()
 for thread in crowd: thread.join()
-print("met")
+print("done")
 """
 
 
-def test_as_many_threads_as_are_allowed_fit_into_the_memory(level, fenced):
-    verdict = get_verifier("code", level=level, highest=level).verify(
-        fenced(CROWD), tests=[{"stdin": "", "stdout": "met"}]
-    )
+def test_as_many_threads_as_are_allowed_fit_into_the_memory(judge):
+    verdict = judge(CROWD, DONE)
     assert verdict.score == 1, verdict

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import time
-from collections import deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
@@ -27,36 +27,29 @@ ADD = "def add(a, b):\n    return a + b"
 PYTHON = ("python", "py")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("```python\na\n```\n```python\nb\n```", "b"),
-        ("```python\na\n```\nprints\n```\n3\n```", "a"),
-        ("```python\na\n```\n```bash\nrm\n```", "a"),
-        ("```\na\n```", "a"),
-        ("```Python3 title=x\na\n```", None),
-        ("```{.python}\na\n```", "a"),
-        ("```python:main.py\na\n```", "a"),
-        ("```python, ignore\na\n```", "a"),
-        ("``` {.py .numbered}\na\n```", "a"),
-        ("```pythonic\na\n```", None),
-        ("```py\n\ufeffa\n```", "a"),
-        ("```py\na = (\n```\n)\n```", "a = ("),
-        ("````py\na\n```py\nb\n```\n````", "a\n```py\nb\n```"),
-        ("> ```py\n> a\n> ```", None),
-        ("```py\na\n``` and more\n```", "a\n``` and more"),
-        ("~~~py\na\n```\nb\n~~~", "a\n```\nb"),
-        ("````py\n```\na\n```\n````", "```\na\n```"),
-        ("  ```py\n  if x:\n      y\n  ```", "if x:\n    y"),
-        ("```py\r\na\r\nb\r\n```\r\n", "a\nb"),
-        ("```py\na\n```\n```py\ncut off", "a"),
-        ("```python\ncut off", None),
-        ("no block", None),
-        ("inline ```py a``` here", None),
-        ("", None),
+BLOCKS = {
+    "a": [
+        *("```python\na\n```\nprints\n```\n3\n```", "```python\na\n```\n```bash\nrm\n```", "```\na\n```"),
+        *("```{.python}\na\n```", "```python:main.py\na\n```", "```python, ignore\na\n```", "```py\n\ufeffa\n```"),
+        *("``` {.py .numbered}\na\n```", "```py\na\n```\n```py\ncut off"),
     ],
-)
-def test_the_last_closed_block_of_the_language_is_the_program(text, expected):
+    None: [
+        *("```Python3 title=x\na\n```", "```pythonic\na\n```", "> ```py\n> a\n> ```", "```python\ncut off"),
+        *("no block", "inline ```py a``` here", ""),
+    ],
+    "b": ["```python\na\n```\n```python\nb\n```"],
+    "a = (": ["```py\na = (\n```\n)\n```"],
+    "a\n```py\nb\n```": ["````py\na\n```py\nb\n```\n````"],
+    "a\n``` and more": ["```py\na\n``` and more\n```"],
+    "a\n```\nb": ["~~~py\na\n```\nb\n~~~"],
+    "```\na\n```": ["````py\n```\na\n```\n````"],
+    "if x:\n    y": ["  ```py\n  if x:\n      y\n  ```"],
+    "a\nb": ["```py\r\na\r\nb\r\n```\r\n"],
+}
+
+
+@pytest.mark.parametrize(("expected", "text"), [(expected, text) for expected in BLOCKS for text in BLOCKS[expected]])
+def test_the_last_closed_block_of_the_language_is_the_program(expected, text):
     assert last_block(text, PYTHON) == expected
 
 
@@ -78,55 +71,41 @@ def test_a_value_survives_the_crossing_and_equals_itself(value):
     assert same_value(encode(value), tree, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "got", "equal"),
-    [
-        ([1, (2, 3)], (1, [2, 3]), True),
-        ({1, 2}, frozenset({2, 1}), True),
-        ({1, 2}, [1, 2], False),
-        ({(1, 2)}, {(1, 2)}, True),
-        (1, True, False),
-        (True, 1, False),
-        ([0], [False], False),
-        (1, 1.0, False),
-        (1.0, 1, True),
-        (1.0, True, False),
-        (0.3, 0.1 + 0.2, True),
-        (0.3, 0.3001, False),
-        (1.0, math.nan, False),
-        (math.nan, math.nan, True),
-        (math.inf, math.inf, True),
-        (math.inf, -math.inf, False),
-        (math.inf, 1.7e308, False),
-        (1e300, 10**300, True),
-        (0.5, [0.5], False),
-        ([0.5], 0.5, False),
-        (1.0, 10**400, False),
-        (10**400, 10**400, True),
-        (10**400, 10**400 + 1, False),
-        ("1", 1, False),
-        (b"a", "a", False),
-        (None, 0, False),
-        ([], None, False),
-        ([1, 2], [1], False),
-        ([1], [1, 2], False),
-        ({"a": 0.3}, {"a": 0.1 + 0.2}, True),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
-        ({"a": 1}, {"a": True}, False),
-        ({1: "a"}, {True: "a"}, False),
-        ({"a": 1}, {"a": 1, "b": 2}, False),
-        ({}, [], False),
-        (1 + 2j, 1 + 2j, True),
-        ([[[0.0]]], [[[-0.0]]], True),
-        ({0.0}, {-0.0}, True),
-    ],
-)
-def test_values_are_compared_by_type_and_value(wanted, got, equal):
-    assert same_value(encode(wanted), encode(got), 1e-6) is equal
+# What is expected: (equal to it, not equal to it), beside the table of rules.
+COMPARED = [
+    ([1, (2, 3)], [(1, [2, 3])], []),
+    ({(1, 2)}, [{(1, 2)}], []),
+    ([0], [], [[False]]),
+    (0.3, [0.1 + 0.2], [0.3001]),
+    (1.0, [], [math.nan, 10**400]),
+    (1e300, [10**300], []),
+    (0.5, [], [[0.5]]),
+    ([0.5], [], [0.5]),
+    (10**400, [10**400], [10**400 + 1]),
+    ("1", [], [1]),
+    (b"a", [], ["a"]),
+    (None, [], [0]),
+    ([], [], [None]),
+    ([1], [], [[1, 2]]),
+    ({"a": 1, "b": 2}, [{"b": 2, "a": 1}], [{"a": 1}]),
+    ({"a": 1}, [], [{"a": True}, {"a": 1, "b": 2}]),
+    ({1: "a"}, [], [{True: "a"}]),
+    ({}, [], [[]]),
+    (1 + 2j, [1 + 2j], []),
+    ([[[0.0]]], [[[[-0.0]]]], []),
+    ({0.0}, [{-0.0}], []),
+]
+
+
+@pytest.mark.parametrize(("wanted", "equal", "unequal"), COMPARED)
+def test_values_are_compared_by_type_and_value(wanted, equal, unequal):
+    assert all(same_value(encode(wanted), encode(got), 1e-6) for got in equal)
+    assert not any(same_value(encode(wanted), encode(got), 1e-6) for got in unequal)
 
 
 POINT = namedtuple("Point", "x y", module="program")  # noqa: PYI024 - its module
 RED = IntEnum("Red", "ONE TWO THREE", module="program")
+KNOWN = {"inf": math.inf, "nan": math.nan, "Point": POINT, "Red": RED, "deque": deque, "Decimal": Decimal}
 RULES = [line for line in _compare.__doc__.splitlines() if line.startswith("| ")][1:]
 VALUE = r"`[^`]*`|(?:[^,\[{(]|\([^)]*\)|\[[^]]*\]|\{[^}]*\})+"
 
@@ -140,18 +119,9 @@ def test_every_row_of_the_table_of_equality_holds(rule):
             if wanted.startswith("`"):
                 assert same_output(wanted[1:-1], answer[1:-1], 1e-6) is verdict, answer
             else:
-                known = {
-                    "inf": math.inf,
-                    "nan": math.nan,
-                    "Point": POINT,
-                    "Red": RED,
-                    "deque": deque,
-                    "Decimal": Decimal,
-                }
-                a, b = (encode(eval(text, known)) for text in (wanted, answer))
-                assert grade_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
-                    "pass" if verdict else "wrong"
-                ), answer
+                a, b = (encode(eval(text, {**KNOWN})) for text in (wanted, answer))
+                result = grade_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6)
+                assert result.kind == ("pass" if verdict else "wrong"), answer
 
 
 def test_the_manual_has_the_table_of_equality_as_it_is():
@@ -194,12 +164,9 @@ def test_a_printed_decimal_is_met_up_to_half_a_unit_of_its_last_place(units, pla
 def test_no_answer_holds_the_comparison_up(wanted):
     many, deep = ",".join(map(str, range(100_000))), 95
     crafted = [
-        '["s",' + '["z",' * deep + many + "]" * deep + "]",
-        '["s",' + '["z",1,' * deep + many + "]" * deep + "]",
-        '["d",[' + '["z",' * deep + many + "]" * deep + ",1]]",
-        '["f","0.' + "1" * 1_000_000 + '"]',
-        '["i","0x' + "f" * 1_000_000 + '"]',
-        '["b","' + "f" * 1_000_000 + '"]',
+        *('["s",' + '["z",' * deep + many + "]" * deep + "]", '["s",' + '["z",1,' * deep + many + "]" * deep + "]"),
+        *('["d",[' + '["z",' * deep + many + "]" * deep + ",1]]", '["f","0.' + "1" * 1_000_000 + '"]'),
+        *('["i","0x' + "f" * 1_000_000 + '"]', '["b","' + "f" * 1_000_000 + '"]'),
         '["l",' + '["l"],' * 100_000 + '["l"]]',
     ]
     test = CallTest("f", ["l"], ["d"], encode(wanted))
@@ -210,24 +177,13 @@ def test_no_answer_holds_the_comparison_up(wanted):
 
 
 def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
-    from collections import Counter, OrderedDict, defaultdict
-    from enum import IntEnum
-
     class Sly(int):
         __eq__ = lambda self, other: True  # noqa: E731
         __hash__ = int.__hash__
 
     colour = IntEnum("colour", "red")
-    for value in (
-        Sly(3),
-        [Sly(3)],
-        {Sly(1): 2},
-        colour.red,
-        type("L", (list,), {})(),
-        object(),
-        print,
-        type("generator", (), {"__next__": int, "__iter__": iter})(),
-    ):
+    generator = type("generator", (), {"__next__": int, "__iter__": iter})()
+    for value in (Sly(3), [Sly(3)], {Sly(1): 2}, colour.red, type("L", (list,), {})(), object(), print, generator):
         with pytest.raises(NoValueError):
             encode(value)
     for value in (range(1, 4), iter([1, 2, 3]), map(int, "123")):
@@ -242,26 +198,9 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
 @pytest.mark.parametrize(
     "tree",
     [
-        [],
-        ["Q", 1],
-        [1],
-        ["i", 5],
-        ["i", "zz"],
-        ["d", [1]],
-        ["d", 1],
-        ["f", "x"],
-        ["b", "0"],
-        ["c", "1"],
-        ["r", 1, 2],
-        ["r", 1, 2, [3]],
-        ["g", [3]],
-        ["n", "|O", ["l"]],
-        ["n", "<i8"],
-        ["n", 8, ["l"]],
-        ["n", "<i8", [3]],
-        {"a": 1},
-        [["l"]],
-        1 << 70,
+        *([], ["Q", 1], [1], ["i", 5], ["i", "zz"], ["d", [1]], ["d", 1], ["f", "x"], ["b", "0"], ["c", "1"]),
+        *(["r", 1, 2], ["r", 1, 2, [3]], ["g", [3]], ["n", "|O", ["l"]], ["n", "<i8"], ["n", 8, ["l"]]),
+        *(["n", "<i8", [3]], {"a": 1}, [["l"]], 1 << 70),
     ],
 )
 def test_a_forged_tree_is_found_out(tree):
@@ -269,41 +208,29 @@ def test_a_forged_tree_is_found_out(tree):
         check(tree)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "got", "equal"),
-    [
-        ("6\n9", "6\n9\n", True),
-        ("6\n9\n", "6  \n9\t\n\n\n", True),
-        ("6\n9", "6\r\n9\r\n", True),
-        ("6\n9", "6\n9\n10", False),
-        ("6\n9", "6", False),
-        ("6\n9", "6 9", False),
-        ("6\n9", "\n6\n9", False),
-        ("a b", "a  b", False),
-        ("0.5", "0.50000001", True),
-        ("0.5", ".5", True),
-        ("0.5 x", "0.5000000001   x", True),
-        ("0.5", "0.51", False),
-        ("0.5", "\u0660.\u0665", False),  # digits of another script
-        ("0.5", "0.5\u0660", False),
-        ("\uff10.5", "0.5", False),
-        ("0.5", "nan", False),
-        ("0.50", ".50", True),
-        ("1.5e-10", "1.50000001e-10", True),
-        ("1.5e-10", "0.00000000015", True),
-        ("1e-10", "1.0e-10", False),
-        ("3.10", "3.1", False),
-        ("inf", "Infinity", False),
-        ("5", "5.0", False),
-        ("5.0", "5", True),
-        ("1e400", "1e500", False),
-        ("", "", True),
-        ("", "x", False),
-        ("Yes", "yes", False),
-    ],
-)
-def test_outputs_are_compared_whole_and_line_by_line(wanted, got, equal):
-    assert same_output(wanted, got, 1e-6) is equal
+OUTPUTS = {
+    "6\n9": (["6\n9\n", "6\r\n9\r\n"], ["6\n9\n10", "6", "6 9", "\n6\n9"]),
+    "6\n9\n": (["6  \n9\t\n\n\n"], []),
+    "a b": ([], ["a  b"]),
+    "0.5": (["0.50000001", ".5"], ["0.51", "\u0660.\u0665", "0.5\u0660", "nan"]),  # digits of another script
+    "\uff10.5": ([], ["0.5"]),
+    "0.5 x": (["0.5000000001   x"], []),
+    "0.50": ([".50"], []),
+    "1.5e-10": (["1.50000001e-10", "0.00000000015"], []),
+    "1e-10": ([], ["1.0e-10"]),
+    "3.10": ([], ["3.1"]),
+    "inf": ([], ["Infinity"]),
+    "5": ([], ["5.0"]),
+    "1e400": ([], ["1e500"]),
+    "": ([""], ["x"]),
+    "Yes": ([], ["yes"]),
+}
+
+
+@pytest.mark.parametrize("wanted", OUTPUTS)
+def test_outputs_are_compared_whole_and_line_by_line(wanted):
+    for answers, verdict in zip(OUTPUTS[wanted], (True, False), strict=True):
+        assert [got for got in answers if same_output(wanted, got, 1e-6) is not verdict] == []
 
 
 @pytest.mark.parametrize(
@@ -343,17 +270,17 @@ def test_tests_of_no_shape_say_what_is_wrong_and_exclude_the_row(tests, message)
 
 
 def test_keys_without_a_value_count_as_absent_and_json_is_read():
-    filled = {
-        "stdin": None,
-        "stdout": None,
-        "code": None,
-        "function": "f",
-        "args": [1],
-        "expected": 2,
-        "expected_repr": None,
-    }
+    filled = dict.fromkeys(("stdin", "stdout", "code", "expected_repr")) | {"function": "f", "args": [1], "expected": 2}
     assert read_tests([filled]) == read_tests(json.dumps([filled])) == [CallTest("f", ["l", 1], ["d"], 2)]
     assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
+
+
+def call(expected, **given):
+    return [{"function": "f", "expected": expected, **given}]
+
+
+def output(text, given=""):
+    return [{"stdin": given, "stdout": text}]
 
 
 @pytest.mark.sample(39)
@@ -361,46 +288,34 @@ def test_keys_without_a_value_count_as_absent_and_json_is_read():
     ("tests", "source", "score"),
     [
         ([{"function": "f", "args": [], "expected_repr": "(1, {2})"}], "def f(): return (1, {2})", 1),
-        ([{"function": "f", "args_repr": "({1, 2},)", "expected": 3}], "def f(s): return sum(s)", 1),
-        ([{"function": "f", "kwargs": {"b": 2}, "expected": 2}], "def f(a=1, b=1): return a * b", 1),
+        (call(3, args_repr="({1, 2},)"), "def f(s): return sum(s)", 1),
+        (call(2, kwargs={"b": 2}), "def f(a=1, b=1): return a * b", 1),
         ([{"function": "f", "expected_repr": "None"}], "def f(): pass", 1),
-        ([{"function": "f", "expected": 1}], "def f(): return True", 0),
+        (call(1), "def f(): return True", 0),
         ([{"function": "S.f", "expected": 1}], "class S:\n    @staticmethod\n    def f(): return 1", 1),
-        ([{"function": "f", "expected": 1}], "if __name__ == '__main__': raise SystemExit\ndef f(): return 1", 1),
-        (
-            [{"function": "f", "expected": 1}],
-            "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\ndef f(): return A().x",
-            1,
-        ),
+        (call(1), "if __name__ == '__main__': raise SystemExit\ndef f(): return 1", 1),
+        (call(1), "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\ndef f(): return A().x", 1),
         ([{"function": "g", "expected": 1}], "def f(): return 1", 0),
-        ([{"stdin": "3\n4", "stdout": "7"}], "import sys\nprint(sum(map(int, sys.stdin)))", 1),
-        ([{"stdin": "", "stdout": "1"}], "if __name__ == '__main__':\n    print(1)", 1),
-        (
-            [{"stdin": "", "stdout": "1"}],
-            "import atexit, threading\nthreading.Thread(target=print, args=(1,)).start()",
-            1,
-        ),
-        ([{"stdin": "", "stdout": "1"}], "print(1, end='')\nraise SystemExit(3)", 1),
-        ([{"stdin": "é\n", "stdout": "é"}], "print(input())", 1),
-        ([{"stdin": "", "stdout": "1"}], "import asyncio\nasync def m(): print(1)\nasyncio.run(m())", 1),
-        ([{"stdin": "", "stdout": "1"}], "open('a', 'w').write('1')\nprint(open('a').read())", 1),
-        (
-            [{"stdin": "", "stdout": "3"}],
-            "import subprocess\nprint(subprocess.run(['/usr/bin/expr', '1', '+', '2'], capture_output=True, text=True).stdout)",
-            1,
-        ),
-        ([{"stdin": "", "stdout": "x"}], "import sys; sys.stdout.buffer.write(b'\\xff')", 0),
+        (output("7", "3\n4"), "import sys\nprint(sum(map(int, sys.stdin)))", 1),
+        (output("1"), "if __name__ == '__main__':\n    print(1)", 1),
+        (output("1"), "import atexit, threading\nthreading.Thread(target=print, args=(1,)).start()", 1),
+        (output("1"), "print(1, end='')\nraise SystemExit(3)", 1),
+        (output("é", "é\n"), "print(input())", 1),
+        (output("1"), "import asyncio\nasync def m(): print(1)\nasyncio.run(m())", 1),
+        (output("1"), "open('a', 'w').write('1')\nprint(open('a').read())", 1),
+        (output("3"), "import subprocess as s\nprint(s.check_output(['/usr/bin/expr', '1', '+', '2'], text=True))", 1),
+        (output("x"), "import sys; sys.stdout.buffer.write(b'\\xff')", 0),
         ([{"code": "assert f(2) == 4\nassert f(3) == 9"}], "def f(x): return x * x", 1),
         ([{"code": "def check(c):\n    assert c(2) == 4\ncheck(f)"}], "def f(x): return x * x", 1),
         ([{"code": "import math\nassert math.isclose(f(), 0.3)"}], "def f(): return 0.1 + 0.2", 1),
         (
             [{"code": "try:\n    f()\nexcept ValueError:\n    pass\nelse:\n    assert False"}],
-            "def f(): raise ValueError('x')",
+            "def f(): raise ValueError",
             1,
         ),
         (
             [{"code": "assert f() == {1: [2]}"}],
-            "from collections import defaultdict\ndef f():\n    d = defaultdict(list); d[1].append(2); return d",
+            "from collections import defaultdict\ndef f(): return defaultdict(list, {1: [2]})",
             1,
         ),
         ([{"code": "assert all(map(lambda x: f(x) == 1, [1, 2]))"}], "def f(x): raise StopIteration", 0),
@@ -408,8 +323,8 @@ def test_keys_without_a_value_count_as_absent_and_json_is_read():
         ([{"code": "assert g() == 1"}], "def f(): return 1", 0),
     ],
 )
-def test_programs_are_judged_by_what_they_answer(level, tests, source, score):
-    verdict = get_verifier("code", level=level, highest=level).verify(f"```python\n{source}\n```", tests=tests)
+def test_programs_are_judged_by_what_they_answer(judge, tests, source, score):
+    verdict = judge(source, tests)
     assert (verdict.score, bool(verdict.detail)) == (score, True), verdict
 
 
@@ -433,10 +348,8 @@ def test_test_code_that_says_nothing_excludes_the_row(code, message):
 def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
     trusting = get_verifier("code", assert_mode="in_process")
     tests = [{"code": "assert A(2).get() == 2"}]
-    good, bad = (
-        fenced("class A:\n    def __init__(self, x): self.x = x\n    def get(self): return self.x"),
-        fenced("class A:\n    def __init__(self, x): self.x = 1\n    def get(self): return self.x"),
-    )
+    source = "class A:\n    def __init__(self, x): self.x = {}\n    def get(self): return self.x"
+    good, bad = fenced(source.format("x")), fenced(source.format("1"))
     assert get_verifier("code").verify(good, tests=tests).score == 0
     for text, score in ((good, 1), (bad, 0)):
         verdict = trusting.verify(text, tests=tests)
@@ -455,10 +368,7 @@ def test_scoring_by_share_and_mixed_tests(fenced):
         {"code": "assert f(4) == 16"},
     ]
     text = fenced("def f(x): return x * x if x != 3 else 0\nif __name__ == '__main__':\n    print(f(int(input())))")
-    whole, share = (
-        get_verifier("code").verify(text, tests=tests),
-        get_verifier("code", scoring="share").verify(text, tests=tests),
-    )
+    whole, share = (get_verifier("code", scoring=how).verify(text, tests=tests) for how in ("all", "share"))
     assert (whole.score, whole.status) == (0, Status.WRONG)
     assert (share.score, share.status) == (0.75, Status.PARTIAL)
     assert "3 of 4 tests passed [+-++]; test 2: f returned 0, expected 9" in share.detail

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 
 import pytest
 
@@ -13,93 +13,44 @@ from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.sandbox.box import Box, BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 
+from .programs import CALLS, RUNS
+
 pytestmark = pytest.mark.slow
-
-CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
-RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.box = Box(BoxKind("process"))
-        self.lock = threading.Lock()
-        self.answers = []  # (status, headers) to give before serving
-        self.broken_by = "\0"
-        self.requests = 0
-        self.status = None
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/api/v2"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server = self.server
-        server.requests += 1
-        assert self.path == "/api/v2/execute"
-        if server.answers or server.broken_by in body["files"][0]["content"] or server.broken_by in body["stdin"]:
-            status, headers = server.answers.pop(0) if server.answers else (500, {})
-            return self.reply(status, {"message": "not now"}, headers)
-        limits = Limits(wall=body["run_timeout"] / 1000)
-        messages = [{"mode": "main", "source": body["files"][0]["content"]}]
-        with (
-            server.lock,
-            ProgramRun(server.box, limits, messages, stdin=body["stdin"].encode(), capture=True) as program,
-        ):
-            program.wait()
-        late = program.end != "exit"
-        run = {
-            "stdout": program.output.decode("utf-8", "replace"),
-            "stderr": "",
-            "output": "",
-            "code": None if late else 0,
-            "signal": "SIGKILL" if late else None,
-            "status": server.status,
-        }
-        return self.reply(200, {"language": body["language"], "version": "3.11", "run": run}, {})
-
-    def reply(self, status, value, headers):
-        data = json.dumps(value).encode()
-        self.send_response(status)
-        for name, text in {"Content-Length": str(len(data)), **headers}.items():
-            self.send_header(name, text)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args):
-        pass
+ADD = "def add(a, b): return a + b"
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(_piston.Server, "__init__", _quick(_piston.Server.__init__))
-    made = _Server()
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join(10)
-    made.server_close()
-    made.box.close()
+def server(endpoint, monkeypatch):
+    """Answers what it is told to, then runs programs; it breaks at those with a certain text."""
+    init, lock = _piston.Server.__init__, threading.Lock()
+    quick = {"timeout": 10.0, "retries": 2, "backoff": 0.01}
+    monkeypatch.setattr(_piston.Server, "__init__", lambda self, url, **_: init(self, url, **quick))
 
+    def execute(_, body):
+        source, given = body["files"][0]["content"], body["stdin"]
+        if made.answers or made.broken_by in source or made.broken_by in given:
+            status, headers = made.answers.pop(0) if made.answers else (500, {})
+            return status, headers, b'{"message": "not now"}'
+        limits, messages = Limits(wall=body["run_timeout"] / 1000), [{"mode": "main", "source": source}]
+        with lock, ProgramRun(box, limits, messages, stdin=given.encode(), capture=True) as program:
+            program.wait()
+        ended = {"code": 0, "signal": None} if program.end == "exit" else {"code": None, "signal": "SIGKILL"}
+        out = {"stdout": program.output.decode("utf-8", "replace"), "stderr": "", "output": "", "status": made.status}
+        return 200, {}, json.dumps({"language": body["language"], "version": "3.11", "run": out | ended}).encode()
 
-def _quick(init):
-    def quicker(self, url, timeout=10.0, retries=2, backoff=0.01):
-        init(self, url, timeout, retries, backoff)
-
-    return quicker
+    with closing(Box(BoxKind("process"))) as box:
+        made = endpoint(execute)
+        made.url = made.url.replace("/v1", "/api/v2")
+        made.answers, made.broken_by, made.status = [], "\0", None
+        yield made
+        assert set(made.paths) <= {"/api/v2/execute"}
 
 
 def test_every_row_is_judged_right_over_the_wire(cases, fenced, server):
     rows = cases("hacks_code.jsonl")
-    verdicts = get_verifier("code", piston=server.url, time_limit=1.0, concurrency=4).verify_batch(
-        None,
-        [fenced(row["code"]) for row in rows],
-        None,
-        tests=[CALLS if row["kind"] == "func" else RUNS for row in rows],
-    )
+    verifier = get_verifier("code", piston=server.url, time_limit=1.0, concurrency=4)
+    tests = [CALLS if row["kind"] == "func" else RUNS for row in rows]
+    verdicts = verifier.verify_batch(None, [fenced(row["code"]) for row in rows], tests=tests)
     scores = {row["id"]: verdict.score for row, verdict in zip(rows, verdicts, strict=True)}
     assert scores == {row["id"]: float(row["expected_reward"]) for row in rows}
 
@@ -115,8 +66,8 @@ def test_values_cross_exactly_and_prints_do_not_matter(fenced, server):
 
 def test_a_busy_server_is_asked_again(fenced, server):
     server.answers = [(429, {"Retry-After": "0"}), (503, {})]
-    assert get_verifier("code", piston=server.url).verify(fenced("def add(a, b): return a + b"), tests=CALLS).score == 1
-    assert server.requests == 3
+    assert get_verifier("code", piston=server.url).verify(fenced(ADD), tests=CALLS).score == 1
+    assert len(server.requests) == 3
 
 
 def test_a_program_that_breaks_the_server_scores_zero_and_a_dead_server_stops_the_run(fenced, server):
@@ -126,13 +77,13 @@ def test_a_program_that_breaks_the_server_scores_zero_and_a_dead_server_stops_th
     assert (verdict.score, verdict.status) == (0, Status.ERROR)
     server.broken_by = ""
     with pytest.raises(VerifierFailedError, match=r"does not work.*HTTP 500"):
-        verifier.verify(fenced("def add(a, b): return a + b"), tests=CALLS)
+        verifier.verify(fenced(ADD), tests=CALLS)
     server.answers = [(400, {}), (400, {})]
     with pytest.raises(VerifierFailedError, match=r"does not work.*HTTP 400"):
-        verifier.verify(fenced("def add(a, b): return a + b"), tests=CALLS)
-    server.answers, server.broken_by, before = [(413, {})], "\0", server.requests
-    assert verifier.verify(fenced("def add(a, b): return a + b"), tests=CALLS).score == 0
-    assert server.requests == before + 2
+        verifier.verify(fenced(ADD), tests=CALLS)
+    server.answers, server.broken_by, before = [(413, {})], "\0", len(server.requests)
+    assert verifier.verify(fenced(ADD), tests=CALLS).score == 0
+    assert len(server.requests) == before + 2
 
 
 def test_what_the_api_cannot_do_is_refused(fenced, server):
@@ -146,4 +97,4 @@ def test_what_the_api_cannot_do_is_refused(fenced, server):
 def test_a_status_of_another_kind_is_the_servers_fault(fenced, server):
     server.status = {"code": "TO"}
     with pytest.raises(VerifierFailedError, match=r"does not work.*a run\.status that is no text"):
-        get_verifier("code", piston=server.url).verify(fenced("def add(a, b): return a + b"), tests=CALLS)
+        get_verifier("code", piston=server.url).verify(fenced(ADD), tests=CALLS)

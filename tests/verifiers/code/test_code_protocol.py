@@ -10,41 +10,15 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
 from grpo_verifiers.code._results import Failed, Passed, Results, Unseen, verdict_of
 
+from .programs import TALKER
+
 RESULTS = st.sampled_from([Failed("wrong", "x"), Failed("timeout"), Unseen(), Unseen("late")]) | st.integers(0, 9).map(
     Passed
 )
 
-TALKER = """
-import json, os, time
-def say(message):
-    data = message if isinstance(message, bytes) else json.dumps(message).encode()
-    os.write(3, len(data).to_bytes(4, "big") + data)
-def hear():
-    head = os.read(3, 4)
-    if not head:
-        os._exit(0)
-    size, data = int.from_bytes(head, "big"), b""
-    while len(data) < size:
-        data += os.read(3, size - len(data))
-    return json.loads(data)
-def leave(how):
-    if how == "end":
-        os._exit(0)
-    if how == "close":
-        os.close(3)
-        time.sleep(60)
-    if how == "silent":
-        time.sleep(60)
-"""
-"""A program that talks for itself, and never lets the honest runner have the channel back."""
-
-
-def _level():
-    return "process" if probe().details["process"].startswith("works") else "none"
-
 
 def _judged(source, tests, scoring="share", **options):
-    level = _level()
+    level = "process" if probe().details["process"].startswith("works") else "none"
     verifier = get_verifier("code", level=level, highest=level, scoring=scoring, **options)
     return verifier.verify(f"```python\n{source}\n```", tests=tests)
 

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,33 +15,14 @@ from grpo_verifiers.code._results import KINDS, Failed, Passed, Unseen, pack_res
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.inside.proc import descendants
 
-TALKER = """
-import json, os
-def take(size):
-    data = b""
-    while len(data) < size:
-        part = os.read(3, size - len(data))
-        if not part:
-            os._exit(0)
-        data += part
-    return data
-def hear():
-    return json.loads(take(int.from_bytes(take(4), "big")))
-def say(message, end="]"):
-    data = message if isinstance(message, bytes) else json.dumps(message).encode()
-    data = len(data).to_bytes(4, "big") + data
-    while data:
-        data = data[os.write(3, data):]
+from .programs import TALKER
+
+HEAVY = """
 say(["loaded"])
-"""
-HEAVY = (
-    TALKER
-    + """
 while True:
     number = hear()["id"].encode()
     say(b'["' + number + b'",["value",["l",' + b'["l"],' * 150_000 + b'["l"]]]]')
 """
-)
 CALLS = [{"function": "f", "expected": 1}] * 40
 LOOP = [{"code": "for _ in range(1000):\n    try: f()\n    except Exception: pass"}]
 
@@ -54,77 +33,29 @@ def test_what_a_program_sends_costs_the_trainer_nothing_to_read(level, fenced, t
     verifier = get_verifier("code", level=level, highest=level, time_limit=3.0)
     verifier.verify(fenced("def f(): return 1"), tests=tests)
     before = time.process_time()
-    verdict = verifier.verify(fenced(HEAVY), tests=tests)
+    verdict = verifier.verify(fenced(TALKER + HEAVY), tests=tests)
     assert time.process_time() - before < 0.25  # reading one answer of these, and checking it, takes a tenth of that
     assert verdict.score == 0
 
 
 @pytest.mark.slow
-def test_all_answers_together_have_a_bound(level, fenced):
+def test_all_answers_together_have_a_bound(judge):
     """16 MiB and 4 KiB a question: of answers of 900 KB the first 18 are read, and no more."""
-    verifier = get_verifier("code", level=level, highest=level, time_limit=30.0, scoring="share")
     source = "n = 0\ndef f():\n    global n\n    n += 1\n    return n if n < 3 else 'x' * 900_000"
-    verdict = verifier.verify(fenced(source), tests=[{"function": "f", "expected": at} for at in range(1, 41)])
+    tests = [{"function": "f", "expected": at} for at in range(1, 41)]
+    verdict = judge(source, tests, time_limit=30.0, scoring="share")
     assert verdict.score == 2 / 40
     assert verdict.detail.partition("[")[2].startswith("++" + "-" * 18 + "l" + "?" * 19)
     assert "19 not reached" in verdict.detail
-    assert _apart_sends_too_much(level) == f"sent more than {(16 << 20) + 4096 * 19} bytes"
-
-
-def _apart_sends_too_much(level):
-    """The reason why test code that calls the program 40 times does not go on."""
-    tests = [{"code": "for _ in range(40):\n    f()"}]
-    source = "def f(): return 'x' * 900_000"
-    verifier = get_verifier("code", level=level, highest=level, time_limit=30.0)
-    return verifier.verify(f"```python\n{source}\n```", tests=tests).detail.partition("test 1: ")[2]
+    tests = [{"code": "for _ in range(40):\n    f()"}]  # which does not go on either
+    detail = judge("def f(): return 'x' * 900_000", tests, time_limit=30.0).detail
+    assert detail.partition("test 1: ")[2] == f"sent more than {(16 << 20) + 4096 * 19} bytes"
 
 
 @pytest.mark.slow
-def test_an_expected_value_may_be_sent_whatever_its_size(level, fenced):
-    verifier = get_verifier("code", level=level, highest=level, time_limit=30.0)
+def test_an_expected_value_may_be_sent_whatever_its_size(judge):
     tests = [{"function": "f", "args": [at], "expected": str(at) * 500_000} for at in range(10, 40)]
-    assert verifier.verify(fenced("def f(n): return str(n) * 500_000"), tests=tests).score == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("busy", [False, True])
-@pytest.mark.parametrize("kind", ["process", "none"])
-def test_a_killed_trainer_leaves_no_process_and_no_folder(tmp_path, kind, busy):
-    source = 'import time\\nopen("made", "w").close()\\ntime.sleep(60)' if busy else "print(1)"
-    script = tmp_path / "trainer.py"
-    script.write_text(
-        "import sys, time\n"
-        "from grpo_verifiers import get_verifier\n"
-        f"v = get_verifier('code', level={kind!r}, highest={kind!r}, time_limit=60)\n"
-        "t = [{'stdin': '', 'stdout': '1'}]\n"
-        "v.verify('```python\\nprint(1)\\n```', tests=t)\n"
-        "print('ready', flush=True)\n"
-        f"v.verify('```python\\n{source}\\n```', tests=t)\n"
-        "time.sleep(60)\n"
-    )
-    boxes = tmp_path / "boxes"
-    boxes.mkdir()
-    trainer = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(boxes)}
-    )
-    assert trainer.stdout.readline() == b"ready\n"
-    if busy:
-        _until(lambda: list(boxes.glob("*/*/made")))
-    below = descendants(trainer.pid)
-    assert below
-    assert list(boxes.iterdir())
-    trainer.kill()
-    trainer.wait()
-    trainer.stdout.close()
-    _until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
-    assert list(boxes.iterdir()) == []
-
-
-def _until(true, seconds=20):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    assert judge("def f(n): return str(n) * 500_000", tests, time_limit=30.0).score == 1
 
 
 @pytest.mark.slow
@@ -190,18 +121,13 @@ def test_outcomes_survive_the_way_back_with_the_reasons_that_are_shown():
 
 
 @pytest.mark.slow
-def test_all_runs_of_a_program_have_a_bound_together(level, fenced):
-    verifier = get_verifier("code", level=level, highest=level, scoring="share", time_limit=2.0, total_limit=1.5)
+def test_all_runs_of_a_program_have_a_bound_together(judge):
     tests = [{"stdin": str(at), "stdout": str(at)} for at in range(200)]
-    verdict = verifier.verify(fenced("import time\nprint(input())\ntime.sleep(0.3)"), tests=tests)
+    source = "import time\nprint(input())\ntime.sleep(0.3)"
+    verdict = judge(source, tests, scoring="share", time_limit=2.0, total_limit=1.5)
     passed = int(verdict.detail.split()[0])
     assert 1 <= passed <= 5
     assert verdict.score == passed / 200
     assert verdict.detail.partition("[")[2].startswith("+" * passed + "?" * (199 - passed))
     assert "all runs together took 1.5 s (total_limit)" in verdict.detail
-    assert (
-        get_verifier("code", scoring="all", total_limit=1.5)
-        .verify(fenced("import time\nprint(input())\ntime.sleep(0.3)"), tests=tests)
-        .score
-        == 0
-    )
+    assert judge(source, tests, total_limit=1.5).score == 0

@@ -2,8 +2,6 @@
 
 import ast
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,9 @@ import pytest
 
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code.languages import available
+from tests import started
+
+from .programs import CALLS, ONE, RUNS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -32,40 +33,29 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
     ],
 )
 def test_bash_programs_run_in_the_same_box(level, fenced, source, score):
-    tests = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
     verifier = get_verifier("code", language="bash", level=level, highest=level, time_limit=2.0)
-    assert verifier.verify(fenced(source, "bash"), tests=tests).score == score
+    assert verifier.verify(fenced(source, "bash"), tests=RUNS).score == score
 
 
 def test_languages_say_what_they_cannot_do(fenced):
     assert available() == ["bash", "python"]
-    verdict = get_verifier("code", language="bash").verify(
-        fenced("echo", "sh"), tests=[{"function": "f", "expected": 1}]
-    )
+    verdict = get_verifier("code", language="bash").verify(fenced("echo", "sh"), tests=ONE)
     assert (verdict.score, verdict.status) == (None, Status.ERROR)
     assert "stdin and stdout only" in verdict.detail
 
 
 def run(*command, cwd):
     """A command in a process of its own."""
-    env = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "verifiers")}
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=200, cwd=cwd, env=env, check=False
-    )
+    done = started.run([sys.executable, *command], capture_output=True, text=True, timeout=200, cwd=cwd)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 @pytest.mark.slow
 def test_the_command_line_scores_a_file_of_completions(tmp_path, fenced):
-    rows = [
-        {"completion": fenced("def add(a, b): return a + b"), "tests": [{"code": "assert add(1, 2) == 3"}]},
-        {"completion": fenced("def add(a, b): return a - b"), "tests": [{"code": "assert add(1, 2) == 3"}]},
-    ]
+    rows = [{"completion": fenced(f"def add(a, b): return a {sign} b"), "tests": CALLS} for sign in "+-"]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    out = run(
-        "-m", "grpo_plus.cli", "verify", "rows.jsonl", "--verifier", "code", "--out", "judged.jsonl", cwd=tmp_path
-    )
+    out = run("-m", "grpo_plus.cli", "verify", "rows.jsonl", "--verifier=code", "--out=judged.jsonl", cwd=tmp_path)
     assert "correct" in out
     judged = [json.loads(line) for line in (tmp_path / "judged.jsonl").read_text().splitlines()]
     assert [row["score"] for row in judged] == [1.0, 0.0]

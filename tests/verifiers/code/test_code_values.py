@@ -3,18 +3,15 @@
 import json
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, timedelta, timezone
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers import get_verifier
 from grpo_verifiers.code._compare import same_value
 from grpo_verifiers.code._grade import grade_value
 from grpo_verifiers.code._results import spell
@@ -55,12 +52,8 @@ def test_values_of_standard_classes_survive_the_crossing(value):
 @pytest.mark.parametrize(
     "value",
     [
-        Counter("aab"),
-        OrderedDict(b=1, a=2),
-        defaultdict(int, a=1),
-        defaultdict(list),
-        defaultdict(lambda: 5, a=1),
-        Counter(),
+        *(Counter("aab"), OrderedDict(b=1, a=2), defaultdict(int, a=1), defaultdict(list)),
+        *(defaultdict(lambda: 5, a=1), Counter()),
     ],
 )
 def test_mappings_cross_as_what_they_are_and_equal_a_dict(value):
@@ -173,8 +166,8 @@ def colour(value): return value is Colour.RED
         "from decimal import Decimal\nassert give('1') == 1 and Decimal('2.5') == give('__import__(\"decimal\").Decimal(\"2.5\")')",
     ],
 )  # fmt: skip
-def test_results_of_honest_programs_can_be_looked_into(level, fenced, code):
-    verdict = get_verifier("code", level=level, highest=level).verify(fenced(PROGRAM), tests=[{"code": code}])
+def test_results_of_honest_programs_can_be_looked_into(judge, code):
+    verdict = judge(PROGRAM, [{"code": code}])
     assert verdict.score == 1, verdict
 
 
@@ -198,8 +191,8 @@ def test_results_of_honest_programs_can_be_looked_into(level, fenced, code):
         ("assert isinstance(give('{\"Account\": 1}'), Account)", "AssertionError"),
     ],
 )
-def test_what_its_fields_do_not_tell_passes_no_test(level, fenced, code, told):
-    verdict = get_verifier("code", level=level, highest=level).verify(fenced(PROGRAM), tests=[{"code": code}])
+def test_what_its_fields_do_not_tell_passes_no_test(judge, code, told):
+    verdict = judge(PROGRAM, [{"code": code}])
     assert verdict.score == 0, verdict
     assert told in verdict.detail
 
@@ -266,22 +259,17 @@ CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
         ("assert f('o') == 1", 0),
     ],
 )  # fmt: skip
-def test_exceptions_of_a_program_are_caught_by_name(level, fenced, code, score):
-    verdict = get_verifier("code", level=level, highest=level).verify(fenced(RAISING), tests=[{"code": code}])
+def test_exceptions_of_a_program_are_caught_by_name(judge, code, score):
+    verdict = judge(RAISING, [{"code": code}])
     assert verdict.score == score, verdict
 
 
 def test_an_exception_is_of_the_classes_that_share_its_names_and_of_no_other():
     caught = {name: type(name, (Exception,), {}) for name in ("A", "B", "C")}
-    for near, base in (
-        ("ValueError", ValueError),
-        ("OSError", OSError),
-        ("StopIteration", Exception),
-        ("type", Exception),
-    ):
-        made = exception(
-            "told", near, ["t", "x"], ["B", "A", "no name", "__class__"], ["d", ["n", 1], ["args", 2]], caught=caught
-        )
+    bases = {"ValueError": ValueError, "OSError": OSError, "StopIteration": Exception, "type": Exception}
+    own, fields = ["B", "A", "no name", "__class__"], ["d", ["n", 1], ["args", 2]]
+    for near, base in bases.items():
+        made = exception("told", near, ["t", "x"], own, fields, caught=caught)
         assert isinstance(made, base)
         assert [name for name in caught if isinstance(made, caught[name])] == ["A", "B"]
         assert (type(made).__name__, made.args, made.n) == ("B", ("x",), 1)
@@ -353,8 +341,11 @@ def _means(tree, wanted):
             return abs(float(value) - wanted) <= max(1e-6 * wanted, 1e-13 * (wanted == 0))
         if type(wanted) is tuple:
             return isinstance(value, tuple | list | deque | array) and [*map(repr, value)] == [*map(repr, wanted)]
-        kinds = (set, frozenset) if type(wanted) is set else type(wanted)
-        return isinstance(value, kinds) and value == wanted
+        if type(wanted) is set:  # of which True is no 1
+            return isinstance(value, set | frozenset) and [*map(repr, value)] == [*map(repr, wanted)]
+        if type(wanted) is dict:
+            return isinstance(value, dict) and [*map(repr, value.items())] == [*map(repr, wanted.items())]
+        return isinstance(value, type(wanted)) and value == wanted
     except (NoValueError, TypeError, ValueError, OverflowError):
         return False
 
@@ -370,6 +361,3 @@ def test_a_tree_as_deep_as_any_is_refused_and_not_followed():
 @pytest.mark.slow
 def test_a_namespace_and_a_path_keep_what_they_hold():
     assert decode(encode(SimpleNamespace(a=[1, Decimal("2.5")]))).a == [1, Decimal("2.5")]
-    assert decode(encode([date(2024, 1, 2), time(3), datetime(2024, 1, 2, tzinfo=UTC), UUID(int=1), Fraction(1, 3)])) == [
-        date(2024, 1, 2), time(3), datetime(2024, 1, 2, tzinfo=UTC), UUID(int=1), Fraction(1, 3)
-    ]  # fmt: skip

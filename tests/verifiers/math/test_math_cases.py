@@ -10,18 +10,12 @@ from grpo_verifiers.math import check_golds, fast, math
 
 # Pairs on which this verifier and the suite they come from disagree, and why. "prose" pairs put a paragraph of several
 # numbers where an answer belongs: its last number counts only with last_number=True.
+PROSE = (
+    *("c2c1dbd2", "59fc042b", "f900f141", "d00d95c1", "8f63ef92", "9d63c5ce", "406d81ef", "58a65ab3", "e2abbd3b"),
+    *("dcb1ff22", "ef6f66ff"),
+)
 DISAGREEMENTS = {
-    "c2c1dbd2": "prose",
-    "59fc042b": "prose",
-    "f900f141": "prose",
-    "d00d95c1": "prose",
-    "8f63ef92": "prose",
-    "9d63c5ce": "prose",
-    "406d81ef": "prose",
-    "58a65ab3": "prose",
-    "e2abbd3b": "prose",
-    "dcb1ff22": "prose",
-    "ef6f66ff": "prose",
+    **dict.fromkeys(PROSE, "prose"),
     "46fb95d9": "9+1 is not worked out",
     "a3b53c62": "sqrt(16) is not worked out",
     "144a9538": "sqrt(sqrt(16)) is not worked out",
@@ -94,7 +88,7 @@ def test_wrong_answers_for_stored_golds_are_wrong(outside_cases):
     assert [pair for pair in accepted_wrongly if pair != ("5", "x=5")] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_agreement_with_public_suites_is_no_worse_than_math_verifys_and_each_disagreement_has_a_reason(outside_cases):
     from math_verify import parse, verify
 

@@ -1,13 +1,10 @@
 r"""Golds are read as datasets store them, and checked before a run."""
 
-import subprocess
-import sys
-
 import pytest
 
 from grpo_verifiers import Status
 from grpo_verifiers.math import check_gold, check_golds, fast, math
-from grpo_verifiers.math.gold import gold_of
+from grpo_verifiers.math.gold import as_text, gold_of
 
 
 @pytest.mark.parametrize(
@@ -30,8 +27,6 @@ from grpo_verifiers.math.gold import gold_of
     ],
 )
 def test_the_gold_in_a_cell(stored, text):
-    from grpo_verifiers.math.gold import as_text
-
     assert gold_of(as_text(stored)).text == text
     assert check_gold(stored) is None
     assert math("\\boxed{" + text + "}", stored).status is Status.CORRECT
@@ -53,11 +48,22 @@ def test_bad_golds_are_listed_with_reason_and_treatment():
     assert check_golds(["1", "2"]).ok
 
 
-@pytest.mark.parametrize("gold", ["", "  ", "$$", "\\boxed{}", None])
-def test_an_empty_gold_takes_the_row_out(gold):
-    for verdict in (fast("\\boxed{42}", gold), math("\\boxed{42}", gold)):
-        assert verdict.score is None
-        assert verdict.status is Status.NOT_APPLICABLE
+EMPTY = ["", "  ", "$$", "\\boxed{}", None, float("nan")]
+UNREADABLE = ["1 + + ) 2 {", "x" * 5000 + "="]
+
+
+@pytest.mark.parametrize("gold", [*EMPTY, *UNREADABLE, ["1"], {"a": 1}, True], ids=str)
+def test_a_gold_that_is_none_takes_the_row_out_and_is_named(gold):
+    for check in (math, *([] if gold in UNREADABLE else [fast])):
+        for completion in ("\\boxed{42}", "no answer"):
+            verdict = check(completion, gold)
+            assert (verdict.score, verdict.status) == (None, Status.NOT_APPLICABLE)
+    told = " ".join(check_golds([gold]).lines())
+    if isinstance(gold, list | dict | bool):
+        assert type(gold).__name__ in verdict.detail
+        assert type(gold).__name__ in told
+    else:
+        assert ("cannot be read" if gold in UNREADABLE else "it is empty") in told
 
 
 GOLD_KINDS = r"""
@@ -76,18 +82,9 @@ def test_golds_of_every_kind_accept_themselves_however_they_are_set():
     report = check_golds(golds)
     assert report.ok, list(report.lines())
     for gold in golds:
-        for answer in (
-            gold,
-            gold.replace("\\frac", "\\dfrac").replace("\\left", "").replace("\\right", ""),
-            f" {gold} ",
-        ):
+        other = gold.replace("\\frac", "\\dfrac").replace("\\left", "").replace("\\right", "")
+        for answer in (gold, other, f" {gold} "):
             assert math("$\\boxed{" + answer + "}$.", gold).status is Status.CORRECT, gold
-
-
-def test_a_gold_that_nothing_can_read_takes_the_row_out_and_never_the_completions_fault():
-    for gold in ("1 + + ) 2 {", "x" * 5000 + "="):
-        assert math("\\boxed{42}", gold).status is Status.NOT_APPLICABLE
-        assert math("no answer", gold).status is Status.NOT_APPLICABLE
 
 
 @pytest.mark.slow
@@ -99,31 +96,9 @@ def test_a_gold_outside_the_grammar_is_left_to_math_verify():
     assert math("\\boxed{\\int_0^1 x\\,dx}", gold).status is Status.CORRECT
 
 
-@pytest.mark.parametrize("gold", [["1"], {"a": 1}, True])
-def test_a_gold_of_another_type_is_left_out_and_named(gold):
-    for check in (math, fast):
-        verdict = check("\\boxed{1}", gold)
-        assert (verdict.score, verdict.status) == (None, Status.NOT_APPLICABLE)
-        assert type(gold).__name__ in verdict.detail
-    assert type(gold).__name__ in " ".join(check_golds([gold]).lines())
-
-
 def test_cells_of_tables_are_golds_too():
     import numpy as np
 
     assert fast("\\boxed{3}", np.int64(3)).status is Status.CORRECT
     assert fast("\\boxed{0.5}", np.float64(0.5)).status is Status.CORRECT
     assert fast("\\boxed{nan}", float("nan")).status is Status.NOT_APPLICABLE
-    assert "it is empty" in " ".join(check_golds([float("nan")]).lines())
-
-
-@pytest.mark.slow
-def test_nothing_heavy_is_imported_until_it_is_needed():
-    code = (
-        "import sys; from grpo_verifiers.math import fast, check_golds\n"
-        "assert fast('so \\\\boxed{\\\\frac{1}{2}}', '0.5').score == 1 and check_golds(['1', 'x^2']).ok\n"
-        "heavy = {'sympy', 'math_verify', 'latex2sympy2_extended', 'mpmath', 'torch', 'antlr4'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "import math; assert math.isclose(math.pi, 3.14159265, rel_tol=1e-6)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

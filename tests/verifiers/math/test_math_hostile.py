@@ -2,6 +2,7 @@
 
 import fractions
 import random
+import re
 import sys
 import threading
 import time
@@ -224,12 +225,9 @@ def counted(call, *args):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", HEAVY)
 def test_the_work_on_the_trainers_thread_is_bounded_whatever_is_stated(kind):
-    for completion, gold in (
-        (f"\\boxed{{{HEAVY[kind]}}}", "x+1"),
-        (f"\\boxed{{{HEAVY[kind]}+0}}", HEAVY[kind]),
-        (many(HEAVY[kind]), "x+1"),
-        (many(HEAVY[kind]), HEAVY[kind]),
-    ):
+    heavy, several = HEAVY[kind], many(HEAVY[kind])
+    pairs = ((f"\\boxed{{{heavy}}}", "x+1"), (f"\\boxed{{{heavy}+0}}", heavy), (several, "x+1"), (several, heavy))
+    for completion, gold in pairs:
         lines, bits = counted(fast, completion, gold)
         assert lines < 20 * INLINE
         assert bits < 2**22 * INLINE // 8
@@ -316,8 +314,6 @@ def test_a_thread_spends_its_own_budget_only():
     )
 )
 def test_tagged_sections_end_at_their_closing_tag_the_next_opening_one_or_the_end(text):
-    import re
-
     plain = re.compile(r"<answer>(.*?)(?:</answer>|(?=<answer>)|\Z)", re.DOTALL | re.IGNORECASE)
     assert [(tag.start, tag.content) for tag in tagged(text, "answer")] == [
         (match.start(), match[1]) for match in plain.finditer(text)

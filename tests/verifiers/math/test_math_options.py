@@ -48,11 +48,8 @@ def test_an_option_switches_its_policy(option, value, gold, completion, before, 
 
 
 def test_every_option_is_switched_here_and_has_the_same_default_everywhere():
-    keywords = {
-        name: parameter.default
-        for name, parameter in inspect.signature(math).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    parameters = inspect.signature(math).parameters.values()
+    keywords = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
     assert keywords == vars(Options())
     assert set(keywords) == {row[0] for row in SWITCHED}
 

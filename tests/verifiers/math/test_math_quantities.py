@@ -80,11 +80,6 @@ def in_text(phrase):
     return (f"\\text{{{before} }}" if before else "") + words[at] + (f"\\text{{ {after}}}" if after else "")
 
 
-def test_the_lists_are_long():
-    assert len(set(RIGHT)) >= 150
-    assert len(set(WRONG)) >= 150
-
-
 @pytest.mark.sample(67)
 @pytest.mark.parametrize("phrase", RIGHT)
 def test_words_that_leave_a_value_as_it_is_are_accepted(phrase):
@@ -122,17 +117,12 @@ def test_what_is_done_to_the_answer_is_no_statement_of_it(text):
 
 
 NAMES_A_VALUE = [r"\text{Area} = 5", r"\text{Total number of ways}=5", r"\text{Let } x = 5", r"\text{Cost} = \$5"]
-NAMES_ANOTHER = [
-    r"\text{twice } x = 5",
-    r"\text{half of x} = 5",
-    r"\text{Half} = 5",
-    r"\text{minus } x = 5",
-    "the square of x is 5",
-]
+NAMES_ANOTHER = [r"\text{twice } x = 5", r"\text{half of x} = 5", r"\text{Half} = 5", r"\text{minus } x = 5"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "right"), [(each, 1) for each in NAMES_A_VALUE] + [(each, 0) for each in NAMES_ANOTHER]
+    ("answer", "right"),
+    [(each, 1) for each in NAMES_A_VALUE] + [(each, 0) for each in (*NAMES_ANOTHER, "the square of x is 5")],
 )
 def test_labels_name_a_value_and_do_nothing_to_it(answer, right):
     assert score("5", answer) == right
@@ -159,13 +149,9 @@ def test_words_that_change_a_value_give_the_value_they_say(gold, answer):
 
 
 @pytest.mark.parametrize(("gold", "answer"), [("25", "5 squared"), ("120", "5 factorial"), ("125", "five cubed")])
-def test_operations_in_words_are_not_carried_out(gold, answer):
+def test_operations_in_words_are_carried_out_where_work_may_be_left_undone_alone(gold, answer):
     assert score(gold, answer) == 0
-
-
-def test_an_operation_in_words_counts_where_work_may_be_left_undone():
-    assert fast(r"\boxed{5 squared}", "25", evaluated=False).score == 1
-    assert fast(r"\boxed{5 factorial}", "120", evaluated=False).score == 1
+    assert fast(f"\\boxed{{{answer}}}", gold, evaluated=False).score == 1
 
 
 SAME_UNITS = [
@@ -191,16 +177,7 @@ def test_spellings_of_a_unit_are_the_same_unit(names):
 
 def test_different_units_are_never_the_same():
     everything = [names[0] for names in SAME_UNITS[:-1]] + [
-        "m",
-        "s",
-        "kg",
-        "euros",
-        "K",
-        "degrees",
-        "rad",
-        "apples",
-        "m/s",
-        "s/m",
+        *("m", "s", "kg", "euros", "K", "degrees", "rad", "apples", "m/s", "s/m"),
     ]
     for index, left in enumerate(everything):
         for right in everything[index + 1 :]:
@@ -232,26 +209,8 @@ def test_quantities_compare_by_value_and_unit(gold, right, wrong):
 
 _CARDINALS = st.integers(0, 999_999)
 _ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 ]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 

@@ -67,11 +67,7 @@ def test_tests_that_say_nothing_are_the_datasets_fault():
 
 @pytest.mark.slow
 def test_many_statements_take_few_runs(scored):
-    source = (
-        "\n".join(f"x{at} = {at}" for at in range(3000))
-        + "\nx = 1 / 0\n"
-        + "\n".join(f"y{at} = 1" for at in range(3000))
-    )
+    source = "\n".join([*(f"x{at} = {at}" for at in range(3000)), "x = 1 / 0", *(f"y{at} = 1" for at in range(3000))])
     _, steps = scored(source, LINES[:1])
     assert [score for _, score in steps] == [1.0] * 3000 + [0.0] + [None] * 3000
 

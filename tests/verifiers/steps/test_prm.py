@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2ForTokenClassification,
-)
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForTokenClassification
 
 from grpo_plus.testing import make_tiny_tokenizer
 from grpo_verifiers import Status, get_verifier

@@ -92,23 +92,7 @@ def test_worked_examples(by, text, expected):
 @pytest.mark.parametrize("fence", ["", "```python\n"])
 def test_hostile_text_takes_no_time(by, fence):
     units = [
-        "\n",
-        " ",
-        " \n",
-        "a",
-        ".",
-        '?"',
-        "Step 1",
-        "*",
-        "1. ",
-        "<step>",
-        "<|",
-        "(",
-        "'",
-        "\\",
-        "`",
-        '"' * 3,
-        "#",
+        *("\n", " ", " \n", "a", ".", '?"', "Step 1", "*", "1. ", "<step>", "<|", "(", "'", "\\", "`", '"' * 3, "#"),
         "x\n",
     ]
     started = time.perf_counter()

@@ -139,13 +139,8 @@ def test_what_is_no_number(text):
 @settings(max_examples=100, deadline=None)
 @given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=6))
 def test_a_number_is_right_for_itself_however_it_is_written(value):
-    for text in (
-        str(value),
-        f"{value:,}",
-        f"{value:.6e}" if abs(value) < 1000 else str(value),
-        f"\\boxed{{{value}}}",
-        f"#### {value}",
-    ):
+    short = f"{value:.6e}" if abs(value) < 1000 else str(value)
+    for text in (str(value), f"{value:,}", short, f"\\boxed{{{value}}}", f"#### {value}"):
         assert numeric(text, str(value), rel_tol=1e-5).score == 1.0, text
     assert parse_number(f"{value:,}") == Fraction(value)
 
@@ -221,33 +216,24 @@ def test_patterns():
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
 
-@pytest.mark.parametrize(
-    ("text", "score", "status"),
-    [
-        ('{"n": 1}', 1.0, Status.CORRECT),
-        ('<think>{"n": "x"}</think>\n{"n": 1}\n', 1.0, Status.CORRECT),
-        ('Here:\n```json\n{"n": 1}\n```\nDone.', 1.0, Status.CORRECT),
-        ('```json\n{"n": "bad"}\n```\n```JSON\n{"n": 1}\n```', 1.0, Status.CORRECT),
-        ('```json\n{"n": 1}\n```\n```json\n{"n": "bad"}\n```', 0.0, Status.WRONG),
-        ('```json\n{"n": 1}\n```\n```python\nx\n```', 1.0, Status.CORRECT),
-        ('{"n": "1"}', 0.0, Status.WRONG),
-        ("{}", 0.0, Status.WRONG),
-        ('{"n": 1, "m": 2}', 0.0, Status.WRONG),
-        ('{"n": "x", "n": 1}', 0.0, Status.UNPARSABLE),
-        ('{"n": NaN}', 0.0, Status.UNPARSABLE),
-        ('{"n": -Infinity}', 0.0, Status.UNPARSABLE),
-        ('{"n": 1e999}', 0.0, Status.UNPARSABLE),
-        ('{"n": 1} trailing', 0.0, Status.UNPARSABLE),
-        ("{'n': 1}", 0.0, Status.UNPARSABLE),
-        ("", 0.0, Status.UNPARSABLE),
-        ("[" * 200_000, 0.0, Status.UNPARSABLE),
-        ('{"n": ' + "9" * 10_000 + "}", 0.0, Status.UNPARSABLE),
+JSON = {
+    Status.CORRECT: [
+        *('{"n": 1}', '<think>{"n": "x"}</think>\n{"n": 1}\n', 'Here:\n```json\n{"n": 1}\n```\nDone.'),
+        *('```json\n{"n": "bad"}\n```\n```JSON\n{"n": 1}\n```', '```json\n{"n": 1}\n```\n```python\nx\n```'),
     ],
-)
-def test_json_is_read_strictly(text, score, status):
+    Status.WRONG: ['```json\n{"n": 1}\n```\n```json\n{"n": "bad"}\n```', '{"n": "1"}', "{}", '{"n": 1, "m": 2}'],
+    Status.UNPARSABLE: [
+        *('{"n": "x", "n": 1}', '{"n": NaN}', '{"n": -Infinity}', '{"n": 1e999}', '{"n": 1} trailing', "{'n': 1}"),
+        *("", "[" * 200_000, '{"n": ' + "9" * 10_000 + "}"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("status", "text"), [(status, text) for status in JSON for text in JSON[status]])
+def test_json_is_read_strictly(status, text):
     verdict = json_schema(text, schema=SCHEMA)
-    assert (verdict.score, verdict.status) == (score, status)
-    assert verdict.detail or score
+    assert (verdict.score, verdict.status) == (float(status is Status.CORRECT), status)
+    assert verdict.detail or verdict.score
 
 
 def test_fences_are_a_policy():

@@ -60,16 +60,9 @@ ANSWER = "<think>why</think>\n<answer>42</answer>"
 @pytest.mark.parametrize(
     "text",
     [
-        ANSWER + "junk",
-        ANSWER + "<answer>43</answer>",
-        ANSWER + "</answer>",
-        ANSWER.replace("42", ""),
-        ANSWER.replace("42", "\u200b"),
-        ANSWER.replace("\n", "between"),
-        "<answer>42</answer><think>why</think>",
-        "<think>why<answer>42</answer></think>",
-        "<think>why</think></answer>42<answer>",
-        "<think>why</think>42",
+        *(ANSWER + "junk", ANSWER + "<answer>43</answer>", ANSWER + "</answer>", ANSWER.replace("42", "")),
+        *(ANSWER.replace("42", "\u200b"), ANSWER.replace("\n", "between"), "<answer>42</answer><think>why</think>"),
+        *("<think>why<answer>42</answer></think>", "<think>why</think></answer>42<answer>", "<think>why</think>42"),
     ],
 )
 def test_an_answer_tag_takes_no_junk_around_it(text):
@@ -109,11 +102,7 @@ def test_tags_count_once_each_and_in_order():
 def test_the_ordered_share_is_the_best_of_all_selections(parts):
     text = "".join(parts)
     once = [tag for tag in TAGS if text.count(tag) == 1]
-    best = max(
-        size
-        for size in range(len(once) + 1)
-        for chosen in itertools.combinations(once, size)
-        if sorted(chosen, key=text.find) == list(chosen)
-    )
+    chosen = [each for size in range(len(once) + 1) for each in itertools.combinations(once, size)]
+    best = max(len(each) for each in chosen if sorted(each, key=text.find) == list(each))
     assert tag_count(text).score == best / 4
     assert tag_count(text + text).score == 0.0 or not set(TAGS) & set(parts)

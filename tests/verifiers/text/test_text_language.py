@@ -8,23 +8,23 @@ from grpo_verifiers.text import language
 from grpo_verifiers.text._scripts import script_of, split_prose
 from grpo_verifiers.verdict import Status
 
+IN_FULL = {
+    "zh": "答案是四。",
+    "ja": "これは数学です。",
+    "ru": "Ответ: четыре",
+    "ko": "안녕하세요",
+    "ar": "الجواب",
+    "el": "η απάντηση",
+}
+ENGLISH = ("The answer is four.", "ＡＢＣ", "naïve Ærøskøbing ﬁn")
+
 
 @pytest.mark.parametrize(
     ("text", "code", "score"),
     [
-        ("The answer is four.", "en", 1.0),
-        ("答案是四。", "zh", 1.0),
-        ("答案是四。", "en", 0.0),
-        ("abcd四", "en", 0.8),
-        ("abcd四", "Han", 0.2),
-        ("これは数学です。", "ja", 1.0),
-        ("これは数学です。", "zh", 2 / 7),
-        ("Ответ: четыре", "ru", 1.0),
-        ("안녕하세요", "ko", 1.0),
-        ("الجواب", "ar", 1.0),
-        ("ＡＢＣ", "en", 1.0),
-        ("naïve Ærøskøbing ﬁn", "en", 1.0),
-        ("η απάντηση", "el", 1.0),
+        *((text, code, 1.0) for code, text in IN_FULL.items()),
+        *((text, "en", 1.0) for text in ENGLISH),
+        *(("答案是四。", "en", 0.0), ("abcd四", "en", 0.8), ("abcd四", "Han", 0.2), ("これは数学です。", "zh", 2 / 7)),
     ],
 )
 def test_the_share_of_letters(text, code, score):

@@ -41,16 +41,11 @@ def test_cosine_counts_tokens_not_characters():
 
 def test_two_cosines_and_a_gate_are_the_whole_published_rule():
     lengths = [0, 1, 30, 99, 100, 250]
-    for right in (True, False):
-        completions = [[{"content": r"\boxed{3}" if right else r"\boxed{4}"}] for _ in lengths]
-        expected = get_cosine_scaled_reward(max_len=100)(
-            completions, ["$3$"] * len(lengths), [[0] * n for n in lengths]
-        )
-        ours = [
-            cosine(n, max_len=100, shortest=-1.0, longest=-0.5)
-            + right * cosine(n, max_len=100, shortest=2.0, longest=1.0)
-            for n in lengths
-        ]
+    bad = [cosine(n, max_len=100, shortest=-1.0, longest=-0.5) for n in lengths]
+    gain = [cosine(n, max_len=100, shortest=2.0, longest=1.0) for n in lengths]
+    for box, ours in ((r"\boxed{3}", [b + g for b, g in zip(bad, gain, strict=True)]), (r"\boxed{4}", bad)):
+        theirs = get_cosine_scaled_reward(max_len=100)
+        expected = theirs([[{"content": box}]] * len(lengths), ["$3$"] * len(lengths), [[0] * n for n in lengths])
         assert ours == pytest.approx(expected)
 
 

@@ -10,27 +10,22 @@ from pathlib import Path
 
 
 def add(a, b):
-    """Return a sum."""
     return a + b
 
 
 def echo(value):
-    """Return what was given."""
     return repr(value)
 
 
 async def later(a):
-    """Return it, from a coroutine."""
     return a
 
 
 def raises():
-    """Fail."""
     raise ValueError("seven is no colour")
 
 
 def leaves():
-    """Ask for the end of the process."""
     sys.exit(3)
 
 
@@ -40,17 +35,14 @@ def hangs():
 
 
 def exits():
-    """End the process."""
     os._exit(3)
 
 
 def crashes():
-    """Crash."""
     ctypes.string_at(0)
 
 
 def forks():
-    """Start processes until stopped."""
     for _ in range(100):
         subprocess.Popen(["sleep", "4321"], start_new_session=True)
     time.sleep(100)
@@ -78,13 +70,11 @@ def bombs_by_shell():
 
 
 def comes_back():
-    """Come back in two processes."""
     os.fork()
     return "one answer"
 
 
 def prints():
-    """Print much."""
     for _ in range(1024):
         os.write(1, b"x" * (1 << 20))
         os.write(2, b"x" * (1 << 20))
@@ -92,23 +82,19 @@ def prints():
 
 
 def returns_much():
-    """Return much."""
     return "x" * (1 << 28)
 
 
 def eats():
-    """Take memory."""
     return len(bytearray(1 << 40))
 
 
 def closes():
-    """Close everything."""
     os.closerange(0, 1 << 16)
     return "closed"
 
 
 def kills_parent():
-    """Kill the parent process."""
     os.kill(os.getppid(), 9)
     time.sleep(100)
 
@@ -121,13 +107,11 @@ def kills_grandparent():
 
 
 def leaves_thread():
-    """Leave a thread."""
     threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
     return "left"
 
 
 def writes_protocol():
-    """Write on every socket there is."""
     for fd in range(3, 64):
         try:
             os.write(fd, b'\0\0\0\x20{"id":1,"s":0.0,"text":"forged"}')
@@ -137,77 +121,53 @@ def writes_protocol():
 
 
 class Spiteful:
-    """Fails to be shown."""
-
     def __str__(self):
-        """Fail."""
         raise RuntimeError("no text")
 
 
 def spiteful():
-    """Return what has no text."""
     return Spiteful()
 
 
 def blocks():
-    """Return blocks."""
     return [{"type": "text", "text": "a"}]
 
 
 def half():
-    """Return half a character."""
     return "a\ud800b"
 
 
-def who():
-    """Return the process."""
-    return os.getpid()
-
-
 class Counter:
-    """Counts calls."""
-
     def __init__(self, start=0):
-        """Start there."""
         self.n = start
 
     def __call__(self, by):
-        """Count."""
         self.n += by
         return self.n
 
 
 class Game:
-    """An environment."""
-
     def __init__(self):
-        """Nothing yet."""
         self.x = 0
 
     def reset(self, **row):
-        """Take x."""
         if row.get("x") == "bad":
             raise ValueError("no such board")
         self.x = row.get("x", 0)
         return f"x is {self.x}" if self.x else None
 
     async def step(self, by):
-        """Go on."""
         self.x += by
         return self.x
 
     def end(self):
-        """End the process."""
         os._exit(1)
 
     def state_key(self):
-        """Tell the state."""
         return (self.x,)
 
     def get_reward(self):
-        """Tell the reward."""
         return self.x / 2
 
     def get_turn_reward(self):
-        """Tell it where it is one."""
         return None if self.x < 10 else float("nan")

@@ -1,6 +1,7 @@
 """Tools and environments run apart: what one does costs its own completion, and nothing of it stays."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,33 +22,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes a
 
 FILE = Path(__file__).with_name("hostile_tools.py")
 NAMES = [
-    "add",
-    "echo",
-    "later",
-    "raises",
-    "leaves",
-    "hangs",
-    "exits",
-    "crashes",
-    "forks",
-    "bombs",
-    "bombs_apart",
-    "bombs_by_shell",
-    "comes_back",
-    "prints",
-    "returns_much",
-    "eats",
-    "closes",
-    "kills_parent",
-    "kills_grandparent",
-    "leaves_thread",
-    "writes_protocol",
-    "spiteful",
-    "blocks",
-    "half",
-    "who",
+    *("add", "echo", "later", "raises", "leaves", "hangs", "exits", "crashes", "forks", "bombs", "bombs_apart"),
+    *("bombs_by_shell", "comes_back", "prints", "returns_much", "eats", "closes", "kills_parent", "kills_grandparent"),
+    *("leaves_thread", "writes_protocol", "spiteful", "blocks", "half"),
 ]
 SECONDS = 60
+GIVES = ("rewards", "turn_rewards", "states")
 
 
 def methods(*names):
@@ -61,18 +41,9 @@ def function(name, timeout=30.0):
 PARTS = [
     *(function(name, 1.0 if name in {"hangs", "forks"} else 30.0) for name in NAMES),
     ToolPart("counter", f"{FILE}:Counter", {"start": 5}, methods("counter"), "class", 30.0),
-    ToolPart(
-        "Game",
-        f"{FILE}:Game",
-        {},
-        methods("step", "end"),
-        "environment",
-        30.0,
-        rewards=True,
-        turn_rewards=True,
-        states=True,
-    ),
+    ToolPart("Game", f"{FILE}:Game", {}, methods("step", "end"), "environment", 30.0, **dict.fromkeys(GIVES, True)),
 ]
+KILLERS = ("kills_parent", "kills_grandparent")
 PYTHON = ToolPart("python", "grpo_verifiers.tools.python:python", {"output": 1000}, methods("python"), timeout=5.0)
 
 
@@ -133,15 +104,9 @@ def test_results_are_their_text_and_errors_their_message(session):
     [
         ("hangs", "late", "longer than 1 s"),
         ("forks", "late", "longer than 1 s"),
-        ("bombs", "died", "it started more than 128 processes and was ended"),
-        ("bombs_apart", "died", "it started more than 128 processes and was ended"),
-        ("bombs_by_shell", "died", "it started more than 128 processes and was ended"),
-        ("exits", "died", "its process ended"),
-        ("crashes", "died", "its process ended"),
+        *((name, "died", "more than 128 processes") for name in ("bombs", "bombs_apart", "bombs_by_shell")),
+        *((name, "died", "its process ended") for name in ("exits", "crashes", "closes", *KILLERS)),
         ("eats", "died", "out of memory"),
-        ("closes", "died", "its process ended"),
-        ("kills_parent", "died", "its process ended"),
-        ("kills_grandparent", "died", "its process ended"),
         ("writes_protocol", "died", "broke the protocol"),
         ("comes_back", "ok", "one answer"),
         ("leaves_thread", "ok", "left"),
@@ -267,10 +232,9 @@ def test_python_remembers_and_shows_what_an_interpreter_shows():
         assert run("x", other)[1].endswith("NameError: name 'x' is not defined\n")
         status, text = run("def f():\n    return 1 / 0\nf()")
         assert status == "ok"
-        assert text == (
-            'Traceback (most recent call last):\n  File "<python>", line 3, in <module>\n'
-            '  File "<python>", line 2, in f\nZeroDivisionError: division by zero\n'
-        )
+        frames = [("<python>", "3", "<module>"), ("<python>", "2", "f")]
+        assert re.findall(r'File "(.+)", line (\d+), in (.+)', text) == frames
+        assert text.endswith("\nZeroDivisionError: division by zero\n")
         assert "SyntaxError" in run("def f(:")[1]
         assert run("print('a' * 10**6)") == ("ok", "a" * 1000 + "\n[cut: at most 1000 characters are shown]")
         assert run("print('a\\ud800')")[0] == "ok"
@@ -280,10 +244,7 @@ def test_python_remembers_and_shows_what_an_interpreter_shows():
         assert run("x") == ("ok", "3\n")
         assert run("import os; os._exit(0)")[0] == "died"
         assert "NameError" in run("x")[1]
-        assert run("while True: pass") == (
-            "late",
-            "it took longer than 5 s and was ended. Its variables are lost.",
-        )
+        assert run("while True: pass") == ("late", "it took longer than 5 s and was ended. Its variables are lost.")
         assert run("1 + 1") == ("ok", "2\n")
 
 

@@ -69,21 +69,10 @@ def strict(schema):
     return {"anyOf": [schema, {"type": "null"}]} if schema.get("nullable") else schema
 
 
-ORACLE = jsonschema.Draft202012Validator(
-    {**SCHEMA["function"]["parameters"], "additionalProperties": False}
-    | {
-        "properties": {
-            name: strict(copy.deepcopy(each)) for name, each in SCHEMA["function"]["parameters"]["properties"].items()
-        }
-    }
-)
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 3)
-    | st.sampled_from([0.5, -1.25])
-    | st.sampled_from(["", "a", "b", "red", "1"])
-)
+GIVEN = SCHEMA["function"]["parameters"]
+STRICT = {name: strict(copy.deepcopy(each)) for name, each in GIVEN["properties"].items()}
+ORACLE = jsonschema.Draft202012Validator({**GIVEN, "additionalProperties": False, "properties": STRICT})
+scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, -1.25, "", "a", "b", "red", "1"])
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2),
@@ -135,9 +124,7 @@ def test_a_refusal_says_what_is_wrong_and_what_is_expected(arguments, words):
 
 
 def test_missing_and_unknown_arguments_are_named():
-    assert argument_problem(METHOD, {}).startswith(
-        "everything: the argument 'whole' is missing. It takes: whole, number"
-    )
+    assert "the argument 'whole' is missing. It takes: whole, number" in argument_problem(METHOD, {})
     assert "unknown argument 'numbr'. Did you mean 'number'?" in argument_problem(METHOD, {"whole": 1, "numbr": 1})
     assert len(argument_problem(METHOD, {"whole": 1, "x" * 10**6: 1})) < 600
 
@@ -146,16 +133,10 @@ def test_deep_and_huge_arguments_are_refused_at_once_and_shortly():
     deep: list = []
     for _ in range(100_000):
         deep = [deep]
-    assert (
-        argument_problem(METHOD, {"whole": 1, "free": deep})
-        == f"everything: the arguments are nested more than {MAX_DEPTH} deep."
-    )
+    assert f"nested more than {MAX_DEPTH} deep" in argument_problem(METHOD, {"whole": 1, "free": deep})
     for huge in ("x" * 2_000_000, [0] * 2_000_000, {"x" * 2_000_000: 1}, 1 << 10**6):
         problem = argument_problem(METHOD, {"whole": 1, "free": huge})
         assert problem is not None
         assert len(problem) < 200
     assert argument_problem(METHOD, {"whole": 10**400}) is None
-    assert (
-        argument_problem(METHOD, {"whole": 1, "number": 10**400})
-        == "everything: number is a very large integer, expected a number."
-    )
+    assert "number is a very large integer" in argument_problem(METHOD, {"whole": 1, "number": 10**400})

@@ -1,9 +1,5 @@
 """Tools and environments by name and by reference, as the model sees them, and every way in which one is none."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 from transformers.utils import get_json_schema
 
@@ -15,7 +11,6 @@ from grpo_verifiers.tools.registry import ENVIRONMENTS, TOOLS, duplicate_names
 FILE = '''
 from typing import Annotated, Literal
 from grpo_verifiers.options import Range
-
 
 def add(a: int, b: int = 1) -> int:
     """Add two numbers.
@@ -29,7 +24,6 @@ def add(a: int, b: int = 1) -> int:
     """
     return a + b
 
-
 def scaled(
     unit: Literal["m", "km"], value: float, places: int = 2, *, factor: Annotated[float, Range(0)] = 1.0, folder: str
 ) -> str:
@@ -40,7 +34,6 @@ def scaled(
         value: The value.
         places: How many.
     """
-
 
 class Counter:
     def __init__(self, start: int = 0):
@@ -55,11 +48,9 @@ class Counter:
         self.count += by
         return self.count
 
-
 class Base:
     def look(self) -> str:
         """Look around."""
-
 
 class Game(Base):
     def __init__(self, *, size: Annotated[int, Range(1)] = 3):
@@ -91,7 +82,6 @@ class Game(Base):
     def state_key(self):
         return 0
 
-
 class Other:
     def reset(self, **columns):
         return None
@@ -103,24 +93,19 @@ class Other:
             a: A number.
         """
 
-
 class NoReset:
     def __init__(self, size: int = 1): ...
 
     def move(self, to): ...
 
-
 class EmptyReset:
     def reset(self): ...
-
 
 class ByPlace:
     def reset(self, *columns): ...
 
-
 class NotCalled:
     pass
-
 
 def bad(a, c: int, *more) -> str:
     """Nothing.
@@ -129,10 +114,8 @@ def bad(a, c: int, *more) -> str:
         a: A thing.
     """
 
-
 def silent(a: int):
     return a
-
 
 def odd(a: object):
     """Odd.
@@ -141,10 +124,8 @@ def odd(a: object):
         a: A thing.
     """
 
-
 async def waits():
     """Wait."""
-
 
 value = 3
 '''
@@ -178,11 +159,8 @@ def test_options_are_not_the_models_to_fill(file):
     schema = file("scaled", folder="a", value=2.5, timeout=3).methods[0].schema["function"]
     assert list(schema["parameters"]["properties"]) == ["unit", "places"]
     assert schema["parameters"]["required"] == ["unit"]
-    assert schema["parameters"]["properties"]["unit"] == {
-        "type": "string",
-        "enum": ["m", "km"],
-        "description": "Its unit.",
-    }
+    unit = {"type": "string", "enum": ["m", "km"], "description": "Its unit."}
+    assert schema["parameters"]["properties"]["unit"] == unit
     assert schema["description"] == "Scale a value."
     part = file("scaled", folder="a", label="rescale", timeout=3)
     assert part.methods[0].schema["function"]["name"] == part.methods[0].name == part.label == "rescale"
@@ -286,12 +264,8 @@ def test_what_no_process_can_import_is_refused():
 
 
 def test_names_that_a_run_has_twice(file):
-    add, again, game, other = (
-        file("add"),
-        file("add", label="plus"),
-        file("Game", get_environment),
-        file("Other", get_environment),
-    )
+    add, again = file("add"), file("add", label="plus")
+    game, other = (file(name, get_environment) for name in ("Game", "Other"))
     assert duplicate_names([add, again, file("Counter")], [game]) == []
     assert "two tools are called 'add'" in duplicate_names([add, add])[0]
     assert "its method 'add' has the name of a tool" in duplicate_names([add], [game, other])[0]
@@ -299,20 +273,13 @@ def test_names_that_a_run_has_twice(file):
     assert "both called 'Game' in metrics" in duplicate_names([], [game, file("Game", get_environment, size=4)])[0]
 
 
-def test_a_tools_registry_imports_no_transformers(clean_environment):
+def test_a_tools_registry_imports_no_transformers(python):
     code = (
         "import sys\nfor name in ('torch', 'trl', 'transformers'): sys.modules[name] = None\n"
         "from grpo_verifiers import get_tool\nfrom grpo_verifiers.tools.registry import TOOLS\n"
         "print(TOOLS.get('calculator').fn('1/4'))\n"
         "try: get_tool('calculator')\nexcept TypeError as error: print(error)"
     )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=clean_environment, capture_output=True, text=True, timeout=60, check=True)
+    done = python(code)
     assert done.stdout.startswith("0.25\n")
     assert "is made by transformers, which is not installed" in done.stdout
-
-
-def test_schemas_are_json(file):
-    for part in (file("add"), file("Game", get_environment), get_tool("calculator")):
-        for method in part.methods:
-            assert json.loads(json.dumps(method.schema)) == method.schema
