@@ -24,7 +24,11 @@ OURS = ("grpo_plus.", "grpo_verifiers.", "transformers.trainer_callback")
 def carried(trainer):
     """Path of every attribute that outlives a step, with its value. What is reached twice stands where it is first."""
     found, seen = {}, {id(one): one for one in (trainer, trainer.args, *trainer.hooks)}  # held: an id is given anew
-    own = {name: value for name, value in vars(trainer).items() if name not in {"hooks", "callback_handler", "args"}}
+    own = {
+        name: value
+        for name, value in vars(trainer).items()
+        if name not in {"hooks", "callback_handler", "args", "generated"}
+    }
     _walk(found, "host", own | {"_buffered_inputs": _trl.open_batch(trainer)}, seen)  # one that is used up is gone
     for hook in trainer.hooks:
         _walk(found, f"{type(hook).__name__}", vars(hook), seen)
@@ -77,7 +81,6 @@ def _parts(found, path, parts, seen):
 
 
 def differences(one, other):
-    """Paths whose values differ."""
     return sorted((path for path in one.keys() | other.keys() if one.get(path) != other.get(path)), key=str)
 
 
@@ -107,8 +110,6 @@ UNLIKE = {
 
 
 class Look(Hook):
-    """Notes everything that is carried over into the step after so many."""
-
     def __init__(self, at):
         self.at = at
         self.seen = None
@@ -119,6 +120,5 @@ class Look(Hook):
 
 
 def unlike(one, other):
-    """Paths whose values differ without a reason, with both."""
     paths = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
     return [f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in paths]

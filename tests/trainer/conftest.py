@@ -1,4 +1,6 @@
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,24 @@ SETTINGS = {
 }
 
 
+TRAIN = {"checkpoint", "drawn", "ran", "resumed", "run", "saved", "trained", "two_ranks", "watched"}
+"""Fixtures that train: a test that uses one is slow, but for those that ``sample`` picks."""
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        trains = item.path.parent == Path(__file__).parent and TRAIN.intersection(item.fixturenames)
+        if trains and item.get_closest_marker("sample") is None:
+            item.add_marker("slow")
+
+
+def weights(trainer):
+    """All weights of the model in one row."""
+    import torch
+
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+
 def digits(completions, **_):
     texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
     return [sum(character.isdigit() for character in text) / 12 for text in texts]
@@ -33,7 +53,6 @@ def letters(completions, **_):
 
 @pytest.fixture(scope="session")
 def sums():
-    """A dataset of plain prompts, with a column beside them."""
     from datasets import Dataset
 
     rows = [{"prompt": f"{number}+{number}=", "answer": str(2 * number)} for number in range(16)]
@@ -42,7 +61,6 @@ def sums():
 
 @pytest.fixture(scope="session")
 def chats(sums):
-    """The same as conversations."""
     from datasets import Dataset
 
     return Dataset.from_list([{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in sums])
@@ -82,6 +100,57 @@ def capture(monkeypatch):
 
 
 @pytest.fixture
+def trained(build, capture):
+    """A trainer that has trained, with what it made of each generation batch: `trained(advantage="raw").generated`."""
+
+    def trained(*classes, resume=None, **settings):
+        trainer = build(*classes, **settings)
+        trainer.generated = capture(trainer)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    return trained
+
+
+@pytest.fixture
+def checked(trained):
+    """A trainer that has trained for a step with verifiers alone: `checked("exact", "math", advantage="raw")`."""
+
+    def checked(*verifiers, trainer=None, **settings):
+        given = {"reward_funcs": None, **(trainer or {})}
+        return trained(trainer=given, verifiers=list(verifiers), **{"max_steps": 1, **settings})
+
+    return checked
+
+
+@pytest.fixture(scope="module")
+def in_two_worlds(tmp_path_factory, tiny_model, two_ranks):
+    """What one process, this one, and two launched ones make of the same runs of a script."""
+
+    def in_two_worlds(script, runs):
+        folder, script = tmp_path_factory.mktemp("worlds"), Path(__file__).with_name(script)
+        with two_ranks(script, folder, tiny_model, json.dumps(runs), log=folder / "log"):
+            alone = runpy.run_path(str(script), run_name="alone")["run"]
+            one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in runs.items()}
+        return json.loads(json.dumps(one)), json.loads((folder / "found.json").read_text())
+
+    return in_two_worlds
+
+
+@pytest.fixture
+def ranks(two_ranks, tiny_model, tmp_path):
+    """What two ranks write down of a kind of run in ``resumed_ranks.py``: `ranks("place")`."""
+
+    def ranks(kind, *more):
+        script = Path(__file__).with_name("resumed_ranks.py")
+        with two_ranks(script, kind, tmp_path, tiny_model, kind, *more, log=tmp_path / "log"):
+            pass
+        return [json.loads((tmp_path / f"{kind}_{rank}.json").read_text()) for rank in range(2)]
+
+    return ranks
+
+
+@pytest.fixture
 def say(monkeypatch):
     """Makes TRL's sampler say given texts: `say(lambda prompt, row: text)`, the tiny model's tokens being characters."""
 
@@ -100,8 +169,6 @@ def say(monkeypatch):
 
 @pytest.fixture
 def tool_calls(say):
-    """A model that calls a tool on every other row, then answers."""
-
     def answer(prompt, row):
         if "<tool_response>" in prompt.rpartition("<|im_start|>user")[2]:
             return f"it is {'7' * (row % 3)}<|im_end|>"
@@ -114,8 +181,6 @@ def tool_calls(say):
 @pytest.fixture(scope="session")
 def tool_tokenizer(tiny_model):
     """The tiny model's tokenizer with a chat template that can call tools."""
-    from pathlib import Path
-
     import trl
     from transformers import AutoTokenizer
 

@@ -11,6 +11,7 @@ from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.training.hooks import Hook
+from tests.trainer.conftest import SETTINGS, weights
 
 rank = int(os.environ.get("RANK", "0"))
 NUMBERS = [7 * place % 29 + 100 ** (place % 3) for place in range(24)]
@@ -51,7 +52,6 @@ def reward(prompts, member, log_extra, **_):
 
 
 def steps(prompts, completion_ids, member, **_):
-    """Two a completion."""
     numbers = [int(prompt.split("+")[0]) for prompt in prompts]
     found = [
         [(0, 1, score(number, at)), (1, len(ids), 1.0)]
@@ -69,9 +69,6 @@ class Watch(Hook):
     def draw(self, draw, rows):
         self.each[-1:] = [[*self.each[-1], len(rows)]]
         return draw(rows)
-
-    def prompts(self, rows):
-        pass
 
     def batch(self, output):
         drawn = self.host._advantages.drawn
@@ -97,21 +94,18 @@ class Watch(Hook):
 
 def run(folder, model, per_device, **settings):
     torch.manual_seed(0)
-    config = GRPOPlusConfig(
-        output_dir=folder + "/out", use_cpu=True, bf16=False, report_to="none", max_steps=3, num_generations=4,
-        per_device_train_batch_size=per_device, max_completion_length=16, optim="sgd", learning_rate=1.0,
-        lr_scheduler_type="constant", max_grad_norm=0.0, save_strategy="no", logging_steps=1, disable_tqdm=True,
-        gradient_checkpointing=False, verifiers=[{"name": "regex", "kwargs": {"pattern": ".*b"}, "weight": 0.0}], **settings,
-    )  # fmt: skip
+    plain = {"max_steps": 3, "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    plain |= {"max_completion_length": 16, "per_device_train_batch_size": per_device}
+    verifiers = [{"name": "regex", "kwargs": {"pattern": ".*b"}, "weight": 0.0}]
+    config = GRPOPlusConfig(output_dir=folder + "/out", verifiers=verifiers, **{**SETTINGS, **plain, **settings})
     data = Dataset.from_dict({"prompt": [f"{number}+1=" for number in NUMBERS], "answer": ["a"] * 24})
     scorer = steps if settings.get("advantage") == "process" else None
     watch = Watch()
     watch.each.append([])
     trainer = GRPOPlusTrainer(model, [reward], config, data, rollout_func=rollout, step_scorer=scorer, hooks=[watch])
-    before = [p.detach().clone() for p in trainer.model.parameters()]
+    before = weights(trainer)
     trainer.train()
-    after = list(trainer.accelerator.unwrap_model(trainer.model).parameters())
-    moved = torch.cat([(b - a.detach()).flatten() for a, b in zip(after, before, strict=True)])
+    moved = before - weights(trainer)
     table = trainer._logs
     names = ("prompt", "completion", "advantages")
     columns = {name: list(table[name]) for name in names} | {
@@ -120,13 +114,9 @@ def run(folder, model, per_device, **settings):
         }
         for kind in ("rewards", "extra")
     }
+    told = ("dead_groups/", "reward", "completions/", "advantages/", "loss", "num_tokens")
     logs = [
-        {
-            name: value
-            for name, value in entry.items()
-            if name.startswith(("dead_groups/", "reward", "completions/", "advantages/", "loss", "num_tokens"))
-        }
-        for entry in trainer.state.log_history
+        {name: value for name, value in entry.items() if name.startswith(told)} for entry in trainer.state.log_history
     ]
     return {
         "world": trainer.accelerator.num_processes,

@@ -4,7 +4,6 @@ from pathlib import Path
 
 
 def fill(disk: Path, left: int) -> None:
-    """Fill a disk up to so many bytes."""
     with (disk / "other").open("wb", buffering=0) as file:
         try:
             while True:

@@ -11,10 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from datasets import Dataset
-
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus import GRPOPlusTrainer
 from grpo_plus.checkpoints.folder import checkpoints, choose, is_whole, rotate
+from tests.trainer.resumed_ranks import SPOKEN, made
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
 
@@ -40,10 +39,6 @@ class Killer:
                 note, self.note = self.note, None
                 note.write_text(f"{event} {path}")
                 os.kill(os.getpid(), signal.SIGKILL)
-
-
-def reward(completions, **_):
-    return [sum(map(ord, text)) % 7 / 7 for text in completions]
 
 
 def copies(out, save):
@@ -81,8 +76,6 @@ def copies(out, save):
 
 
 class Copying(GRPOPlusTrainer):
-    """Saves the second checkpoint in copies of the process first."""
-
     def _save_checkpoint(self, model, trial):
         save = super()._save_checkpoint
         if self.state.global_step == 2:
@@ -92,13 +85,8 @@ class Copying(GRPOPlusTrainer):
 
 
 def main(folder, model):
-    config = GRPOPlusConfig(
-        output_dir=str(Path(folder) / "out"), use_cpu=True, bf16=False, report_to="none", num_generations=4,
-        per_device_train_batch_size=4, max_completion_length=6, max_steps=2, save_strategy="steps", save_steps=1,
-        logging_steps=1, disable_tqdm=True, gradient_checkpointing=False, save_total_limit=1, record=False,
-    )  # fmt: skip
-    prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 4})
-    Copying(model, reward, config, prompts).train()
+    settings = {"save_total_limit": 1, "record": False, "optim": "adamw_torch"}
+    made(model, Path(folder) / "out", kind=Copying, data=SPOKEN * 4, **settings).train()
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ import os
 import sys
 from pathlib import Path
 
-import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from tests.trainer.conftest import SETTINGS, weights
 
 rank = int(os.environ.get("RANK", "0"))
 
@@ -50,47 +50,21 @@ def late(completions, row, **_):
 
 
 def steps(completion_ids, row, **_):
-    return [
-        [
-            (at, min(at + 2, len(ids)), None if (r + at) % 5 == 0 else float((r * 7 + at) % 3))
-            for at in range(0, len(ids) - 1, 2)
-        ]
-        for r, ids in zip(row, completion_ids, strict=True)
-    ]
+    def score(r, at):
+        return None if (r + at) % 5 == 0 else float((r * 7 + at) % 3)
+
+    spans = [[(at, min(at + 2, len(ids))) for at in range(0, len(ids) - 1, 2)] for ids in completion_ids]
+    return [[(*span, score(r, span[0])) for span in each] for r, each in zip(row, spans, strict=True)]
 
 
 def run(folder, model, per_device, **settings):
     scorer = steps if settings.get("advantage") in ("process", "mix") and "verifiers" not in settings else None
-    config = GRPOPlusConfig(
-        output_dir=folder + "/out",
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        max_steps=1,
-        num_generations=4,
-        per_device_train_batch_size=per_device,
-        max_completion_length=16,
-        optim="sgd",
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        gradient_checkpointing=False,
-        shuffle_dataset=False,
-        **settings,
-    )
+    one = {"max_steps": 1, "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    one |= {"max_completion_length": 16, "per_device_train_batch_size": per_device, "shuffle_dataset": False}
+    config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **one, **settings})
     data = Dataset.from_dict({"prompt": ["12+3=", "4=", "12+34+5="]})
-    trainer = GRPOPlusTrainer(
-        model,
-        [letters, late],
-        config,
-        data,
-        rollout_func=rollout,
-        step_scorer=scorer,
-    )
-    before = [p.detach().clone() for p in trainer.model.parameters()]
+    trainer = GRPOPlusTrainer(model, [letters, late], config, data, rollout_func=rollout, step_scorer=scorer)
+    before = weights(trainer)
     held = {}
     inner = trainer._generate_and_score_completions
 
@@ -100,14 +74,10 @@ def run(folder, model, per_device, **settings):
 
     trainer._generate_and_score_completions = keep
     trainer.train()
-    after = list(trainer.accelerator.unwrap_model(trainer.model).parameters())
-    gradient = torch.cat([(b - a.detach()).flatten() for a, b in zip(after, before, strict=True)])
+    gradient = before - weights(trainer)
     advantages = gather_object([row.tolist() for row in held["advantages"].unsqueeze(-1).flatten(1)])
-    logged = {
-        k: v
-        for k, v in trainer.state.log_history[0].items()
-        if k.startswith(("advantages/", "steps/", "reward", "loss"))
-    }
+    told = ("advantages/", "steps/", "reward", "loss")
+    logged = {k: v for k, v in trainer.state.log_history[0].items() if k.startswith(told)}
     return {
         "world": trainer.accelerator.num_processes,
         "advantages": advantages,

@@ -2,17 +2,17 @@
 
 import copy
 import json
-import logging
-import runpy
 import shutil
 from dataclasses import fields
 from itertools import product
 from math import lcm
-from pathlib import Path
 
 import pytest
 import torch
 from accelerate.parallelism_config import ParallelismConfig
+from datasets import Dataset, Image, IterableDataset
+from peft import LoraConfig
+from PIL import Image as Picture
 from transformers import get_scheduler
 
 from grpo_plus import GRPOPlusConfig
@@ -24,14 +24,10 @@ from grpo_plus.training.resuming.place import Geometry, Position, consequences, 
 from grpo_plus.training.resuming.rates import OPTIMIZER, new_rates
 from grpo_plus.training.state import StateError
 from tests.device import FLOAT32
+from tests.trainer import resumed_ranks
+from tests.trainer.conftest import weights
 
 LEFT_OUT = {name for names in NO_RESULT.values() for name in names}
-EVERY_FIELD = [field.name for field in fields(GRPOPlusConfig)]
-
-
-@pytest.fixture(scope="module")
-def plain_config(tmp_path_factory):
-    return GRPOPlusConfig(output_dir=str(tmp_path_factory.mktemp("out")), **FLOAT32)
 
 
 def another(value):
@@ -44,23 +40,16 @@ def another(value):
     return {"another": 1} if isinstance(value, dict) else "another"
 
 
-def changed_fields(old, new):
-    return {name: (then, now) for name, then, now in differences(settings_of(old), settings_of(new))}
-
-
-@pytest.mark.parametrize("name", EVERY_FIELD)
-def test_every_field_is_mentioned_or_cannot_change_a_result(plain_config, name):
-    other = copy.copy(plain_config)
+def test_every_field_is_mentioned_or_cannot_change_a_result(tmp_path):
+    plain = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)
     special = {"parallelism_config": ParallelismConfig(tp_size=1)}
-    object.__setattr__(other, name, special.get(name) or another(getattr(plain_config, name)))
-    lines = lines_of(changed_fields(plain_config, other))
-    if name in LEFT_OUT:
-        assert lines == []
-    else:
-        assert lines
-        for line in lines:
-            assert line.startswith((f"  {name}: ", f"  {name}."))
-            assert " then, " in line
+    for name in (field.name for field in fields(GRPOPlusConfig)):
+        other = copy.copy(plain)
+        object.__setattr__(other, name, special.get(name) or another(getattr(plain, name)))
+        found = {field: (then, now) for field, then, now in differences(settings_of(plain), settings_of(other))}
+        lines = lines_of(found)
+        assert bool(lines) is (name not in LEFT_OUT), name
+        assert all(line.startswith((f"  {name}: ", f"  {name}.")) and " then, " in line for line in lines), name
 
 
 def test_fields_that_are_left_out_have_one_reason_each_and_are_not_said_to_keep_a_batch():
@@ -91,9 +80,6 @@ def test_differences_have_the_names_that_a_config_would_have(then, now, expected
     assert differences(then, now) == expected
 
 
-# -- what training data is known by ------------------------------------------------------------------------------------
-
-
 def test_other_rows_of_the_same_length_are_other_data(sums):
     found = data_of(sums)
     assert found["rows"] == 16
@@ -105,8 +91,6 @@ def test_other_rows_of_the_same_length_are_other_data(sums):
 
 
 def test_a_digest_reads_few_rows_as_they_are_stored_and_no_stream():
-    from datasets import Dataset, IterableDataset
-
     read = []
 
     def note(batch):
@@ -128,28 +112,18 @@ def test_a_digest_reads_few_rows_as_they_are_stored_and_no_stream():
 
 
 def test_images_are_told_apart_by_their_bytes():
-    from datasets import Dataset, Image
-
     def made(color):
-        from PIL import Image as Picture
-
         return Dataset.from_dict({"image": [Picture.new("RGB", (2, 2), color)]}).cast_column("image", Image())
 
     assert data_of(made("red")) == data_of(made("red")) != data_of(made("blue"))
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-
-def lora(**changes):
-    from peft import LoraConfig
-
+def adapter(**changes):
     return LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], **changes})
 
 
 @pytest.fixture(scope="module")
 def other_models(tmp_path_factory):
-    """Models that differ from the tiny one in weights, in size, and in what they are."""
     folder = tmp_path_factory.mktemp("others")
     make_tiny_model(folder / "weights", seed=1)
     make_tiny_model(folder / "wider", hidden=48)
@@ -162,11 +136,7 @@ REFUSED = {
     "options of the optimizer": ({}, {"optim_args": "momentum=0.9"}, "optim_args unset, and this run has momentum=0.9"),
     "a rank": ({"lora": {}}, {"lora": {"r": 8}}, "the adapter's r 4, and this run has 8"),
     "a scale": ({"lora": {}}, {"lora": {"lora_alpha": 32}}, "the adapter's lora_alpha 8, and this run has 32"),
-    "target modules": (
-        {"lora": {}},
-        {"lora": {"target_modules": ["q_proj"]}},
-        "the adapter's target_modules ['q_proj', 'v_proj'], and this run has ['q_proj']",
-    ),
+    "target modules": ({"lora": {}}, {"lora": {"target_modules": ["q_proj"]}}, "target_modules ['q_proj', 'v_proj'],"),
     "an adapter where there was none": ({}, {"lora": {}}, "it holds all weights, and this run trains an adapter"),
     "no adapter where there was one": ({"lora": {}}, {}, "'default' (LORA), and this run trains all weights"),
     "the base of an adapter": ({"lora": {}}, {"lora": {}, "model": "weights"}, "was trained on other weights"),
@@ -176,28 +146,24 @@ REFUSED = {
 }
 
 
-def made(build, other_models, *, lora_changes=None, model=None, freeze=False, **settings):
-    given = {} if lora_changes is None else {"peft_config": lora(**lora_changes)}
+def made(build, other_models, *, lora=None, model=None, freeze=False, **settings):
+    given = {} if lora is None else {"peft_config": adapter(**lora)}
     trainer = build(trainer=given | ({"model": str(other_models / model)} if model else {}), **settings)
     if freeze:
         trainer.model.get_input_embeddings().weight.requires_grad_(False)
     return trainer
 
 
-def renamed(changes):
-    return {("lora_changes" if name == "lora" else name): value for name, value in changes.items()}
-
-
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_go_on_is_refused_before_anything_loads(build, other_models, name):
     before, after, words = REFUSED[name]
-    state = json.loads(json.dumps(made(build, other_models, **renamed(before)).settings.state_dict()))
-    same = made(build, other_models, **renamed(before))
+    state = json.loads(json.dumps(made(build, other_models, **before).settings.state_dict()))
+    same = made(build, other_models, **before)
     same.settings.load_state_dict(state)
     assert same.settings.changed == {}
     with pytest.raises(Misfit) as caught:
-        made(build, other_models, **renamed(after)).settings.load_state_dict(state)
+        made(build, other_models, **after).settings.load_state_dict(state)
     assert words in str(caught.value)
     assert len(caught.value.reasons) == 1
 
@@ -212,20 +178,15 @@ STATE = {"settings": {}, "sharding": None, "processes": 2, "adapters": {}, "mode
         (
             {"sharding": "FSDP (FULL_STATE_DICT)"},
             {"sharding": "FSDP (SHARDED_STATE_DICT)"},
-            "it was saved under FSDP (FULL_STATE_DICT), and this run has FSDP (SHARDED_STATE_DICT)",
+            "under FSDP (FULL_STATE_DICT),",
         ),
         ({"sharding": "DeepSpeed"}, {"sharding": "DeepSpeed", "processes": 4}, "between 2 processes, and this run has"),
         ({"settings": {"fp16": True}}, {"settings": {"fp16": False}}, "it holds the state of a gradient scaler (fp16)"),
         (
-            {"settings": {"lr_scheduler_type": "reduce_lr_on_plateau"}},
-            {"settings": {"lr_scheduler_type": "cosine"}},
+            *({"settings": {"lr_scheduler_type": kind}} for kind in ("reduce_lr_on_plateau", "cosine")),
             "lr_scheduler_type reduce_lr_on_plateau, and this run has cosine",
         ),
-        (
-            {"model": {"quantisation": "4 bits"}},
-            {"model": {"quantisation": None}},
-            "it was trained on a base with 4 bits, and this run has no quantisation",
-        ),
+        ({"model": {"quantisation": "4 bits"}}, {"model": {"quantisation": None}}, "trained on a base with 4 bits,"),
     ],
 )
 def test_states_that_belong_to_another_layout_are_refused(then, now, words):
@@ -257,8 +218,6 @@ def test_a_checkpoint_that_names_no_layout_goes_on_with_its_batch_and_one_line_s
     settings.changed = changed
     assert settings.keeps_batch
 
-
-# -- learning rates ----------------------------------------------------------------------------------------------------
 
 STEPS, LENGTH = 4, 10
 
@@ -310,11 +269,6 @@ def test_a_resumed_run_has_the_rate_of_its_own_schedule_at_that_step(name):
     resumed.resume(old, {name: change})
     assert resumed.schedule.get_last_lr() == pytest.approx([expected[0]] * 2)
     assert resumed.rates(5) == pytest.approx(expected, rel=1e-12)
-    if options:
-        stock = Simulated(**options)
-        stock.optimizer.load_state_dict(copy.deepcopy(old.optimizer.state_dict()))
-        stock.schedule.load_state_dict(copy.deepcopy(old.schedule.state_dict()))
-        assert stock.rates(5) != pytest.approx(expected, rel=1e-3)
 
 
 def test_options_of_the_optimizer_that_changed_are_those_of_the_run_and_no_others():
@@ -335,18 +289,14 @@ def test_a_schedule_that_follows_a_metric_keeps_what_it_reached_in_proportion():
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=rate)
         return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
 
-    old, plateau = made(0.1)
+    (old, plateau), (new, schedule) = made(0.1), made(0.4)
     for metric in (1.0, 2.0):
         plateau.step(metric)
     assert old.param_groups[0]["lr"] == pytest.approx(0.05)
-    new, schedule = made(0.4)
     with new_rates(new, schedule, {"learning_rate": (0.1, 0.4)}):
         new.load_state_dict(old.state_dict())
         schedule.load_state_dict(plateau.state_dict())
     assert new.param_groups[0]["lr"] == pytest.approx(0.2)
-
-
-# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -355,36 +305,32 @@ def checkpoint(build, tmp_path):
     return tmp_path / "out" / "checkpoint-2"
 
 
-def resume(build, folder, caplog, *, trainer=None, **settings):
-    """A resumed run, and the notes that it says."""
-    run = build(trainer=trainer, **{"max_steps": 3, **settings})
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        run.train(resume_from_checkpoint=str(folder))
-    if (folder / "grpo_plus_state.json").exists():
-        assert not any("do not match" in record.getMessage() for record in caplog.records)
-    notes = [record.getMessage() for record in caplog.records if "was saved with other settings" in record.getMessage()]
-    return run, notes
+@pytest.fixture
+def resume(trained, checkpoint, caplog):
+    def resume(**settings):
+        caplog.clear()
+        run = trained(**{"max_steps": 3, **settings}, resume=str(checkpoint))
+        if (checkpoint / "grpo_plus_state.json").exists():
+            assert "do not match" not in caplog.text
+        return run, notes_in(caplog)
+
+    return resume
+
+
+def notes_in(caplog):
+    said = [record.getMessage() for record in caplog.records]
+    return [text for text in said if "was saved with other settings" in text]
 
 
 def logged(run, name):
     return {entry["step"]: entry[name] for entry in run.state.log_history if name in entry}
 
 
-@pytest.mark.slow
-def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_nothing(build, checkpoint, caplog, sums):
-    _, notes = resume(build, checkpoint, caplog, save_steps=7, logging_steps=2)
+def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_nothing(resume, sums):
+    _, notes = resume(save_steps=7, logging_steps=2)
     assert notes == []
-    run, (note,) = resume(
-        build,
-        checkpoint,
-        caplog,
-        trainer={"train_dataset": sums.select(range(12))},
-        learning_rate=0.1,
-        lr_scheduler_type="constant",
-        advantage="sign",
-        temperature=0.7,
-    )
+    changes = {"learning_rate": 0.1, "lr_scheduler_type": "constant", "advantage": "sign", "temperature": 0.7}
+    run, (note,) = resume(trainer={"train_dataset": sums.select(range(12))}, **changes)
     assert note.splitlines()[:6] == [
         "note: checkpoint-2 was saved with other settings:",
         "  learning_rate: 0.05 then, 0.1 now (the schedule goes on with the new one)",
@@ -398,8 +344,8 @@ def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_n
 
 
 @pytest.mark.slow
-def test_steps_of_saving_and_logging_are_those_of_the_config_that_resumes(build, checkpoint, caplog, tmp_path):
-    run, notes = resume(build, checkpoint, caplog, max_steps=6, save_strategy="steps", save_steps=5, logging_steps=3)
+def test_steps_of_saving_and_logging_are_those_of_the_config_that_resumes(resume, tmp_path):
+    run, notes = resume(max_steps=6, save_strategy="steps", save_steps=5, logging_steps=3)
     assert (tmp_path / "out" / "checkpoint-5").is_dir()
     assert not (tmp_path / "out" / "checkpoint-4").exists()
     assert {3, 6} <= logged(run, "reward").keys()
@@ -410,16 +356,12 @@ def test_steps_of_saving_and_logging_are_those_of_the_config_that_resumes(build,
     assert logged(run, "learning_rate")[3] == pytest.approx(0.05 * 4 / 6)
 
 
-@pytest.mark.slow
-def test_an_older_checkpoint_goes_on_without_a_word(build, checkpoint, caplog):
-    (checkpoint / "grpo_plus_state.json").unlink()
-    for manifest in checkpoint.glob("grpo_plus_manifest.json"):
-        manifest.unlink()
-    _, notes = resume(build, checkpoint, caplog, learning_rate=0.1)
-    assert notes == []
+def test_an_older_checkpoint_goes_on_without_a_word(resume, checkpoint):
+    for name in ("state", "manifest"):
+        (checkpoint / f"grpo_plus_{name}.json").unlink()
+    assert resume(learning_rate=0.1)[1] == []
 
 
-@pytest.mark.slow
 def test_a_refusal_names_the_checkpoint_and_the_way_out(build, checkpoint):
     run = build(optim="adamw_torch", max_steps=3)
     before = [weight.clone() for weight in run.model.parameters()]
@@ -430,11 +372,9 @@ def test_a_refusal_names_the_checkpoint_and_the_way_out(build, checkpoint):
     assert all(map(torch.equal, before, run.model.parameters()))
 
 
-@pytest.mark.slow
-def test_the_state_holds_no_secret(build, tmp_path):
+def test_the_state_holds_no_secret(trained, tmp_path):
     secret = "hf_" + "Q7x" * 11
-    run = build(hub_token=secret, generation_kwargs={"api_key": secret}, save_strategy="steps", save_steps=2)
-    run.train()
+    trained(hub_token=secret, generation_kwargs={"api_key": secret}, save_strategy="steps", save_steps=2)
     text = (tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text()
     assert secret not in text
     assert "api_key" in text
@@ -450,8 +390,6 @@ def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build
     (line,) = lines_of(other.settings.changed)
     assert line.startswith(f"  model: {tiny_model} then, {other_models / 'weights'} now (trained are those of the")
 
-
-# -- another split of the data -----------------------------------------------------------------------------------------
 
 GEOMETRIES = [
     Geometry(processes, size, accumulation, steps, generations, iterations)
@@ -503,8 +441,6 @@ def test_where_the_data_is_shorter_than_the_place_the_next_pass_begins_and_that_
 
 
 class Prompts(Hook):
-    """Notes the prompts of each generation batch of training, each once."""
-
     def __init__(self):
         self.found = []
 
@@ -512,33 +448,30 @@ class Prompts(Hook):
         self.found.append((self.host.state.global_step, list(dict.fromkeys(row["prompt"] for row in rows))))
 
 
-def noted(build, resume_from=None, trainer=None, **settings):
-    hook = Prompts()
-    run = build(
-        trainer={"hooks": [hook], **(trainer or {})},
-        **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **settings},
-    )
-    run.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
-    return run, hook.found
+@pytest.fixture
+def noted(trained):
+    def noted(resume=None, trainer=None, **settings):
+        hook, saving = Prompts(), {"max_steps": 6, "save_strategy": "steps", "save_steps": 1}
+        run = trained(trainer={"hooks": [hook], **(trainer or {})}, **{**saving, **settings}, resume=resume)
+        return run, hook.found
+
+    return noted
 
 
 WIDE = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
 NARROW = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(WIDE, NARROW), (NARROW, WIDE)])
-def test_the_same_batches_in_other_micro_batches_are_the_same_run(build, tmp_path, caplog, before, after):
-    whole, prompts = noted(build, **after)
-    noted(build, **before)
+def test_the_same_batches_in_other_micro_batches_are_the_same_run(noted, tmp_path, caplog, before, after):
+    whole, prompts = noted(**after)
+    noted(**before)
     shutil.move(tmp_path / "out" / "checkpoint-3", tmp_path / "checkpoint-3")
-    with caplog.at_level(logging.WARNING):
-        resumed, found = noted(build, tmp_path / "checkpoint-3", **after)
+    resumed, found = noted(str(tmp_path / "checkpoint-3"), **after)
     assert found == [entry for entry in prompts if entry[0] >= 3]
     assert logged(resumed, "reward") == pytest.approx(logged(whole, "reward"))
-    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert (one - other).abs().max() < 1e-5
-    (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
+    assert (weights(whole) - weights(resumed)).abs().max() < 1e-5
+    (note,) = notes_in(caplog)
     assert note.splitlines()[-1] == "A new generation batch begins at prompt 7 of pass 1."
     assert len(note.splitlines()) == 5
 
@@ -546,64 +479,57 @@ def test_the_same_batches_in_other_micro_batches_are_the_same_run(build, tmp_pat
 LONG = {"steps_per_generation": 4, "gradient_accumulation_steps": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("after", "sentence"),
+    ("after", "same"),
     [
-        (LONG | {"num_generations": 8}, "at prompt 1 of pass 1: 8 that were drawn before come again."),
-        (LONG | {"temperature": 0.7}, "at prompt 1 of pass 1: 8 that were drawn before come again."),
-        (LONG | {"engine": "stock", "learning_rate": 0.01}, None),
+        ({"num_generations": 8}, False),
+        ({"temperature": 0.7}, False),
+        ({"engine": "stock", "learning_rate": 0.01}, True),
     ],
 )
-def test_inside_a_batch_another_one_begins_unless_it_is_the_same(build, tmp_path, caplog, after, sentence):
-    _, prompts = noted(build, **LONG)
+def test_inside_a_batch_another_one_begins_unless_it_is_the_same(noted, tmp_path, caplog, after, same):
+    _, prompts = noted(**LONG)
     order = [prompt for _, batch in prompts for prompt in batch]
-    with caplog.at_level(logging.WARNING):
-        resumed, found = noted(build, tmp_path / "out" / "checkpoint-2", **after)
-    (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
-    if sentence is None:
+    resumed, found = noted(str(tmp_path / "out" / "checkpoint-2"), **LONG, **after)
+    (note,) = notes_in(caplog)
+    if same:
         assert resumed.settings.keeps_batch
         assert found == [entry for entry in prompts if entry[0] >= 2]
         assert "generation batch" not in note
     else:
-        assert note.endswith(sentence)
+        assert note.endswith("at prompt 1 of pass 1: 8 that were drawn before come again.")
         assert found[0][0] == 2
         assert found[0][1] == order[: len(found[0][1])]
 
 
-@pytest.mark.slow
-def test_a_run_on_data_that_ends_before_its_place_goes_on_with_the_next_pass(build, tmp_path, caplog):
-    whole, _ = noted(build, **LONG)
+def test_a_run_on_data_that_ends_before_its_place_goes_on_with_the_next_pass(noted, tmp_path, caplog):
+    whole, _ = noted(**LONG)
     data = whole.train_dataset.select(range(8))
-    with caplog.at_level(logging.WARNING):
-        _, found = noted(build, tmp_path / "out" / "checkpoint-6", {"train_dataset": data}, max_steps=12, **LONG)
-    (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
+    _, found = noted(str(tmp_path / "out" / "checkpoint-6"), {"train_dataset": data}, max_steps=12, **LONG)
+    (note,) = notes_in(caplog)
     assert "  rows of the training data: 16 then, 8 now" in note.splitlines()
     assert note.endswith("A new generation batch begins at prompt 1 of pass 2.")
     assert [step for step, _ in found] == [6, 10]
     assert {prompt for _, batch in found for prompt in batch} == set(data["prompt"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_another_number_of_processes_goes_on_with_the_next_prompts(tmp_path, tiny_model, two_ranks, processes):
-    script = Path(__file__).with_name("other_ranks.py")
-
-    def run(count, *arguments):
-        log = tmp_path / f"log{count}"
+    def run(count, name, *more):
+        arguments = "processes", str(tmp_path), tiny_model, name, *more
         if count == 1:
-            runpy.run_path(str(script), run_name="alone")["main"](*arguments)
+            resumed_ranks.main(*arguments)
         else:
-            with two_ranks(script, *arguments, log=log):
+            with two_ranks(resumed_ranks.__file__, *arguments, log=tmp_path / "log"):
                 pass
+        return json.loads((tmp_path / f"{name}_0.json").read_text())
 
-    run(3 - processes, str(tmp_path), tiny_model, "first")
-    run(processes, str(tmp_path), tiny_model, "again")
-    first, again = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("first", "again"))
+    first = run(3 - processes, "first")
+    again = run(processes, "again", str(tmp_path / "out" / "checkpoint-2"))
     assert (first["processes"], again["processes"]) == (3 - processes, processes)
-    drawn = [prompt for batch in first["prompts"][:2] for prompt in batch]
-    assert not set(drawn) & {prompt for batch in again["prompts"][:2] for prompt in batch}
-    assert [set(batch) for batch in again["prompts"][:2]] == [set(batch) for batch in first["prompts"][2:4]]
+    drawn, later = ([set(batch) for batch in found["prompts"]] for found in (first, again))
+    assert not set.union(*drawn[:2]) & set.union(*later[:2])
+    assert later[:2] == drawn[2:4]
     (note,) = again["notes"]
     assert f"  processes: {3 - processes} then, {processes} now" in note.splitlines()
     assert "A new generation batch begins at prompt 5 of pass 1." in note.splitlines()

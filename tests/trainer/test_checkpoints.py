@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,10 +9,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig
+from safetensors.torch import save_file
+from transformers import TrainerCallback
 
 from grpo_plus.checkpoints import final_model, manifest, structure
 from grpo_plus.checkpoints.choice import CheckpointError
 from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, is_whole, problem
+from tests import started
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}
 DAMAGES = {
@@ -38,9 +41,6 @@ def saved(build, tmp_path):
 
 @pytest.fixture
 def adapters():
-    """Arguments of a trainer with an adapter."""
-    from peft import LoraConfig
-
     return {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}
 
 
@@ -49,14 +49,12 @@ def files_of(folder):
 
 
 def unsealed(checkpoint):
-    """The checkpoint as one of TRL's own trainer."""
-    for path in (*checkpoint.glob("grpo_plus_*"),):
+    for path in [*checkpoint.glob("grpo_plus_*")]:
         path.unlink()
     return checkpoint
 
 
 def shard(checkpoint, model):
-    """Let a checkpoint hold its weights in several files."""
     (checkpoint / "model.safetensors").unlink()
     model.save_pretrained(checkpoint, max_shard_size="40KB")
     finish(checkpoint, 2)
@@ -64,9 +62,8 @@ def shard(checkpoint, model):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["plain", "adapter", "sharded", "weights only"])
-def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(build, tmp_path, adapters, kind):
-    trainer = build(trainer=adapters if kind == "adapter" else {}, save_only_model=kind == "weights only", **SAVING)
-    trainer.train()
+def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(trained, tmp_path, adapters, kind):
+    trainer = trained(trainer=adapters if kind == "adapter" else {}, save_only_model=kind == "weights only", **SAVING)
     last = tmp_path / "out" / "checkpoint-2"
     if kind == "sharded":
         shard(last, trainer.model)
@@ -93,8 +90,7 @@ def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(build
     assert choose(tmp_path / "out").checkpoint == last
 
 
-@pytest.mark.slow
-def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build, saved, tmp_path, caplog):
+def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build, trained, saved, tmp_path, caplog):
     out = saved(max_steps=3)
     os.truncate(out / "checkpoint-3" / "optimizer.pt", 10)
     for value in (True, "last"):
@@ -106,20 +102,18 @@ def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build,
         assert "checkpoint-3 is passed over: optimizer.pt has 10 of" in caplog.text
         caplog.clear()
     with pytest.raises(CheckpointError) as caught:
-        build(**SAVING).train(resume_from_checkpoint=out / "checkpoint-3")
+        trained(**SAVING, resume=out / "checkpoint-3")
     assert f"{out / 'checkpoint-3'} is no whole checkpoint: optimizer.pt has 10 of" in str(caught.value)
     assert f"The newest whole one in {out} is checkpoint-2." in str(caught.value)
     for step in (1, 2):
         (out / f"checkpoint-{step}" / manifest.FILE).unlink()
     with pytest.raises(CheckpointError, match="there is nothing to resume") as caught:
-        build(**SAVING).train(resume_from_checkpoint=True)
+        trained(**SAVING, resume=True)
     for step, why in ((1, "it was never finished"), (2, "it was never finished"), (3, "optimizer.pt has 10 of")):
         assert f"checkpoint-{step} is passed over: {why}" in str(caught.value)
 
 
 def steps_into(steps):
-    from transformers import TrainerCallback
-
     class Steps(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
             steps.append(state.global_step)
@@ -127,12 +121,11 @@ def steps_into(steps):
     return Steps()
 
 
-@pytest.mark.slow
-def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(build, saved, tmp_path):
+def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(trained, saved, tmp_path):
     out = saved(max_steps=3)
     abandoned = (out / "checkpoint-2" / manifest.FILE).read_text()
     (out / "checkpoint-2" / "left_over").touch()
-    build(**SAVING | {"save_only_model": True}).train(resume_from_checkpoint=out / "checkpoint-1")
+    trained(**SAVING | {"save_only_model": True}, resume=out / "checkpoint-1")
     assert (out / "checkpoint-2" / manifest.FILE).read_text() != abandoned
     names = {path.name for path in files_of(out / "checkpoint-2")}
     assert not names & {"left_over", "optimizer.pt"}  # nothing of the old one is left in it
@@ -142,19 +135,15 @@ def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(build, sav
     assert is_whole(out / "checkpoint-3")
 
 
-@pytest.mark.slow
-def test_the_last_checkpoint_stays_beside_the_best_until_the_end(build, tmp_path, sums):
+def test_the_last_checkpoint_stays_beside_the_best_until_the_end(trained, tmp_path, sums):
     scores = iter([0.9] * 8 + [0.1] * 1000)
     best = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 1}
     best |= {"metric_for_best_model": "eval_reward", "per_device_eval_batch_size": 8, "max_steps": 3}
-    seen = []
 
     def falling(completions, **_):
-        seen.append(len(completions))
         return [next(scores) for _ in completions]
 
-    trainer = build(trainer={"reward_funcs": [falling], "eval_dataset": sums.select(range(2))}, **SAVING | best)
-    trainer.train()
+    trainer = trained(trainer={"reward_funcs": [falling], "eval_dataset": sums.select(range(2))}, **SAVING | best)
     left = [path.name for path in checkpoints(tmp_path / "out")]
     chosen = Path(trainer.state.best_model_checkpoint).name
     assert left == sorted({chosen, "checkpoint-3"})
@@ -162,7 +151,6 @@ def test_the_last_checkpoint_stays_beside_the_best_until_the_end(build, tmp_path
     assert trainer.args.save_total_limit == 1
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_trls_own_trainer_is_judged_by_its_files(saved):
     last = unsealed(saved() / "checkpoint-2")
     assert problem(last) is None
@@ -192,10 +180,8 @@ def test_a_checkpoint_of_trls_own_trainer_is_judged_by_its_files(saved):
     assert problem(last) is None
 
 
-@pytest.mark.slow
-def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, build):
-    trainer = build(**SAVING)
-    trainer.train()
+def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, trained):
+    trainer = trained(**SAVING)
     last = Path(trainer.args.output_dir) / "checkpoint-2"
     shard(last, trainer.model)
     unsealed(last)
@@ -216,9 +202,8 @@ def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, build)
             (last / name).write_bytes(whole[:at])
             found = problem(last)
             assert (found is not None and name in found) or whole[at:].isspace(), (name, at, found)
-            (last / name).write_bytes(
-                whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
-            )
+            changed = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+            (last / name).write_bytes(whole[:at] + changed + whole[at + 1 :])
             found = problem(last)  # a byte of a tensor goes unnoticed
             assert found is None or name in found or "is missing" in found
             (last / name).write_bytes(data.draw(st.binary(max_size=60)))
@@ -245,8 +230,6 @@ def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, build)
     ],
 )
 def test_the_layouts_of_fsdp_and_deepspeed_are_known(tmp_path, files, expected):
-    from safetensors.torch import save_file
-
     (tmp_path / "trainer_state.json").write_text('{"global_step": 4}')
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -269,7 +252,7 @@ def test_a_state_of_the_host_without_a_step_is_none(tmp_path, text):
 def test_killed_anywhere_in_a_save_or_rotation_one_is_whole(tmp_path, tiny_model, clean_environment):
     script = Path(__file__).with_name("killed_saves.py")
     given = [sys.executable, script, tmp_path, tiny_model]
-    done = subprocess.run(given, env=clean_environment, capture_output=True, text=True, timeout=280, check=False)
+    done = started.run(given, env=clean_environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
     killed = [one for one in found if one["killed"]]
@@ -286,16 +269,12 @@ def test_killed_anywhere_in_a_save_or_rotation_one_is_whole(tmp_path, tiny_model
     assert {one["chosen"] for one in killed} == {"checkpoint-1", "checkpoint-2"}
 
 
-@pytest.mark.slow
-def test_two_ranks_agree_on_the_checkpoint(tmp_path, tiny_model, two_ranks):
-    script = Path(__file__).with_name("checkpoint_ranks.py")
-    with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
-        pass
-    ranks = [json.loads((tmp_path / f"found_{rank}.json").read_text()) for rank in range(2)]
-    assert ranks[0] == ranks[1]
-    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(ranks[0]["files"])
-    assert ranks[0]["steps"] == [2]
-    assert "checkpoint-1 is passed over: rng_state_1.pth has 0 of" in ranks[0]["refused"]
+def test_two_ranks_agree_on_the_checkpoint(ranks):
+    found = ranks("whole")
+    assert found[0] == found[1]
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(found[0]["files"])
+    assert found[0]["steps"] == [2]
+    assert "checkpoint-1 is passed over: rng_state_1.pth has 0 of" in found[0]["refused"]
 
 
 def test_a_final_model_is_that_of_its_checkpoint_or_none(tmp_path):

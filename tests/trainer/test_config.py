@@ -2,13 +2,12 @@ import dataclasses
 import json
 import pickle
 import re
-import textwrap
 
 import pytest
 from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus import GRPOPlusConfig, register_advantage
-from grpo_plus.advantages import advantages
+from grpo_plus.advantages import advantages, get_advantage, parameters_of
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
 from grpo_plus.recipe.advantage import ADVANTAGE_FIELDS, equivalent_advantage
 from grpo_plus.recipe.objective import OBJECTIVE_FIELDS
@@ -43,20 +42,10 @@ def test_no_new_field_shadows_one_of_the_host():
 
 
 def test_everything_that_is_wrong_is_said_at_once():
-    found = problems(
-        advantage="sgn",
-        advantage_kwargs={"band": 0.2},
-        scale_rewards="none",
-        multi_objective_aggregation="normalize_then_sum",
-        objective="drgrpo",
-        epsilon=0.3,
-        loss_type="grpo",
-        verifiers=[{"name": "math", "wieght": 2.0}, 3],
-        verifier_column="kind",
-        engine="fast",
-        engine_tokens_per_pass=0,
-        num_generations=3,
-    )
+    wrong = {"advantage": "sgn", "advantage_kwargs": {"band": 0.2}, "scale_rewards": "none", "objective": "drgrpo"}
+    wrong |= {"epsilon": 0.3, "loss_type": "grpo", "multi_objective_aggregation": "normalize_then_sum"}
+    wrong |= {"verifiers": [{"name": "math", "wieght": 2.0}, 3], "verifier_column": "kind", "num_generations": 3}
+    found = problems(**wrong, engine="fast", engine_tokens_per_pass=0)
     text = "\n".join(found)
     for expected in (
         "unknown advantage estimator 'sgn'. Did you mean 'sign'?",
@@ -84,22 +73,6 @@ def test_several_problems_are_numbered_and_survive_pickling():
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "expected"),
-    [
-        ({"band": -0.1}, "band"),
-        ({"band": "wide"}, "expected a number"),
-        ({"band": True}, "expected a number"),
-        ({"bnad": 0.1}, "Did you mean 'band'?"),
-        ({"eps": 1e-4}, "unknown keyword 'eps'"),
-    ],
-)
-def test_wrong_keywords_of_an_estimator(kwargs, expected):
-    (problem,) = problems(advantage="sign", advantage_kwargs=kwargs)
-    assert "advantage estimator 'sign'" in problem
-    assert expected in problem
-
-
-@pytest.mark.parametrize(
     ("values", "expected"),
     [
         ({"advantage_kwargs": {"band": 1.0}}, "advantage is unset, so nothing would read it"),
@@ -109,6 +82,7 @@ def test_wrong_keywords_of_an_estimator(kwargs, expected):
         ({"advantage": 3}, "chosen by name"),
         ({"verifier_column": "kind"}, "there are no verifiers to choose from"),
         ({"plugins": [3]}, "plugins is [3]"),
+        ({"generation_batch_size": 12, "steps_per_generation": 2}, "steps_per_generation"),
         ({"plugins": 3}, "plugins is 3, expected a list"),
         ({"verifiers": 3}, "verifiers is 3, expected a list"),
         ({"engine": "stock", "engine_tokens_per_pass": 64}, "engine is 'stock': remove one"),
@@ -116,13 +90,8 @@ def test_wrong_keywords_of_an_estimator(kwargs, expected):
         ({"verifiers": [{"label": "x"}]}, "has no name"),
         ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a finite number"),
         ({"verifiers": [{"name": "math", "timeout": 0}]}, "expected a positive number of seconds"),
-        (
-            {"verifiers": [{"name": "math", "columns": {"answer": 3}}]},
-            "expected parameter names mapped to column names",
-        ),
+        ({"verifiers": [{"name": "math", "columns": {"answer": 3}}]}, "parameter names mapped to column names"),
         ({"verifiers": [{"name": "math", "kwargs": [1]}]}, "expected a mapping"),
-        ({"advantage": "mix", "advantage_kwargs": {"parts": {"sgin": 1.0}}}, "Did you mean 'sign'?"),
-        ({"advantage": "mix", "advantage_kwargs": {"parts": 3}}, "parts"),
     ],
 )
 def test_each_wrong_value_is_named(values, expected):
@@ -140,9 +109,8 @@ def test_an_estimator_and_the_hosts_own_choice_conflict(name):
 @pytest.mark.parametrize("name", [name for name in OBJECTIVE_FIELDS if name in GRPOConfig.__dataclass_fields__])
 def test_an_objective_and_the_option_it_would_ignore_conflict(name):
     default = GRPOConfig.__dataclass_fields__[name].default
-    other = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}.get(
-        name
-    )
+    words = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}
+    other = words.get(name)
     other = (not default if isinstance(default, bool) else default * 1.5) if other is None else other
     (problem,) = problems(objective="grpo", **{name: other})
     assert f"{name} ({other!r})" in problem
@@ -192,12 +160,6 @@ def test_a_subset_of_k_needs_more_generations_than_k(keywords, generations, expe
     GRPOPlusConfig(**{**BASE, **given, "num_generations": keywords.get("k", 4) + 1, "generation_batch_size": 45 * 8})
 
 
-def test_steps_of_a_mix_come_from_one_verifier():
-    kwargs = {"parts": {"process": 1.0, "raw": 1.0}, "process": {"steps_from": "a"}}
-    config = GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=kwargs)
-    assert config.advantage_kwargs == kwargs
-
-
 @pytest.mark.parametrize(
     ("scale", "aggregation", "expected"),
     [
@@ -215,28 +177,16 @@ def test_what_the_hosts_own_fields_amount_to(scale, aggregation, expected):
 
 
 def test_the_flags_known_to_every_parser_cover_the_built_in_estimators():
-    from grpo_plus.advantages import advantages, get_advantage, parameters_of
-
     names = [entry.name for entry in advantages.entries() if entry.way == "built-in"]
     keywords = {key for name in names for key in parameters_of(get_advantage(name)) if key != "keywords"}
     assert keywords == set(ADVANTAGE_FLAGS)
 
 
 def full():
-    return GRPOPlusConfig(
-        **BASE,
-        advantage="process",
-        advantage_kwargs={"credit": "return", "eps": 1e-6},
-        objective="grpo",
-        objective_kwargs={"kl": "k3"},
-        beta=0.1,
-        engine="trimmed",
-        engine_tokens_per_pass=512,
-        learning_rate=3e-5,
-        num_generations=4,
-        gradient_accumulation_steps=2,
-        per_device_train_batch_size=4,
-    )
+    process = {"advantage": "process", "advantage_kwargs": {"credit": "return", "eps": 1e-6}}
+    objective = {"objective": "grpo", "objective_kwargs": {"kl": "k3"}, "beta": 0.1, "learning_rate": 3e-5}
+    batch = {"num_generations": 4, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    return GRPOPlusConfig(**BASE, **process, **objective, **batch, engine="trimmed", engine_tokens_per_pass=512)
 
 
 def test_saving_and_loading_changes_nothing(tmp_path):
@@ -258,11 +208,6 @@ def test_a_config_can_be_built_from_its_own_values():
     assert dataclasses.replace(config, learning_rate=1.0).learning_rate == 1.0
 
 
-def test_batch_sizes_that_disagree_are_still_refused():
-    found = problems(per_device_train_batch_size=4, generation_batch_size=16, steps_per_generation=2, num_generations=4)
-    assert "steps_per_generation" in "\n".join(found)
-
-
 def test_loading_refuses_what_it_does_not_know(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(BASE | {"advantige": "sign"}))
@@ -271,6 +216,8 @@ def test_loading_refuses_what_it_does_not_know(tmp_path):
 
 
 def test_keywords_are_copied_not_shared():
+    steps = {"parts": {"process": 1.0, "raw": 1.0}, "process": {"steps_from": "a"}}
+    assert GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=steps).advantage_kwargs == steps
     given = {"parts": {"sign": 1.0}, "sign": {"band": 0.5}}
     config = GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=given)
     given["sign"]["band"] = 9.0
@@ -295,30 +242,20 @@ def from_config_file(table, *, gain: float = 1.0):
 def folder(tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN)
     yield tmp_path
-    from grpo_plus.advantages import advantages
-
     advantages.unregister("from_config_file")
 
 
 def parse(folder, text, *flags, groups=(GRPOPlusConfig,)):
     """As a script does it that names its own groups: `TrlParser` and ``--config``."""
     path = folder / "config.yaml"
-    path.write_text("output_dir: out\nuse_cpu: true\nbf16: false\nreport_to: none\n" + textwrap.dedent(text))
+    path.write_text("output_dir: out\nuse_cpu: true\nbf16: false\nreport_to: none\n" + text)
     return TrlParser(groups, allow_abbrev=False).parse_args_and_config(["--config", str(path), *flags])
 
 
 def test_a_yaml_file_through_the_hosts_parser(folder, monkeypatch):
     monkeypatch.setattr("sys.argv", ["script.py", "--config", str(folder / "config.yaml")])
-    (config,) = parse(
-        folder,
-        """
-        plugins: [./mine.py]
-        advantage: from_config_file
-        advantage_kwargs: {gain: 3e-4}
-        learning_rate: 3e-4
-        engine_tokens_per_pass: 128
-        """,
-    )
+    parts = "plugins: [./mine.py]\nadvantage: from_config_file\nadvantage_kwargs: {gain: 3e-4}\n"
+    (config,) = parse(folder, parts + "learning_rate: 3e-4\nengine_tokens_per_pass: 128\n")
     assert config.advantage_kwargs == {"gain": 3e-4}
     assert config.learning_rate == 3e-4
     assert config.plugins == [str(folder / "mine.py")]
@@ -339,13 +276,10 @@ FLAGS = [
     (["--advantage", "sign", "--advantage_kwargs.band=.25"], {"band": 0.25}),
     (["--advantage=sign", "--advantage_kwargs={band: 0.25}"], {"band": 0.25}),
     (
-        ["--advantage", "zscore", "--advantage_kwargs.eps", "3e-4", "--advantage_kwargs.scale", "batch"],
+        ["--advantage=zscore", "--advantage_kwargs.eps=3e-4", "--advantage_kwargs.scale=batch"],
         {"eps": 3e-4, "scale": "batch"},
     ),
-    (
-        ["--advantage", "zscore", "--advantage_kwargs", "{eps: 1}", "--advantage_kwargs.ddof", "0"],
-        {"eps": 1, "ddof": 0},
-    ),
+    (["--advantage=zscore", "--advantage_kwargs", "{eps: 1}", "--advantage_kwargs.ddof", "0"], {"eps": 1, "ddof": 0}),
 ]
 
 

@@ -28,37 +28,16 @@ def test_the_estimator_that_equals_the_hosts_fields_judges():
 
 
 PROBLEMS = {
-    "another way": (
-        {"dead_groups": "drop"},
-        "dead_groups is 'drop', expected one of 'keep', 'resample', 'roulette', 'replay'",
-    ),
-    "keywords of nothing": (
-        {"dead_groups": "keep", "dead_groups_kwargs": {"rounds": 2}},
-        "dead_groups_kwargs is {'rounds': 2}, but dead_groups is 'keep', so nothing would read it: set dead_groups",
-    ),
+    "another way": ({"dead_groups": "drop"}, "dead_groups is 'drop', expected one of 'keep', 'resample', 'roulette',"),
+    "keywords of nothing": ({"dead_groups": "keep", "dead_groups_kwargs": {"rounds": 2}}, "nothing would read it"),
     "keywords of the other": ({"dead_groups_kwargs": {"rounds": 2}}, "unknown dead_groups_kwargs 'rounds'"),
-    "no round": (
-        {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 0}},
-        "'rounds' is 0, expected an integer of at least 1",
-    ),
-    "a coin that never falls": (
-        {"dead_groups_kwargs": {"keep": 0.0}},
-        "'keep' is 0.0, expected a number of more than 0 and at most 1",
-    ),
+    "no round": ({"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 0}}, "'rounds' is 0, expected an"),
+    "a coin that never falls": ({"dead_groups_kwargs": {"keep": 0.0}}, "'keep' is 0.0, expected a number of more"),
     "after one": ({"dead_groups_kwargs": {"after": 1}}, "'after' is 1, expected an integer of at least 2"),
-    "after all": (
-        {"dead_groups_kwargs": {"after": 4}},
-        "after is 4, but num_generations is 4, so there is no rest to save: set after to at most 3",
-    ),
+    "after all": ({"dead_groups_kwargs": {"after": 4}}, "after is 4, but num_generations is 4, so there is no rest to"),
     "pairs": ({"num_generations": 2}, "num_generations is 2: contrast takes two completions"),
-    "one completion": (
-        {"num_generations": 1, "advantage": "raw", "dead_groups": "resample"},
-        "num_generations is 1: a group of one has no contrast",
-    ),
-    "too few for the estimator": (
-        {"advantage": "passk", "advantage_kwargs": {"k": 3}},
-        "looks at a group after 2 completions, too few for the advantage estimator 'passk'",
-    ),
+    "one completion": ({"num_generations": 1, "advantage": "raw", "dead_groups": "resample"}, "num_generations is 1:"),
+    "too few for the estimator": ({"advantage": "passk", "advantage_kwargs": {"k": 3}}, "too few for the advantage"),
     "too few for a part of a mix": (
         {"advantage": "mix", "advantage_kwargs": {"parts": {"center": 1.0, "passk": 1.0}, "passk": {"k": 2}}},
         "too few for the advantage estimator 'passk', whose advantages would all be 0: its k is 2",

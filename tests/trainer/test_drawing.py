@@ -15,6 +15,7 @@ from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
+from tests.trainer.conftest import weights
 from tests.trainer.test_drop_in import Doubling
 
 PLAIN = {"max_steps": 1, "max_grad_norm": 0.0, "per_device_train_batch_size": 32, "temperature": 1.0}
@@ -32,8 +33,6 @@ def tied_if_odd(completions, prompts, **_):
 
 
 class Watch(Hook):
-    """Notes each round as it comes, and the batch that is made of them."""
-
     def __init__(self):
         self.rounds, self.batches, self.sizes = [], [], []
 
@@ -49,23 +48,30 @@ class Watch(Hook):
         self.batches.append((dict(output), drawn))
 
 
-def watched(build, reward=tied_if_odd, **settings):
-    watch = Watch()
-    more = settings.pop("trainer", {})
-    trainer = build(trainer={"reward_funcs": reward, "hooks": [watch], **more}, **settings)
-    start = [parameter.detach().clone() for parameter in trainer.model.parameters()]
-    trainer.train()
-    return trainer, watch, start
+@pytest.fixture
+def watched(build):
+    """A trainer that has trained, what was seen, and the weights that it began with."""
+
+    def watched(reward=tied_if_odd, *, trainer=None, **settings):
+        watch = Watch()
+        made = build(trainer={"reward_funcs": reward, "hooks": [watch], **(trainer or {})}, **settings)
+        start = [parameter.detach().clone() for parameter in made.model.parameters()]
+        made.train()
+        return made, watch, start
+
+    return watched
+
+
+def contrast(completions, **_):
+    return [float(row % 2) for row in range(len(completions))]
 
 
 def gradients(trainer, start):
-    """Those of a run of one step of plain gradient descent."""
     rate = trainer.args.learning_rate
     return [(was - now.detach()) / rate for was, now in zip(start, trainer.model.parameters(), strict=True)]
 
 
 def tokens_of(watch, at, row):
-    """Prompt and completion of a row of a round, without padding."""
     _, output, ids = watch.rounds[at]
     prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
     return prompt, torch.tensor(ids[row], dtype=torch.long, device=DEVICE)
@@ -86,7 +92,6 @@ def by_hand(watch, places, fill):
 
 
 def stock_gradients(build, batch, start, **settings):
-    """Those of TRL's own loss of one batch."""
     settings = {name: value for name, value in settings.items() if not name.startswith(("dead_groups", "objective"))}
     stock = build(GRPOTrainer, GRPOConfig, **settings)
     for parameter, value in zip(stock.model.parameters(), start, strict=True):
@@ -104,11 +109,9 @@ def assert_near(found, expected):
     assert apart <= 1e-3 * norm
 
 
-# -- resample -------------------------------------------------------------------------------------------------------
-
-
-def test_resample_trains_on_live_groups_and_fresh_prompts_exactly(build):
-    trainer, watch, start = watched(build, **RESAMPLE)
+@pytest.mark.sample(1)
+def test_resample_trains_on_live_groups_and_fresh_prompts_exactly(build, watched):
+    trainer, watch, start = watched(**RESAMPLE)
     output, drawn = watch.batches[0]
     places, live, seen = [], [], []
     for turn, (rows, *_) in enumerate(watch.rounds):
@@ -138,45 +141,35 @@ def test_resample_trains_on_live_groups_and_fresh_prompts_exactly(build):
     assert_near(gradients(trainer, start), stock_gradients(build, batch, start, **PLAIN))
 
 
-def test_where_nothing_is_dead_the_batch_is_the_hosts_own_and_so_is_every_random_number(build):
-    def contrast(completions, **_):
+@pytest.mark.sample(1)
+def test_where_nothing_is_dead_the_batch_is_the_hosts_own_and_so_is_every_random_number(watched):
+    def graded(completions, **_):
         return [float(row % 4) for row in range(len(completions))]
 
     found = []
     for way in ("keep", "resample"):
-        trainer, watch, _ = watched(
-            build, contrast, **{**PLAIN, "max_steps": 3, "advantage": "zscore", "dead_groups": way}
-        )
+        trainer, watch, _ = watched(graded, **{**PLAIN, "max_steps": 3, "advantage": "zscore", "dead_groups": way})
         rounds = [output for _, output, _ in watch.rounds]
         assert len(rounds) == 3
         for (batch, _), output in zip(watch.batches, rounds, strict=True):
             assert all(batch[name] is output[name] for name in output if name != "advantages")
-        weights = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+        own = ("dead_groups/", "time/", "step_time", "train_")
         logs = [
-            {
-                name: value
-                for name, value in entry.items()
-                if not name.startswith(("dead_groups/", "time/", "step_time", "train_"))
-            }
+            {name: value for name, value in entry.items() if not name.startswith(own)}
             for entry in trainer.state.log_history
         ]
-        found.append((weights, torch.get_rng_state(), logs, trainer._logs))
+        found.append((weights(trainer), torch.get_rng_state(), logs, trainer._logs))
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("prompts", "rounds"), [(4, 2), (1, 3), (5, 1)])
-def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(build, caplog, prompts, rounds):
+def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(watched, caplog, prompts, rounds):
     """The data has fewer prompts than a batch, or hardly more, so that fresh ones have to come again."""
     data = Dataset.from_list([{"prompt": f"{2 * place + 1}+0="} for place in range(prompts)])
-    settings = RESAMPLE | {
-        "dead_groups_kwargs": {"rounds": rounds},
-        "max_steps": 3,
-        "per_device_train_batch_size": 4 * min(prompts, 4),
-    }
-    trainer, watch, start = watched(build, trainer={"train_dataset": data}, **settings)
     batch = min(prompts, 4)
+    settings = {"dead_groups_kwargs": {"rounds": rounds}, "max_steps": 3, "per_device_train_batch_size": 4 * batch}
+    trainer, watch, start = watched(trainer={"train_dataset": data}, **RESAMPLE | settings)
     assert len(watch.rounds) == 3 * (1 + rounds)
     entry = trainer.state.log_history[0]
     assert entry["dead_groups/rounds"] == 1 + rounds
@@ -189,8 +182,7 @@ def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(build, caplo
         assert output["completion_ids"] is first["completion_ids"]
 
 
-@pytest.mark.slow
-def test_data_without_other_prompts_gives_new_completions_of_the_same(build):
+def test_data_without_other_prompts_gives_new_completions_of_the_same(watched):
     """Each round draws a fourth of the prompts' contrast at random, and in the end all are alive."""
     calls = iter(range(100))
 
@@ -200,13 +192,10 @@ def test_data_without_other_prompts_gives_new_completions_of_the_same(build):
 
     data = Dataset.from_list([{"prompt": f"{place}+0="} for place in range(4)])
     settings = RESAMPLE | {"per_device_train_batch_size": 16}
-    trainer, watch, _ = watched(build, later, trainer={"train_dataset": data}, **settings)
+    trainer, watch, _ = watched(later, trainer={"train_dataset": data}, **settings)
     assert [len(rows) for rows, *_ in watch.rounds] == [16, 16, 12, 4]
     assert (watch.batches[0][0]["advantages"] != 0).all()
     assert trainer.state.log_history[0]["dead_groups/still_dead"] == 0
-
-
-# -- roulette -------------------------------------------------------------------------------------------------------
 
 
 def roulette_by_hand(watch):
@@ -228,9 +217,10 @@ def roulette_by_hand(watch):
     return places, torch.tensor(weights, device=DEVICE), going
 
 
-def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spares_exactly(build):
+@pytest.mark.sample(1)
+def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spares_exactly(build, watched):
     settings = ROULETTE | {"loss_type": "dr_grpo"}
-    trainer, watch, start = watched(build, **settings)
+    trainer, watch, start = watched(**settings)
     places, weights, going = roulette_by_hand(watch)
     assert watch.sizes == [3, 5]
     assert [len(rows) for rows, *_ in watch.rounds] == [12, 5 * going]
@@ -251,10 +241,9 @@ def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spare
     assert_near(gradients(trainer, start), stock_gradients(build, batch, start, **settings))
 
 
-@pytest.mark.slow
-def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(build, caplog):
+def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(watched, caplog):
     settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": 1e-9}, "max_steps": 2, "objective": "grpo"}
-    trainer, watch, start = watched(build, lambda completions, **_: [1.0] * len(completions), **settings)
+    trainer, watch, start = watched(lambda completions, **_: [1.0] * len(completions), **settings)
     assert watch.sizes == [2, 2]
     assert all(torch.equal(now, was) for now, was in zip(trainer.model.parameters(), start, strict=True))
     assert [entry["dead_groups/stopped"] for entry in trainer.state.log_history[:2]] == [1, 1]
@@ -262,52 +251,46 @@ def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(build, ca
     assert caplog.text.count("no group of a generation batch teaches anything") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1.0, 0.25])
-def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_more(build, keep):
+def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_more(watched, keep):
     settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": keep}, "objective": "dr_grpo"}
     trainer, watch, _ = watched(
-        build, lambda completions, **_: [float(row % 2) for row in range(len(completions))], **settings
+        lambda completions, **_: [float(row % 2) for row in range(len(completions))], **settings
     )
     assert "share" not in watch.batches[0][0]
     assert trainer.state.log_history[0]["dead_groups/drawn"] == 32
     assert trainer.drawing.state_dict() == {}
 
 
-@pytest.mark.slow
-def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(build):
+def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(watched):
     """All are tied after two; the coin always spares; what follows has contrast."""
 
     def later(completions, prompts, **_):
         return [1.0 if len(prompts) == 8 else float(row % 3 == 0) for row in range(len(prompts))]
 
     settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": 1.0}}
-    trainer, watch, _ = watched(build, later, **settings)
+    trainer, watch, _ = watched(later, **settings)
     output, drawn = watch.batches[0]
     assert drawn.rewards.squeeze(1).reshape(4, 8)[:, :2].eq(1).all()
     assert (output["advantages"].reshape(4, 8) != 0).all(1).all()
     assert trainer.state.log_history[0]["dead_groups/dead"] == 1
 
 
-# -- what is logged, kept and carried ---------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
-def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs_own_prompts(build, caplog, settings):
+def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs_own_prompts(watched, caplog, settings):
     def reward(completions, prompts, log_extra, **_):
         log_extra("place", [f"{len(prompts)}/{row}" for row in range(len(prompts))])
         return tied_if_odd(completions, prompts)
 
     verifiers = [{"name": "regex", "kwargs": {"pattern": "(?s).*[aeiou].*"}, "weight": 0.0}]
-    trainer, watch, _ = watched(
-        build, reward, **{**settings, "verifiers": verifiers, "record": True, "log_completions": True}
-    )
+    trainer, watch, _ = watched(reward, **{**settings, "verifiers": verifiers, "record": True, "log_completions": True})
     output, drawn = watch.batches[0]
     table, size = trainer._logs, trainer.num_generations
     kept = [len(ids) > 0 for ids in drawn.completions.ids]
     assert (False in kept) is (settings is ROULETTE)
-    assert list(table["prompt"]) == list(drawn.completions.prompts) == prompts_of(trainer, output)
+    assert list(table["prompt"]) == list(drawn.completions.prompts)
+    decoded = trainer.processing_class.batch_decode(output["prompt_ids"], skip_special_tokens=True)
+    assert list(table["prompt"]) == decoded
     assert list(table["completion"]) == list(drawn.completions.texts)
     assert list(table["advantages"]) == output["advantages"].tolist()
     rewards = [value for values in table["rewards"].values() for value in values if not math.isnan(value)]
@@ -341,10 +324,6 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
         assert [one["verdicts"][0]["status"] for one in group["completions"]] == [
             verdict.status.value for (verdict,) in verdicts[members]
         ]
-
-
-def prompts_of(trainer, output):
-    return trainer.processing_class.batch_decode(output["prompt_ids"], skip_special_tokens=True)
 
 
 class Server:
@@ -403,22 +382,14 @@ def test_completions_of_vllm_keep_the_log_probabilities_they_were_drawn_with(bui
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
-def test_tools_and_conversations_and_environments_take_part(build, chats, tool_calls, tool_tokenizer, settings):
+def test_tools_and_conversations_and_environments_take_part(watched, chats, tool_calls, tool_tokenizer, settings):
     class Quiet(Doubling):
-        """Rewards nothing."""
-
         def get_reward(self):
             return 0.0
 
-    trainer = {
-        "train_dataset": chats,
-        "environment_factory": Quiet,
-        "processing_class": copy.deepcopy(tool_tokenizer),
-    }
-    run = {**settings, "max_completion_length": 160, "log_completions": True}
-    trainer, watch, _ = watched(build, trainer=trainer, **run)
+    given = {"train_dataset": chats, "environment_factory": Quiet, "processing_class": copy.deepcopy(tool_tokenizer)}
+    _, watch, _ = watched(trainer=given, **settings, max_completion_length=160, log_completions=True)
     output, drawn = watch.batches[0]
     assert len(watch.rounds) > 1
     assert output["tool_mask"].shape == output["completion_mask"].shape
@@ -430,27 +401,10 @@ def test_tools_and_conversations_and_environments_take_part(build, chats, tool_c
     assert output["completion_mask"].sum(1).tolist() == lengths == drawn.lengths.tolist()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
-def test_verifiers_that_find_nothing_leave_a_group_dead(build, settings):
-    """A group whose completions have no reward but one teaches nothing; a group of 1 and 1 and nothing is tied."""
-
-    def reward(completions, prompts, **_):
-        return [None if row % 4 != number(prompt) % 4 else float(row) for row, prompt in enumerate(prompts)]
-
-    trainer, watch, _ = watched(build, reward, **settings)
-    assert trainer.state.log_history[0]["dead_groups/dead"] > 0
-    assert torch.isfinite(watch.batches[0][0]["advantages"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
-def test_groups_whose_completions_are_all_masked_are_dead_whatever_their_rewards(build, settings):
-    def contrast(completions, **_):
-        return [float(row % 2) for row in range(len(completions))]
-
+def test_groups_whose_completions_are_all_masked_are_dead_whatever_their_rewards(watched, settings):
     masked = {"mask_truncated_completions": True, "max_completion_length": 1}
-    trainer, watch, _ = watched(build, contrast, **settings, **masked)
+    trainer, watch, _ = watched(contrast, **settings, **masked)
     seen = {True: 0, False: 0}
     rows, output, _ = watch.rounds[0]
     size = 4 if settings is RESAMPLE else 3
@@ -460,10 +414,9 @@ def test_groups_whose_completions_are_all_masked_are_dead_whatever_their_rewards
     assert trainer.state.log_history[0]["dead_groups/dead"] == seen[False] / sum(seen.values())
 
 
-@pytest.mark.slow
-def test_evaluation_is_drawn_in_one_round(build, sums):
+def test_evaluation_is_drawn_in_one_round(watched, sums):
     settings = ROULETTE | {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
-    trainer, watch, _ = watched(build, trainer={"eval_dataset": sums.select(range(2))}, **settings)
+    trainer, watch, _ = watched(trainer={"eval_dataset": sums.select(range(2))}, **settings)
     evaluations = [rows for rows, *_ in watch.rounds if len(rows) == 8]
     assert len(evaluations) == 2
     assert not any(name.startswith("eval_dead_groups") for entry in trainer.state.log_history for name in entry)
@@ -482,23 +435,18 @@ def test_data_that_cannot_be_drawn_in_rounds_is_refused(build, sums, way, data, 
         build(trainer={"train_dataset": data(sums), "model": "nowhere"}, dead_groups=way)
 
 
-@pytest.mark.slow
-def test_roulette_goes_with_a_stream(build, sums):
-    _, watch, _ = watched(build, trainer={"train_dataset": sums.to_iterable_dataset()}, **ROULETTE)
+def test_roulette_goes_with_a_stream(watched, sums):
+    _, watch, _ = watched(trainer={"train_dataset": sums.to_iterable_dataset()}, **ROULETTE)
     assert len(watch.rounds) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "ways",
     [("keep", "roulette"), ("roulette", "resample"), ("resample", "keep"), ("keep", "replay"), ("replay", "resample")],
 )
-def test_a_run_goes_on_with_another_way(build, tmp_path, ways):
+def test_a_run_goes_on_with_another_way(trained, tmp_path, ways):
     saved = {"save_strategy": "steps", "save_steps": 1, "objective": "grpo", "per_device_train_batch_size": 16}
-    runs = [
-        build(trainer={"reward_funcs": tied_if_odd}, **{**PLAIN, **saved, "max_steps": steps, "dead_groups": way})
-        for steps, way in enumerate(ways, start=1)
-    ]
-    runs[0].train()
-    runs[1].train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
-    assert runs[1].state.global_step == 2
+    settings, given = {**PLAIN, **saved}, {"reward_funcs": tied_if_odd}
+    trained(trainer=given, **settings, dead_groups=ways[0])
+    again = {"max_steps": 2, "dead_groups": ways[1], "resume": str(tmp_path / "out" / "checkpoint-1")}
+    assert trained(trainer=given, **settings | again).state.global_step == 2

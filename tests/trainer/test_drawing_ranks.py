@@ -1,12 +1,6 @@
 """Two processes put the same batch together as one does, out of groups that span both and rows that move."""
 
-import json
-import runpy
-from pathlib import Path
-
 import pytest
-
-pytestmark = pytest.mark.slow
 
 RESAMPLE = {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}}
 ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}}
@@ -23,18 +17,11 @@ FIRST = ("reward", "completions/")
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory, tiny_model, two_ranks):
-    """What one process, this one, and two launched ones make of the same completions."""
-    folder = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("drawing_ranks.py")
-    with two_ranks(script, folder, tiny_model, json.dumps(RUNS), log=folder / "log"):
-        alone = runpy.run_path(str(script), run_name="alone")["run"]
-        one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
-    return json.loads(json.dumps(one)), json.loads((folder / "found.json").read_text())
+def worlds(in_two_worlds):
+    return in_two_worlds("drawing_ranks.py", RUNS)
 
 
 def close(one, other, path=""):
-    """Equal, numbers within rounding."""
     if isinstance(one, dict):
         assert one.keys() == other.keys(), path
     if isinstance(one, dict | list):

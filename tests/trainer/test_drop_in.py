@@ -7,6 +7,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from tests.trainer.conftest import weights
 
 TIMES = {"step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second"}
 
@@ -37,33 +38,30 @@ def assert_same(ours, host):
     assert list(ours._logs["advantages"]) == pytest.approx(list(host._logs["advantages"]), abs=1e-6)
 
 
-def run(build, *, trainer=None, config=GRPOPlusConfig, **settings):
+@pytest.fixture
+def run(build):
     """The same run twice: on TRL's classes and on ours."""
-    both = []
-    for trainer_class, config_class in ((GRPOPlusTrainer, config), (GRPOTrainer, GRPOConfig)):
-        made = build(trainer_class, config_class, trainer=trainer() if callable(trainer) else trainer, **settings)
-        before = [parameter.detach().clone() for parameter in made.model.parameters()]
-        made.train()
-        after = list(made.model.parameters())
-        assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True)), "nothing was trained"
-        both.append(made)
-    assert_same(*both)
-    return both
+
+    def run(*, trainer=None, config=GRPOPlusConfig, **settings):
+        both = []
+        for classes in ((GRPOPlusTrainer, config), (GRPOTrainer, GRPOConfig)):
+            made = build(*classes, trainer=trainer() if callable(trainer) else trainer, **settings)
+            before = weights(made)
+            made.train()
+            assert not torch.equal(weights(made), before), "nothing was trained"
+            both.append(made)
+        assert_same(*both)
+        return both
+
+    return run
 
 
+HALF = {"per_device_train_batch_size": 4}
 SETTINGS = {
     "as it comes": {},
-    "two rewards with weights, some not applicable": {
-        "trainer": {"reward_funcs": [first, second]},
-        "reward_weights": [0.5, 2.0],
-    },
-    "one generation for several updates": {
-        "num_iterations": 2,
-        "steps_per_generation": 2,
-        "max_steps": 4,
-        "per_device_train_batch_size": 4,
-    },
-    "accumulation": {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
+    "rewards with weights": {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [0.5, 2.0]},
+    "one generation for several updates": {"num_iterations": 2, "steps_per_generation": 2, "max_steps": 4, **HALF},
+    "accumulation": {"gradient_accumulation_steps": 2, **HALF},
     "kl to a reference": {"beta": 0.1},
     "grpo loss": {"loss_type": "grpo", "beta": 0.02, "scale_rewards": "batch"},
     "truncated masked": {"mask_truncated_completions": True, "max_completion_length": 40},
@@ -74,30 +72,26 @@ SETTINGS = {
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_same_run(build, name):
-    run(build, **copy.deepcopy(SETTINGS[name]))
+def test_the_same_run(run, name):
+    run(**copy.deepcopy(SETTINGS[name]))
 
 
-@pytest.mark.slow
-def test_a_plain_config_of_the_host_in_our_trainer(build):
-    run(build, config=GRPOConfig)
+def test_a_plain_config_of_the_host_in_our_trainer(run):
+    run(config=GRPOConfig)
 
 
-@pytest.mark.slow
-def test_conversations(build, chats):
-    ours, _ = run(build, trainer={"train_dataset": chats, "reward_funcs": [first, second]})
+def test_conversations(run, chats):
+    ours, _ = run(trainer={"train_dataset": chats, "reward_funcs": [first, second]})
     assert "user" in str(ours._logs["prompt"][0])
 
 
-@pytest.mark.slow
-def test_adapters(build):
+def test_adapters(run):
     from peft import LoraConfig
 
-    run(build, trainer=lambda: {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])}, beta=0.05)
+    run(trainer=lambda: {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])}, beta=0.05)
 
 
-@pytest.mark.slow
-def test_a_model_already_loaded_and_arguments_by_position(tiny_model, sums, tmp_path, build):
+def test_a_model_already_loaded_and_arguments_by_position(tiny_model, sums, tmp_path, build, run):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     def load():
@@ -106,7 +100,7 @@ def test_a_model_already_loaded_and_arguments_by_position(tiny_model, sums, tmp_
             "processing_class": AutoTokenizer.from_pretrained(tiny_model, padding_side="left"),
         }
 
-    run(build, trainer=load)
+    run(trainer=load)
     config = build().args
     trainer = GRPOPlusTrainer(tiny_model, first, config, sums, None, AutoTokenizer.from_pretrained(tiny_model))
     assert trainer.train_dataset is sums
@@ -129,25 +123,23 @@ def double(number: int) -> int:
 
     Args:
         number: the number.
-
-    Returns:
-        Twice the number.
     """
     return 2 * number
 
 
-@pytest.mark.slow
-def test_tools(build, chats, tool_calls, tool_tokenizer):
-    ours, _ = run(
-        build,
-        trainer=lambda: {
-            "train_dataset": chats,
-            "reward_funcs": [first],
-            "tools": [double],
-            "processing_class": copy.deepcopy(tool_tokenizer),
-        },
-        max_completion_length=160,
-    )
+@pytest.fixture
+def calls(chats, tool_calls, tool_tokenizer):
+    """What a trainer is given whose model calls tools; each trainer has a tokenizer of its own."""
+
+    def calls(**more):
+        tokenizer = copy.deepcopy(tool_tokenizer)
+        return {"train_dataset": chats, "reward_funcs": [first], "processing_class": tokenizer, **more}
+
+    return calls
+
+
+def test_tools(run, calls):
+    ours, _ = run(trainer=lambda: calls(tools=[double]), max_completion_length=160)
     logged = ours.state.log_history[0]
     assert logged["tools/call_frequency"] == 0.5
     assert logged["tools/failure_frequency"] == 0.0
@@ -164,9 +156,6 @@ class Doubling:
 
         Args:
             number: the number.
-
-        Returns:
-            Twice the number.
         """
         self.calls += 1
         return 2 * number
@@ -175,18 +164,8 @@ class Doubling:
         return self.calls + len(self.asked or "")
 
 
-@pytest.mark.slow
-def test_environments(build, chats, tool_calls, tool_tokenizer):
-    ours, _ = run(
-        build,
-        trainer=lambda: {
-            "train_dataset": chats,
-            "reward_funcs": [first],
-            "environment_factory": Doubling,
-            "processing_class": copy.deepcopy(tool_tokenizer),
-        },
-        max_completion_length=160,
-    )
+def test_environments(run, calls):
+    ours, _ = run(trainer=lambda: calls(environment_factory=Doubling), max_completion_length=160)
     assert ours.reward_func_names == ["first", "Doubling"]
     assert set(ours._logs["rewards"]["Doubling"]) > {1.0}
 
@@ -194,57 +173,27 @@ def test_environments(build, chats, tool_calls, tool_tokenizer):
 def rollout(prompts, trainer):
     ids = [trainer.processing_class.encode(prompt) for prompt in prompts]
     answers = [trainer.processing_class.encode("ab7" * (1 + row % 3)) for row in range(len(prompts))]
-    return {
-        "prompt_ids": ids,
-        "completion_ids": answers,
-        "logprobs": None,
-        "luck": [row % 4 for row in range(len(prompts))],
-    }
+    luck = [row % 4 for row in range(len(prompts))]
+    return {"prompt_ids": ids, "completion_ids": answers, "logprobs": None, "luck": luck}
 
 
 def lucky(completions, luck, **_):
     return [float(value) for value in luck]
 
 
-@pytest.mark.slow
-def test_a_rollout_function(build):
-    run(build, trainer={"rollout_func": rollout, "reward_funcs": [lucky]})
+def test_a_rollout_function(run):
+    run(trainer={"rollout_func": rollout, "reward_funcs": [lucky]})
 
 
 @pytest.mark.slow
 def test_evaluation(build, sums):
-    from datasets import Dataset
-
-    for evaluation in (
-        Dataset.from_list(list(sums)[:4]),
-        {"a": Dataset.from_list(list(sums)[:2]), "b": Dataset.from_list(list(sums)[2:4])},
-    ):
+    sizes = {"num_generations_eval": 2, "per_device_eval_batch_size": 4}
+    for evaluation in (sums.select(range(4)), {"a": sums.select(range(2)), "b": sums.select(range(2, 4))}):
         mine, theirs = (
-            build(
-                t, c, trainer={"eval_dataset": evaluation}, num_generations_eval=2, per_device_eval_batch_size=4
-            ).evaluate()
-            for t, c in ((GRPOPlusTrainer, GRPOPlusConfig), (GRPOTrainer, GRPOConfig))
+            build(*classes, trainer={"eval_dataset": evaluation}, **sizes).evaluate()
+            for classes in ((GRPOPlusTrainer, GRPOPlusConfig), (GRPOTrainer, GRPOConfig))
         )
         assert set(mine) == set(theirs)
         for key in theirs:
             if not key.endswith(("_time", "runtime", "per_second")):
                 assert mine[key] == pytest.approx(theirs[key], abs=1e-6), key
-
-
-@pytest.mark.slow
-def test_resuming_from_a_checkpoint(build, tmp_path):
-    settings = {
-        "max_steps": 4,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "optim": "adamw_torch",
-        "learning_rate": 1e-3,
-    }
-    whole = build(**settings)
-    whole.train()
-    again = build(**settings)
-    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-    assert again.state.global_step == 4
-    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.allclose(a, b, atol=1e-6)
-    assert (tmp_path / "out" / "checkpoint-4" / "training_args.bin").exists()

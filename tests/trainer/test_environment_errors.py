@@ -1,7 +1,6 @@
 """What an environment fails in is counted and told, and stops a run where it fails everywhere."""
 
 import copy
-import json
 import logging
 from pathlib import Path
 
@@ -11,16 +10,11 @@ from datasets import Dataset
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 
 from . import tools_of_tests as own
+from .test_calling import LONG, called, turn_of
 
 FILE = Path(own.__file__)
 FAILING, DOUBLE, COUNTER = (f"{FILE}:{name}" for name in ("Failing", "double", "Counter"))
-SETTINGS = {
-    "max_completion_length": 600,
-    "max_steps": 1,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "shuffle_dataset": False,
-}
+SETTINGS = {**LONG, "shuffle_dataset": False}
 
 
 @pytest.fixture
@@ -35,14 +29,7 @@ def given(tool_tokenizer):
 
 @pytest.fixture(autouse=True)
 def calling(say):
-    """A model that calls once and answers."""
-    call = {"name": "add", "arguments": {"number": 1}}
-
-    def answer(prompt, row):
-        told = "<tool_response>" in prompt.rpartition("<|im_start|>user\nq")[2]
-        return ("done" if told else f"<tool_call>\n{json.dumps(call)}\n</tool_call>") + "<|im_end|>"
-
-    say(answer)
+    say(lambda prompt, row: ("done" if turn_of(prompt) else called("add", number=1)) + "<|im_end|>")
 
 
 @pytest.mark.slow
@@ -65,12 +52,10 @@ def test_what_fails_in_some_completions_is_counted_and_told_once(build, given, c
     assert [log["tools/environment_errors"] for log in trainer.state.log_history[:2]] == [4.0, 4.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["state_key", "get_reward"])
-def test_what_fails_in_all_completions_stops_the_run(build, given, method):
-    trainer = build(trainer=given([method]), environment=FAILING, **SETTINGS)
+def test_what_fails_in_all_completions_stops_the_run(trained, given, method):
     with pytest.raises(VerifierFailedError, match=rf"'Failing' failed in {method} for all 8 completions of a batch"):
-        trainer.train()
+        trained(trainer=given([method]), environment=FAILING, **SETTINGS)
 
 
 CALCULATOR = {"tools": ["calculator"]}

@@ -6,7 +6,6 @@ import re
 import pytest
 import torch
 
-from grpo_plus import GRPOPlusTrainer
 from grpo_plus.training.step_source import PATIENCE
 from grpo_verifiers import Status, Step, Verdict, Verifier, get_verifier, verifier, weighted
 from grpo_verifiers.base import Pending
@@ -22,7 +21,6 @@ BROKEN = 1
 
 @pytest.fixture
 def add():
-    """Registers a check under a name for the length of a test."""
     names = []
 
     def add(name, fn, **settings):
@@ -34,97 +32,75 @@ def add():
         REGISTRY.unregister(name)
 
 
-def texts(_, row):
-    return TEXTS[row % 4]
+def label_of(kind):
+    return re.sub("[^a-z0-9]", "_", kind)
+
+
+@pytest.fixture(autouse=True)
+def _texts(say):
+    say(lambda _, row: TEXTS[row % 4])
 
 
 def is_finite(model):
     return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "kinds", [list(FAULTS)[at : at + 8] for at in range(0, len(FAULTS), 8)], ids=lambda kinds: kinds[0]
 )
-def test_a_completion_that_breaks_its_check_scores_0_and_the_run_goes_on(build, say, capture, add, kinds):
-    say(texts)
+def test_a_completion_that_breaks_its_check_scores_0_and_the_run_goes_on(checked, add, kinds):
     labels = [label_of(kind) for kind in kinds]
     for label, kind in zip(labels, kinds, strict=True):
         add(label, breaking(FAULTS[kind]))
-    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=labels, advantage="center", max_steps=1)
-    kept = capture(trainer)
-    trainer.train()
+    trainer = checked(*labels, advantage="center")
     logs = trainer._logs
     for label in labels:
         assert list(logs["extra"][f"{label}_status"])[:4] == ["correct", "error", "partial", "wrong"], label
         assert list(logs["rewards"][label])[:4] == [1.0, 0.0, 0.5, 0.0], label
         assert 0 < len(logs["extra"][f"{label}_reason"][BROKEN]) <= 2000, label
     expected = [len(labels) * value for value in (0.625, -0.375, 0.125, -0.375)]
-    assert kept[0]["advantages"][:4].tolist() == pytest.approx(expected)
+    assert trainer.generated[0]["advantages"][:4].tolist() == pytest.approx(expected)
     assert is_finite(trainer.model)
 
 
-@pytest.mark.slow
-def test_all_faults_together_in_workers_over_several_steps(build, say, add):
-    say(texts)
+def test_all_faults_together_in_workers_over_several_steps(checked, add):
     labels = [label_of(kind) for kind in FAULTS]
     for label, make in zip(labels, FAULTS.values(), strict=True):
         add(label, breaking(make), isolation="process")
-    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=labels, advantage="zscore", max_steps=3)
-    trainer.train()
+    trainer = checked(*labels, advantage="zscore", max_steps=3)
     log = trainer.state.log_history[0]
     assert {log[f"verifiers/{label}/status/error"] for label in labels} == {0.25}
     assert {log[f"rewards/{label}/mean"] for label in labels} == {0.375}
     assert is_finite(trainer.model)
 
 
-def label_of(kind):
-    return re.sub("[^a-z0-9]", "_", kind)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOUND)
-def test_numbers_of_every_kind_are_scores(build, say, add, kind):
+def test_numbers_of_every_kind_are_scores(checked, add, kind):
     make, score = SOUND[kind]
-    say(texts)
     add("sound", breaking(make))
-    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["sound"], max_steps=1)
-    trainer.train()
+    trainer = checked("sound")
     assert trainer._logs["rewards"]["sound"][BROKEN] == pytest.approx(score)
     assert trainer._logs["extra"]["sound_status"][BROKEN] != "error"
     assert is_finite(trainer.model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "advantages"), [("zero", [0.625, -0.375, 0.125, -0.375]), ("null", [0.5, 0.0, 0.0, -0.5])]
 )
-def test_the_policy_of_an_entry_holds_in_a_run(build, say, capture, add, *, policy, advantages):
-    say(texts)
+def test_the_policy_of_an_entry_holds_in_a_run(checked, add, *, policy, advantages):
     add("faulty", breaking(FAULTS["beyond float32"]))
-    trainer = build(
-        GRPOPlusTrainer,
-        trainer={"reward_funcs": None},
-        verifiers=[{"name": "faulty", "on_error": policy}],
-        advantage="center",
-        max_steps=1,
-    )
-    kept = capture(trainer)
-    trainer.train()
+    trainer = checked({"name": "faulty", "on_error": policy}, advantage="center")
     assert math.isnan(trainer._logs["rewards"]["faulty"][BROKEN]) == (policy == "null")
-    assert kept[0]["advantages"][:4].tolist() == pytest.approx(advantages)
+    assert trainer.generated[0]["advantages"][:4].tolist() == pytest.approx(advantages)
 
 
-@pytest.mark.slow
-def test_the_policy_raise_ends_the_run_with_the_reason(build, say, add):
-    say(texts)
+def test_the_policy_raise_ends_the_run_with_the_reason(checked, add):
     add("faulty", breaking(FAULTS["steps that overlap"]))
     entry = {"name": "faulty", "on_error": "raise"}
     with pytest.raises(VerifierFailedError, match=r"'faulty'.*on_error is 'raise'.*steps overlap: 0 to 3 and 2 to 5"):
-        build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=[entry], max_steps=1).train()
+        checked(entry)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "verifiers",
     [
@@ -134,13 +110,9 @@ def test_the_policy_raise_ends_the_run_with_the_reason(build, say, add):
     ],
 )
 @pytest.mark.parametrize("advantage", [None, "zscore"])
-def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(build, say, add, verifiers, advantage):
-    say(texts)
+def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(checked, add, verifiers, advantage):
     add("large", breaking(lambda: 3e38))
-    trainer = build(
-        GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=verifiers, advantage=advantage, max_steps=2
-    )
-    trainer.train()
+    trainer = checked(*verifiers, advantage=advantage, max_steps=2)
     assert list(trainer._logs["extra"]["large_status"])[:4] == ["correct", "error", "partial", "wrong"]
     reason = trainer._logs["extra"]["large_reason"][BROKEN]
     assert "3e+38" in reason
@@ -148,21 +120,11 @@ def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(b
     assert is_finite(trainer.model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["min", "mean", "last", "product"])
-def test_an_aggregate_that_float32_cannot_hold_is_refused(build, say, add, aggregate):
+def test_an_aggregate_that_float32_cannot_hold_is_refused(checked, add, aggregate):
     steps = (Step(0, 1, 1e38), Step(1, 2, -3e38))
-    say(texts)
     add("large", breaking(lambda: Verdict(0.0, steps=steps)))
-    trainer = build(
-        GRPOPlusTrainer,
-        trainer={"reward_funcs": None},
-        verifiers=["large"],
-        advantage="process",
-        advantage_kwargs={"aggregate": aggregate, "steps_from": "large"},
-        max_steps=1,
-    )
-    trainer.train()
+    trainer = checked("large", advantage="process", advantage_kwargs={"aggregate": aggregate, "steps_from": "large"})
     expected = {"min": -3e38, "mean": -1e38, "last": -3e38, "product": 0.0}[aggregate]
     assert trainer._logs["rewards"]["large"][BROKEN] == pytest.approx(expected)
     assert (trainer._logs["extra"]["large_status"][BROKEN] == "error") == (aggregate == "product")
@@ -178,8 +140,6 @@ def test_a_composition_whose_sum_is_no_score_is_refused(add):
 
 
 class Foreign(Verifier):
-    """A verifier class that is not ours, and does what it likes with a batch."""
-
     def __init__(self, do, label="foreign"):
         super().__init__(label)
         self.do = do
@@ -215,65 +175,44 @@ BATCHES = {
 }
 
 
-@pytest.mark.slow
+@pytest.fixture
+def foreign():
+    """Registers a verifier of that class that starts a batch so."""
+    yield lambda do: REGISTRY.register("foreign", Foreign(do))
+    REGISTRY.unregister("foreign")
+
+
 @pytest.mark.parametrize("kind", BATCHES)
-def test_a_verifier_class_that_fails_on_a_batch_fails_its_completions(build, say, add, kind):
-    say(texts)
-    REGISTRY.register("foreign", Foreign(BATCHES[kind]))
-    settings = {"trainer": {"reward_funcs": None}, "verifiers": ["foreign"], "advantage": "center"}
-    try:
-        trainer = build(GRPOPlusTrainer, **settings, max_steps=3)
-        trainer.train()
-        assert set(trainer._logs["extra"]["foreign_status"]) == {"error"}
-        assert set(trainer._logs["rewards"]["foreign"]) == {0.0}
-        with pytest.raises(VerifierFailedError, match="'foreign' failed on all of the last 32 completions"):
-            build(GRPOPlusTrainer, **settings, max_steps=5).train()
-    finally:
-        REGISTRY.unregister("foreign")
+def test_a_verifier_class_that_fails_on_a_batch_fails_its_completions(checked, foreign, kind):
+    foreign(BATCHES[kind])
+    trainer = checked("foreign", max_steps=3, advantage="center")
+    assert set(trainer._logs["extra"]["foreign_status"]) == {"error"}
+    assert set(trainer._logs["rewards"]["foreign"]) == {0.0}
+    with pytest.raises(VerifierFailedError, match="'foreign' failed on all of the last 32 completions"):
+        checked("foreign", max_steps=5, advantage="center")
 
 
-@pytest.mark.slow
-def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(build, say):
+def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(checked, foreign):
     odd = [1.0, Bent(score=math.inf), Verdict(0.5), Hostile()]
-    REGISTRY.register("foreign", Foreign(gives(lambda count: (odd * count)[:count])))
-    say(texts)
-    try:
-        trainer = build(
-            GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["foreign"], advantage="center", max_steps=1
-        )
-        trainer.train()
-        assert list(trainer._logs["extra"]["foreign_status"])[:4] == ["error", "error", "partial", "error"]
-    finally:
-        REGISTRY.unregister("foreign")
+    foreign(gives(lambda count: (odd * count)[:count]))
+    trainer = checked("foreign", advantage="center")
+    assert list(trainer._logs["extra"]["foreign_status"])[:4] == ["error", "error", "partial", "error"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "detail",
     [
         "\ud800 half a pair \udfff",
         "\x00\x1b[2J\x07\r\x9b31m",
-        "\u202eright to left\u2066",
         "long " * 1_000_000,
         "hostile",
-        "%s %d {} {0.__class__}",
         "[bold red]markup[/nothing]",
-        "several\nlines\tand tabs",
     ],
 )
-def test_details_reach_tables_and_records_clean_and_bounded(build, say, add, detail, tmp_path):
-    say(texts)
+def test_details_reach_tables_and_records_clean_and_bounded(checked, add, detail, tmp_path):
     detail = HostileText("text") if detail == "hostile" else detail
     add("hostile", breaking(lambda: Verdict(0.0, detail=detail)))
-    trainer = build(
-        GRPOPlusTrainer,
-        trainer={"reward_funcs": None},
-        verifiers=["hostile"],
-        max_steps=1,
-        log_completions=True,
-        record=True,
-    )
-    trainer.train()
+    trainer = checked("hostile", max_steps=1, log_completions=True, record=True)
     reason = trainer._logs["extra"]["hostile_reason"][BROKEN]
     assert type(reason) is str
     assert 0 < len(reason) <= 2000
@@ -284,25 +223,28 @@ def test_details_reach_tables_and_records_clean_and_bounded(build, say, add, det
     assert all(line.isascii() and len(line) < 100_000 for line in records[0].read_text().splitlines())
 
 
-def stepping(steps, score=1.0):
+def stepping(steps):
     def check(completion: str, completion_text: str) -> Verdict:
         found = steps(completion_text) if callable(steps) else steps
-        return Verdict(score, steps=tuple(Step(*step) for step in found))
+        return Verdict(1.0, steps=tuple(Step(*step) for step in found))
+
+    return check
+
+
+def whole_or(make):
+    """One good step, but where the check breaks."""
+
+    def check(completion: str, completion_text: str) -> object:
+        return make() if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))
 
     return check
 
 
 def process(*verifiers, **keywords):
-    return {
-        "trainer": {"reward_funcs": None},
-        "verifiers": list(verifiers),
-        "advantage": "process",
-        "objective": "dapo",
-        "advantage_kwargs": keywords,
-    }
+    given = {"trainer": {"reward_funcs": None}, "verifiers": list(verifiers), "advantage": "process"}
+    return {**given, "objective": "dapo", "advantage_kwargs": keywords, "max_steps": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -310,139 +252,71 @@ def process(*verifiers, **keywords):
         *((FAULTS[kind], {}) for kind in ("steps that overlap", "a step of inf", "inf", "an exit")),
     ],
 )
-def test_a_step_verifier_that_breaks_on_a_completion_gives_it_one_bad_step(build, say, capture, add, *, make, named):
-
-    def check(completion: str, completion_text: str) -> object:
-        return make() if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))
-
-    say(texts)
-    add("faulty", check)
-    trainer = build(GRPOPlusTrainer, **process("faulty", **named), max_steps=1)
-    kept = capture(trainer)
-    trainer.train()
+def test_a_step_verifier_that_breaks_on_a_completion_gives_it_one_bad_step(trained, add, *, make, named):
+    add("faulty", whole_or(make))
+    trainer = trained(**process("faulty", **named))
     log = trainer.state.log_history[0]
     assert log["steps/per_completion"] == 1.0
     assert log["steps/score_mean"] == pytest.approx(0.75)
-    assert kept[0]["advantages"][BROKEN, 0] < 0 < kept[0]["advantages"][0, 0]
+    assert trainer.generated[0]["advantages"][BROKEN, 0] < 0 < trainer.generated[0]["advantages"][0, 0]
     assert is_finite(trainer.model)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["inline", "process"])
-def test_a_completion_that_breaks_the_call_for_a_batch_does_no_better_than_a_wrong_one(
-    build, say, capture, add, isolation
-):
+def test_a_completion_that_breaks_the_call_for_a_batch_does_no_better_than_a_wrong_one(checked, add, isolation):
     def check(completions: list[str]) -> list[float]:
         return [{"42": 1.0, "4": -1.0, "none": 0.0}[completion] for completion in completions]
 
-    say(texts)
     add("whole", check, isolation=isolation)
-    trainer = build(
-        GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["whole"], advantage="center", max_steps=1
-    )
-    kept = capture(trainer)
-    trainer.train()
+    trainer = checked("whole", advantage="center")
     assert list(trainer._logs["extra"]["whole_status"])[:4] == ["correct", "error", "wrong", "wrong"]
     assert list(trainer._logs["rewards"]["whole"])[:4] == [1.0, 0.0, -1.0, 0.0]
-    assert kept[0]["advantages"][:4].flatten().tolist() == [1.0, 0.0, -1.0, 0.0]
+    assert trainer.generated[0]["advantages"][:4].flatten().tolist() == [1.0, 0.0, -1.0, 0.0]
     assert is_finite(trainer.model)
 
 
-@pytest.mark.slow
-def test_a_completion_that_is_left_out_has_no_step(build, say, add):
-    def check(completion: str, completion_text: str) -> object:
-        return math.inf if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))
-
-    say(texts)
-    add("faulty", check)
-    settings = process({"name": "faulty", "on_error": "null"}, steps_from="faulty")
-    trainer = build(GRPOPlusTrainer, **settings, max_steps=1)
-    trainer.train()
-    assert trainer.state.log_history[0]["steps/per_completion"] == 0.75
-    assert trainer.state.log_history[0]["steps/score_mean"] == 1.0
+def test_a_completion_that_is_left_out_has_no_step(trained, add):
+    add("faulty", whole_or(lambda: math.inf))
+    log = trained(**process({"name": "faulty", "on_error": "null"}, steps_from="faulty")).state.log_history[0]
+    assert (log["steps/per_completion"], log["steps/score_mean"]) == (0.75, 1.0)
 
 
-@pytest.mark.slow
-def test_steps_in_any_order_and_beyond_the_end_are_fine(build, say, capture, add):
-    say(texts)
+def test_steps_in_any_order_and_beyond_the_end_are_fine(trained, add):
     add("ordered", stepping(lambda text: [(0, 1, 0.0), (1, len(text), 1.0)]))
     add("unordered", stepping(lambda text: [(1, 10**6, 1.0), (0, 0, 5.0), (0, 1, 0.0), (10**6, 10**7, 9.0)]))
     found = []
     for name in ("ordered", "unordered"):
-        trainer = build(GRPOPlusTrainer, **process(name, steps_from=name), max_steps=1)
-        kept = capture(trainer)
-        trainer.train()
-        found.append(kept[0]["advantages"])
+        trainer = trained(**process(name, steps_from=name))
+        found.append(trainer.generated[0]["advantages"])
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.slow
-def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(build, say, add):
-    say(texts)
+def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(trained, add):
     add("plain", breaking(lambda: Verdict(0.0, Status.WRONG, "no such luck")))
     settings = process("plain", {"name": "math_steps", "weight": 0}, steps_from="plain")
-    build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8 - 1).train()
-    with pytest.raises(
-        ValueError,
-        match=r"'plain' gave no step in 32 completions.*It gave the score 1 .correct. instead.*'math_steps', which",
-    ):
-        build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8).train()
+    trained(**settings | {"max_steps": PATIENCE // 8 - 1})
+    with pytest.raises(ValueError, match=r"'plain' gave no step in 32 completions.*score 1 .correct.*'math_steps'"):
+        trained(**settings | {"max_steps": PATIENCE // 8})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [(0, 1, None), (0, 0, 1.0), (10**6, 10**7, 1.0)])
-def test_a_verifier_whose_steps_train_nothing_stops_the_run(build, say, add, step):
-    say(texts)
-    add("idle", stepping([step]))
-    build(GRPOPlusTrainer, **process("idle", steps_from="idle"), max_steps=PATIENCE // 8 - 1).train()
+def test_a_verifier_whose_steps_train_nothing_stops_the_run(trained, add):
+    add("idle", stepping([(10**6, 10**7, 1.0)]))
+    trained(**process("idle", steps_from="idle") | {"max_steps": PATIENCE // 8 - 1})
     with pytest.raises(ValueError, match=r"'idle' gave no step in 32 completions.*only steps that have no score"):
-        build(GRPOPlusTrainer, **process("idle", steps_from="idle"), max_steps=PATIENCE // 8).train()
+        trained(**process("idle", steps_from="idle") | {"max_steps": PATIENCE // 8})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "verdict",
-    [
-        lambda: None,
-        lambda: Verdict(0.0, Status.UNPARSABLE),
-        lambda: Verdict(0.0, Status.TIMEOUT),
-        lambda: Verdict(None, Status.ERROR),
-    ],
-)
-@pytest.mark.parametrize("named", [True, False])
-def test_what_does_not_apply_or_failed_says_nothing_of_steps(build, say, add, verdict, named):
-    say(texts)
-    add("silent", lambda completion: verdict())
-    settings = process("silent", **({"steps_from": "silent"} if named else {}))
-    build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8 + 1).train()
-
-
-@pytest.mark.slow
-def test_one_step_shows_that_a_verifier_gives_them(build, say, add):
-    calls = []
-
-    def check(completion: str, completion_text: str) -> object:
-        calls.append(completion)
-        return Verdict(1.0, steps=(Step(0, 1, 1.0),)) if len(calls) == 5 else 1.0
-
-    say(texts)
-    add("once", check)
-    build(GRPOPlusTrainer, **process("once", steps_from="once"), max_steps=PATIENCE // 8 + 2).train()
-
-
-@pytest.mark.slow
-def test_evaluations_are_held_against_nobody(build, say, add, sums):
-    say(texts)
+def test_evaluations_are_held_against_nobody(build, add, sums):
     add("plain", breaking(lambda: 0.0))
     settings = process("plain", steps_from="plain")
     settings["trainer"]["eval_dataset"] = sums.select(range(2))
-    trainer = build(GRPOPlusTrainer, **settings, max_steps=1, per_device_eval_batch_size=8)
+    trainer = build(**settings, per_device_eval_batch_size=8)
     for _ in range(6):
         trainer.evaluate()
     trainer.train()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
@@ -456,10 +330,6 @@ def test_evaluations_are_held_against_nobody(build, say, add, sums):
         (Hostile, "completion 0 "),
     ],
 )
-def test_a_step_scorer_that_gives_no_steps_is_told_where(build, say, steps, said):
-    say(texts)
-    trainer = build(
-        GRPOPlusTrainer, trainer={"step_scorer": lambda prompts, **_: [steps() for _ in prompts]}, advantage="process"
-    )
+def test_a_step_scorer_that_gives_no_steps_is_told_where(trained, steps, said):
     with pytest.raises(ValueError, match=said):
-        trainer.train()
+        trained(trainer={"step_scorer": lambda prompts, **_: [steps() for _ in prompts]}, advantage="process")

@@ -1,8 +1,6 @@
 """State of hooks in checkpoints: a resumed run goes on as the uninterrupted one, and what does not fit is refused."""
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,28 +12,15 @@ from grpo_plus.training.hooks import Hook
 from grpo_plus.training.state import FILE, StateError
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
+from tests.trainer.conftest import weights
 
 ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
 KL = {"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}
 ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
-STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "num_iterations": 3}
-MOVES = {
-    "the KL coefficient": (KL | {"num_iterations": 2}, ("beta", "kl")),
-    "the entropy bonus": ({"objective": "grpo", **ENTROPY}, ("entropy_coef", "entropy")),
-    "both": (KL | ENTROPY, ("beta", "entropy_coef")),
-    "inner iterations": (STOP | {"learning_rate": 1.0}, ("inner/settled", "inner/skipped")),
-}
-STEPS = {"save_strategy": "steps", "save_steps": 6, "max_steps": 12, "optim": "adamw_torch", "learning_rate": 1e-2}
-
-
-def column(trainer, name):
-    return {entry["step"]: entry[name] for entry in trainer.state.log_history if name in entry}
 
 
 @pytest.fixture
 def checkpoint(build, tmp_path):
-    """The folder of a checkpoint after two steps: `checkpoint(**KL)`."""
-
     def checkpoint(hooks=(), **settings):
         build(trainer={"hooks": list(hooks)}, **{"save_strategy": "steps", "save_steps": 2, **settings}).train()
         return tmp_path / "out" / "checkpoint-2"
@@ -54,29 +39,7 @@ def rewrite(folder, change):
     finish(folder, 2)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", MOVES)
-def test_a_resumed_run_logs_what_the_uninterrupted_one_did(build, tmp_path, name):
-    settings, columns = MOVES[name]
-    settings = STEPS | settings
-    whole = build(**settings)
-    whole.train()
-    resumed = build(**settings)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-6"))
-    for metric in columns:
-        expected = {step: value for step, value in column(whole, metric).items() if step > 6}
-        found = {step: value for step, value in column(resumed, metric).items() if step > 6}
-        assert found == pytest.approx(expected, rel=1e-5), metric
-        assert expected
-    first = column(whole, columns[0])
-    assert len(set(first.values())) > 1
-    assert resumed.inner.passed == whole.inner.passed
-    assert (whole.inner.passed > 0) is (name == "inner iterations")
-
-
 class Begin(Hook):
-    """Notes the coefficients that the first micro-batch of a run starts with."""
-
     def __init__(self):
         self.beta = self.entropy_coef = None
 
@@ -87,31 +50,21 @@ class Begin(Hook):
 
 
 def begin(build, folder, **settings):
-    """The coefficients at the first step of a run that resumes."""
     noted = Begin()
-    build(trainer={"hooks": [noted]}, max_steps=3, **settings).train(resume_from_checkpoint=folder)
+    build(trainer={"hooks": [noted]}, max_steps=3, **settings).train(resume_from_checkpoint=str(folder))
     return noted
 
 
-@pytest.mark.slow
 def test_the_state_of_a_resumed_run_is_there_before_its_first_step(build, checkpoint):
     folder = checkpoint(**KL, **ENTROPY)
     saved = state_of(folder)["parts"]["objective"]
     assert saved["identity"] == "grpo"
-    noted = begin(build, str(folder), **KL, **ENTROPY)
+    noted = begin(build, folder, **KL, **ENTROPY)
     assert noted.beta == saved["state"]["beta"] != 0.05
     assert noted.entropy_coef == saved["state"]["entropy_coef"] != 0.01
 
 
-@pytest.mark.slow
-def test_the_last_checkpoint_of_the_folder_is_found_as_the_host_finds_it(build, checkpoint):
-    beta = state_of(checkpoint(**KL))["parts"]["objective"]["state"]["beta"]
-    assert begin(build, True, **KL).beta == beta
-
-
 class Counter(Hook):
-    """A hook of a user: counts micro-batches, and keeps the count."""
-
     name = "counter"
 
     def __init__(self):
@@ -132,14 +85,23 @@ class Counter(Hook):
         self.closed += 1
 
 
-@pytest.mark.slow
-def test_the_state_of_a_users_hook_is_kept_with_no_further_code(build, checkpoint):
+def test_the_state_of_a_users_hook_is_kept_with_no_further_code(trained, checkpoint):
     hook = Counter()
     folder = checkpoint([hook])
     assert state_of(folder)["parts"]["counter"] == {"version": 1, "identity": "counter", "state": {"count": 2}}
     assert hook.closed == 1
     again = Counter()
-    build(trainer={"hooks": [again]}, max_steps=3).train(resume_from_checkpoint=str(folder))
+    trained(trainer={"hooks": [again]}, max_steps=3, resume=str(folder))
+    assert again.count == 3
+
+
+def test_a_state_that_is_empty_at_the_start_is_kept(trained, checkpoint):
+    class Seen(Counter):
+        def state_dict(self):
+            return super().state_dict() if self.count else {}
+
+    again = Seen()
+    trained(trainer={"hooks": [again]}, max_steps=3, resume=str(checkpoint([Seen()])))
     assert again.count == 3
 
 
@@ -160,44 +122,23 @@ class Table(Counter):
         self.kept = dict(tensors)
 
 
-@pytest.mark.slow
-def test_the_tensors_of_a_hook_are_kept_as_safetensors(build, checkpoint):
+def test_the_tensors_of_a_hook_are_kept_as_safetensors(trained, checkpoint):
     folder = checkpoint([Table()])
     assert (folder / "grpo_plus_table.safetensors").is_file()
     again = Table()
-    build(trainer={"hooks": [again]}, max_steps=3).train(resume_from_checkpoint=str(folder))
+    trained(trainer={"hooks": [again]}, max_steps=3, resume=str(folder))
     assert again.kept.keys() == again.tensors().keys()
     for name, tensor in again.tensors().items():
         assert again.kept[name].dtype == tensor.dtype
         assert torch.equal(again.kept[name], tensor.cpu()), name
 
 
-@pytest.mark.slow
 def test_tensors_that_are_gone_or_torn_are_refused(build, checkpoint):
-    folder = checkpoint([Table()])
-    path = folder / "grpo_plus_table.safetensors"
-    path.write_bytes(path.read_bytes()[:-3])
-    finish(folder, 2)
-    refuse(build, folder, "its state of 'table' cannot be read: SafetensorError", hooks=[Table()])
-    path.unlink()
-    finish(folder, 2)
-    refuse(build, folder, "its state of 'table' cannot be read: FileNotFoundError", hooks=[Table()])
-
-
-@pytest.mark.slow
-def test_a_state_that_is_empty_at_the_start_is_kept(build, checkpoint):
-    class Seen(Counter):
-        """Has nothing to keep before its first step."""
-
-        name = "seen"
-
-        def state_dict(self):
-            return {"count": self.count} if self.count else {}
-
-    folder = checkpoint([Seen()])
-    again = Seen()
-    build(trainer={"hooks": [again]}, max_steps=3).train(resume_from_checkpoint=str(folder))
-    assert again.count == 3
+    path = checkpoint([Table()]) / "grpo_plus_table.safetensors"
+    for torn, error in ((path.read_bytes()[:-3], "SafetensorError"), (None, "FileNotFoundError")):
+        path.unlink() if torn is None else path.write_bytes(torn)
+        finish(path.parent, 2)
+        refuse(build, path.parent, f"its state of 'table' cannot be read: {error}", hooks=[Table()])
 
 
 @pytest.mark.parametrize("given", [Counter(), Counter, [Counter], [None], None])
@@ -215,8 +156,6 @@ def test_hooks_are_called_at_every_seam(build):
     seen = []
 
     class Nosy(Hook):
-        """Notes the order of the calls."""
-
         def __getattribute__(self, name):
             if name in vars(Hook) and not name.startswith("_") and callable(getattr(Hook, name)):
                 seen.append(name)
@@ -228,46 +167,28 @@ def test_hooks_are_called_at_every_seam(build):
     assert order[:5] == ["problems", "before_loading", "loading", "after_loading", "close"]  # closing is planned early
     steps = ["step", "inputs", "draw", "prompts", "sampling", "scoring", "scored", "batch", "logps", "loss"]
     assert sorted(set(order[5:]) - {"training", "state_dict"}) == sorted(steps)
-    for one, other in (
-        ("step", "inputs"),
-        ("draw", "prompts"),
-        ("sampling", "scoring"),
-        ("scoring", "scored"),
-        ("scored", "batch"),
-    ):
-        assert order.index(one) < order.index(other)
-
-
-def weights(trainer):
-    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+    for before in (["step", "inputs"], ["draw", "prompts"], ["sampling", "scoring", "scored", "batch"]):
+        assert sorted(before, key=order.index) == before
 
 
 class Halved(Hook):
-    """Half of every reward."""
-
     def scored(self, completions, rewards_NK):
         assert len(completions.texts) == len(completions.ids) == len(rewards_NK)
         return rewards_NK / 2
 
 
 class Doubled(Hook):
-    """Twice the loss."""
-
     def loss(self, compute, model, inputs):
         return 2 * compute(model, inputs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("hooks", "times"), [([Halved], 0.5), ([Doubled], 2.0), ([Halved, Doubled], 1.0)])
-def test_a_hook_changes_rewards_and_loss(build, hooks, times):
-    moves = []
-    for chosen in ([], hooks):
-        made = [hook() for hook in chosen]
-        run = build(trainer={"hooks": made}, advantage="center", max_steps=1, max_grad_norm=0.0)
-        start = weights(run)
-        run.train()
-        moves.append(weights(run) - start)
-    plain, changed = moves
+def test_a_hook_changes_rewards_and_loss(build, trained, hooks, times):
+    start = weights(build())
+    plain, changed = (
+        weights(trained(trainer={"hooks": made}, advantage="center", max_steps=1, max_grad_norm=0.0)).detach() - start
+        for made in ([], [hook() for hook in hooks])
+    )
     assert plain.norm() > 1e-4
     assert (changed - times * plain).norm() <= 1e-3 * plain.norm()
 
@@ -281,78 +202,69 @@ def refuse(build, folder, *words, hooks=(), **settings):
     assert trainer.state.global_step == 0
 
 
-def test_a_checkpoint_of_another_objective_is_refused(build, checkpoint):
-    folder = checkpoint(**KL)
-    refuse(build, folder, "its state of 'objective' belongs to 'grpo', expected 'dapo'", **{**KL, "objective": "dapo"})
-    constant = {"objective": "grpo", "beta": 0.05}
-    refuse(build, folder, "it holds the state of 'objective' ('grpo'), which this run lacks", **constant)
-    refuse(build, folder, "it holds beta, expected beta, entropy_coef, last_world_entropy", **KL, **ENTROPY)
+def part(name, state):
+    return lambda content: content["parts"].update({name: {"version": 1, "identity": name, "state": state}})
 
 
-@pytest.mark.slow
-def test_a_checkpoint_without_a_state_that_is_needed_is_refused(build, checkpoint):
-    folder = checkpoint()
-    refuse(build, folder, "it holds no state of 'objective'", "no state of 'counter'", hooks=[Counter()], **KL)
+def objective(**changes):
+    return lambda content: content["parts"]["objective"].update(changes)
 
 
-@pytest.mark.slow
-def test_a_checkpoint_with_the_state_of_a_hook_that_is_not_there_is_refused(build, checkpoint):
-    refuse(build, checkpoint([Counter()]), "it holds the state of 'counter' ('counter'), which this run lacks")
+# settings of the checkpoint, how its state is changed, settings of the run that resumes, what is said
+REFUSED = {
+    "another objective": (KL, None, {**KL, "objective": "dapo"}, "'objective' belongs to 'grpo', expected 'dapo'"),
+    "no objective with state": (KL, None, {"objective": "grpo", "beta": 0.05}, "the state of 'objective' ('grpo')"),
+    "more to hold": (KL, None, KL | ENTROPY, "it holds beta, expected beta, entropy_coef, last_world_entropy"),
+    "no state of an objective": ({}, None, KL, "it holds no state of 'objective'"),
+    "no state of a hook": ({}, None, {"hooks": [Counter()]}, "no state of 'counter'"),
+    "a hook that is not there": ({"hooks": [Counter()]}, None, {}, "the state of 'counter' ('counter'), which this"),
+    "inner iterations": ({}, part("inner_iterations", {"passed": 2}), {}, "it holds the state of 'inner_iterations'"),
+    "a reference": ({}, part("reference", {"refreshed": 2}), {}, "it holds the state of 'reference'"),
+    "a newer part": (KL, objective(version=2), KL, "its state of 'objective' is of version 2, expected 1"),
+    "a newer file": (KL, '{"version": 7, "parts": {}}', KL, f"{FILE} is of version 7, and this release reads up to 2"),
+    "a value": (KL, objective(state={"beta": "a lot"}), KL, "'objective' cannot be read: ValueError: could not"),
+    "no JSON": (KL, "{", KL, "cannot be read: JSONDecodeError"),
+    "a list": (KL, "[]", KL, "cannot be read: TypeError"),
+    "no parts": (KL, '{"version": 1}', KL, "cannot be read: KeyError"),
+    "half a part": (KL, '{"version": 1, "parts": {"objective": 3, "clock": {}}}', KL, "'objective' is not complete"),
+}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "state"), [("inner_iterations", {"passed": 2}), ("reference", {"refreshed": 2})])
-def test_the_state_of_a_part_that_does_not_run_is_refused(build, checkpoint, name, state):
-    folder = checkpoint()
-    rewrite(folder, lambda content: content["parts"].update({name: {"version": 1, "identity": name, "state": state}}))
-    refuse(build, folder, f"it holds the state of {name!r} ({name!r}), which this run lacks")
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_checkpoint_whose_state_does_not_fit_is_refused(build, checkpoint, name):
+    before, change, after, words = REFUSED[name]
+    folder = checkpoint(**before)
+    if isinstance(change, str):
+        (folder / FILE).write_text(change)
+        finish(folder, 2)
+    elif change is not None:
+        rewrite(folder, change)
+    refuse(build, folder, words, **after)
 
 
-@pytest.mark.slow
-def test_another_version_is_refused(build, checkpoint):
-    folder = checkpoint(**KL)
+class Unwritable(Counter):
+    """Keeps what it is given, which a JSON file cannot."""
 
-    def newer_part(content):
-        content["parts"]["objective"]["version"] = 2
+    def __init__(self, state):
+        super().__init__()
+        self.state = state
 
-    def newer_file(content):
-        content["version"] = 7
-
-    rewrite(folder, newer_part)
-    refuse(build, folder, "its state of 'objective' is of version 2, expected 1", **KL)
-    rewrite(folder, newer_file)
-    refuse(build, folder, f"{FILE} is of version 7, and this release reads up to 2", **KL)
+    def state_dict(self):
+        return self.state
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", "cannot be read: JSONDecodeError"),
-        ("[]", "cannot be read: TypeError"),
-        ('{"version": 1}', "cannot be read: KeyError"),
-        ('{"version": 1, "parts": {"objective": 3, "clock": {}}}', "its state of 'objective' is not complete"),
-    ],
+    ("state", "said"), [({"weights": torch.zeros(2)}, "Tensor"), ({"rows": [{3: 1}]}, "the key 3 is no")]
 )
-def test_a_broken_state_is_refused(build, checkpoint, text, words):
-    folder = checkpoint(**KL)
-    (folder / FILE).write_text(text)
-    finish(folder, 2)
-    refuse(build, folder, words, **KL)
+def test_state_that_is_no_json_is_refused_when_it_is_saved_and_its_checkpoint_is_not_whole(
+    checkpoint, tmp_path, state, said
+):
+    with pytest.raises(StateError, match=f"the state of the hook 'counter' is not made of JSON values: .*{said}"):
+        checkpoint([Unwritable(state)])
+    assert not is_whole(tmp_path / "out" / "checkpoint-2")
 
 
-@pytest.mark.slow
-def test_a_state_that_a_hook_cannot_read_is_refused(build, checkpoint):
-    folder = checkpoint(**KL)
-
-    def wrong(content):
-        content["parts"]["objective"]["state"]["beta"] = "a lot"
-
-    rewrite(folder, wrong)
-    refuse(build, folder, "its state of 'objective' cannot be read: ValueError: could not convert", **KL)
-
-
-@pytest.mark.slow
 def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
     folder = checkpoint(**KL, **ENTROPY)
     state = state_of(folder)["parts"]["objective"]["state"]
@@ -361,46 +273,17 @@ def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
     host = json.loads((folder / "trainer_state.json").read_text())
     host["stateful_callbacks"]["grpo_plus_kl_coefficient"] = {"beta": 0.031}
     (folder / "trainer_state.json").write_text(json.dumps(host))
-    noted = begin(build, str(folder), **KL, **ENTROPY)
+    noted = begin(build, folder, **KL, **ENTROPY)
     assert noted.beta == 0.031
     assert noted.entropy_coef == state["entropy_coef"]
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(build, checkpoint):
+def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(trained, build, checkpoint):
     folder = checkpoint()
     (folder / FILE).unlink()
     (folder / manifest.FILE).unlink()
-    resumed = build(max_steps=3)
-    resumed.train(resume_from_checkpoint=str(folder))
-    assert resumed.state.global_step == 3
+    assert trained(max_steps=3, resume=str(folder)).state.global_step == 3
     refuse(build, folder, "it holds no state of 'objective'", **KL)
-
-
-@pytest.mark.slow
-def test_state_that_is_no_json_is_refused_when_it_is_saved(build):
-    class Tensors(Hook):
-        """Keeps what a JSON file cannot."""
-
-        name = "tensors"
-
-        def state_dict(self):
-            return {"weights": torch.zeros(2)}
-
-    with pytest.raises(StateError, match=r"the state of the hook 'tensors' is not made of JSON values: .*Tensor"):
-        build(trainer={"hooks": [Tensors()]}, save_strategy="steps", save_steps=1).train()
-
-
-@pytest.mark.slow
-def test_a_key_that_json_would_turn_into_a_text_is_refused(build):
-    class Rows(Counter):
-        """Counts by number."""
-
-        def state_dict(self):
-            return {"rows": [{3: 1}]}
-
-    with pytest.raises(StateError, match="the state of the hook 'counter' is not made of JSON values: the key 3 is no"):
-        build(trainer={"hooks": [Rows()]}, save_strategy="steps", save_steps=1).train()
 
 
 @pytest.mark.parametrize(
@@ -418,70 +301,26 @@ def test_state_needs_a_name_of_its_own_before_anything_loads(build, name, words)
         build(trainer={"hooks": [hook], "model": "nowhere"})
 
 
-def test_two_hooks_of_a_user_have_two_names(build):
-    table = Table()
-    table.name = "counter"
-    with pytest.raises(ConfigError, match="the hooks Counter and Table are both named 'counter'"):
-        build(trainer={"hooks": [Counter(), table], "model": "nowhere"})
-
-
-def test_hooks_without_state_need_no_name(build):
-    assert len(build(trainer={"hooks": [Begin(), Begin()]}).hooks) > 2
-
-
-@pytest.mark.slow
-def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path):
-    hook = Counter()
-    hook.count = torch.zeros(1)
-    with pytest.raises(StateError):
-        build(trainer={"hooks": [hook]}, save_strategy="steps", save_steps=1).train()
-    assert not is_whole(tmp_path / "out" / "checkpoint-1")
-
-
-@pytest.mark.slow
-def test_checkpoints_of_weights_only_hold_the_state_too(checkpoint):
-    parts = state_of(checkpoint(save_only_model=True, **KL))["parts"].keys()
-    assert parts >= {"clock", "objective", "place"}
-    assert "generation_batch" not in parts
-
-
 def test_a_path_that_is_no_checkpoint_is_left_to_the_host(build, tmp_path):
     with pytest.raises(ValueError, match="nowhere"):
         build(**KL).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
 
 
-@pytest.mark.slow
-def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
-    folder = shutil.copytree(checkpoint(**KL), tmp_path / "elsewhere")
-    assert begin(build, str(folder), **KL).beta == state_of(folder)["parts"]["objective"]["state"]["beta"]
-
-
-@pytest.mark.slow
-def test_a_plain_config_of_the_host_is_saved_and_resumed_from(build, tmp_path):
+def test_a_plain_config_of_the_host_is_saved_and_resumed_from(trained, tmp_path):
     from trl import GRPOConfig
 
-    run = build(
-        config_class=GRPOConfig,
-        save_strategy="steps",
-        save_steps=1,
-        trainer={"callbacks": [OnFinding(print, stop_on=["nan"])]},
-    )
-    run.train()
+    callbacks = {"callbacks": [OnFinding(print, stop_on=["nan"])]}
+    run = trained(config_class=GRPOConfig, save_strategy="steps", save_steps=1, trainer=callbacks)
     run.save_model(str(tmp_path / "model"))
-    assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() >= {"clock", "place", "settings"}
-    again = build(config_class=GRPOConfig, max_steps=3)
-    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
-    assert again.state.global_step == 3
+    folder = tmp_path / "out" / "checkpoint-1"
+    assert state_of(folder)["parts"].keys() >= {"clock", "place", "settings"}
+    assert trained(config_class=GRPOConfig, max_steps=3, resume=str(folder)).state.global_step == 3
 
 
-@pytest.mark.slow
-def test_each_rank_goes_on_from_its_own_state(build, tmp_path, tiny_model, two_ranks):
-    script = Path(__file__).with_name("state_ranks.py")
-    with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
-        pass
+def test_each_rank_goes_on_from_its_own_state(build, tmp_path, ranks):
+    first, second = ranks("state")
     folder = tmp_path / "out" / "checkpoint-2"
     assert state_of(folder)["parts"]["own_rank"]["ranks"] == [{"total": 2}, {"total": 4}]
-    first, second = (json.loads((tmp_path / f"state_{rank}.json").read_text()) for rank in range(2))
     assert [(rank["loaded"], rank["total"]) for rank in (first, second)] == [(2, 1), (4, 2)]
     assert first["saved"] == second["saved"] == first["beta"] == second["beta"] != 0.05
 

@@ -19,8 +19,6 @@ FILES = {
 
 @pytest.fixture
 def sealed(tmp_path):
-    """Makes a checkpoint with a manifest: `sealed(4)`."""
-
     def sealed(step, files=FILES, finished=True):
         folder = tmp_path / "out" / f"checkpoint-{step}"
         for name, data in files.items():
@@ -97,10 +95,7 @@ def test_a_manifest_with_any_byte_changed_or_cut_off_is_none(sealed):
         (None, "it was never finished: grpo_plus_manifest.json is missing"),
         ("[]", "is broken"),
         ("[" * 10**5, "is broken"),
-        (
-            '{"version": 2, "sha256": "", "step": 1, "time": 1, "files": {}}',
-            "is of version 2, and this release reads 1",
-        ),
+        ('{"version": 2, "sha256": "", "step": 1, "time": 1, "files": {}}', "is of version 2, and this release reads"),
         ('{"version": 1, "sha256": "", "step": 1, "time": 1, "files": {"../x": {}}}', "is broken"),
         ('{"version": 1, "sha256": "", "step": 1, "time": 1e999, "files": {}}', "holds other bytes"),
     ],
@@ -123,15 +118,10 @@ def test_odd_names_and_links_are_no_trouble(sealed, tmp_path):
     os.mkfifo(folder / "pipe")
     finish(folder, 4)
     assert set(manifest.read(folder).files) == {*FILES, "two words\n'é'", os.fsdecode(b"\xff"), "linked"}
+    (folder / "notes.txt").write_text("mine")  # later
     assert is_whole(folder)
     (tmp_path / "elsewhere" / "data").write_bytes(b"4")
     assert problem(folder) == "linked holds other bytes than were written"
-
-
-def test_further_files_are_no_trouble(sealed):
-    folder = sealed(4)
-    (folder / "notes.txt").write_text("mine")
-    assert is_whole(folder)
 
 
 def test_the_newest_is_the_one_written_last(sealed, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.notes import config_notes
 from tests.device import FLOAT32
+from tests.trainer.conftest import weights
 
 BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 STEPS = {"verifiers": [{"name": "math_steps", "weight": 1.0}], "advantage": "process"}
@@ -15,10 +16,7 @@ ONE = {"steps_per_generation": 1}
 MORE = {"num_iterations": 2}
 NOTED = {
     "top_entropy_quantile": ({"top_entropy_quantile": 0.5}, ["top_entropy_quantile (0.5)", "how a batch is split"]),
-    "with an objective": (
-        {"top_entropy_quantile": 0.5, "objective": "dapo"},
-        ["top_entropy_quantile (0.5)", "how a batch is split"],
-    ),
+    "with an objective": ({"top_entropy_quantile": 0.5, "objective": "dapo"}, ["top_entropy_quantile (0.5)", "split"]),
     "a router": ({"router_aux_loss_coef": 0.01, "objective": "dapo"}, ["router_aux_loss_coef (0.01)", "split"]),
     "bnpo": ({"loss_type": "bnpo"}, ["'bnpo'", "how a batch is split"]),
     "the host's entropy bonus": ({"entropy_coef": 0.1}, ["entropy bonus", "how a batch is split"]),
@@ -113,30 +111,26 @@ MOOT = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 5)
 @pytest.mark.parametrize("case", MOOT)
-def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(build, case):
+def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(trained, case):
     settings = MOOT[case]
     plain = {name: value for name, value in settings.items() if name in ("objective", "loss_type")}
 
-    def trained(**settings):
-        trainer = build(**settings, learning_rate=0.5, max_grad_norm=0.0, max_steps=4, gradient_accumulation_steps=2)
-        trainer.train()
-        return trainer, torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+    def run(**settings):
+        return trained(**settings, learning_rate=0.5, max_grad_norm=0.0, max_steps=4, gradient_accumulation_steps=2)
 
-    trainer, with_it = trained(**settings)
-    notes = config_notes(trainer.args)
+    once = run(**settings)
+    notes = config_notes(once.args)
     assert all("ratio is 1" in note for note in notes)
     written = settings.get("objective_kwargs", settings)
     written = written.get("surrogate", written)
     said = " ".join(notes)
     assert all(f"{name} ({value})" in said for name, value in written.items() if name not in ("name", "loss_type"))
-    _, without = trained(**plain)
-    assert torch.allclose(with_it, without, atol=1e-6)
-    again, with_it = trained(**settings, num_iterations=4)
+    assert torch.allclose(weights(once), weights(run(**plain)), atol=1e-6)
+    again = run(**settings, num_iterations=4)
     assert config_notes(again.args) == []
-    _, without = trained(**plain, num_iterations=4)
-    assert not torch.allclose(with_it, without, atol=1e-4)
+    assert not torch.allclose(weights(again), weights(run(**plain, num_iterations=4)), atol=1e-4)
 
 
 @pytest.mark.slow

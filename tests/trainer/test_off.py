@@ -17,7 +17,6 @@ PARTS = (
 
 
 def mappings_and_lists():
-    """Fields of all groups that are a mapping or a list and may be left out."""
     for group in GROUPS:
         for name, hint in typing.get_type_hints(group).items():
             kinds = typing.get_args(hint)
@@ -29,11 +28,7 @@ def read(tmp_path, line):
     path = tmp_path / "config.yaml"
     path.write_text(f"model_name_or_path: x\ndataset_name: y\nuse_cpu: true\nbf16: false\n{line}\n")
     found = parse("t", [str(path)])
-    return {
-        name: value
-        for group in (found.training, found.script, found.model, found.mixture)
-        for name, value in vars(group).items()
-    }
+    return vars(found.training) | vars(found.script) | vars(found.model) | vars(found.mixture)
 
 
 OFF_AS = {"rollout": "stock", "engine": "stock"}

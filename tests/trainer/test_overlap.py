@@ -58,16 +58,15 @@ def asked(folder, name):
     return (folder / name).read_text().splitlines() if (folder / name).exists() else []
 
 
-def run(build, folder, data, *, early=True, tokenizer=None, **settings):
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data, "processing_class": tokenizer},
-        verifiers=verifiers(folder, "test_worker", "test_awaiting"),
-        **{**DRAWN, **settings},
-    )
-    if not early:
-        trainer.rollouts._rollout._drawn = None
-    trainer.train()
-    return trainer
+@pytest.fixture
+def early(build, tmp_path):
+    """A trainer whose completions are checked by these verifiers alone, as soon as they are drawn."""
+
+    def early(*names, trainer=None, folder=tmp_path, **settings):
+        given = {"reward_funcs": None, **(trainer or {})}
+        return build(trainer=given, verifiers=verifiers(folder, *names), **{**DRAWN, **settings})
+
+    return early
 
 
 def logged(trainer):
@@ -80,13 +79,18 @@ def logged(trainer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sums", "chats", "parsed"])
-def test_a_run_is_the_same_but_that_every_check_began_early(build, tmp_path, request, kind):
-    data, more = request.getfixturevalue("chats" if kind == "parsed" else kind), {}
+def test_a_run_is_the_same_but_that_every_check_began_early(early, tmp_path, request, kind):
+    given = {"train_dataset": request.getfixturevalue("chats" if kind == "parsed" else kind)}
     if kind == "parsed":  # TRL reads thinking and tool calls out of the text
-        more = {"tokenizer": add_response_schema(request.getfixturevalue("tool_tokenizer"))}
+        given["processing_class"] = add_response_schema(request.getfixturevalue("tool_tokenizer"))
     for name in "ab":
         (tmp_path / name).mkdir()
-    plain, overlapped = (run(build, tmp_path / name, data, early=name == "b", **more) for name in "ab")
+    names = ("test_worker", "test_awaiting")
+    plain = early(*names, trainer=given, folder=tmp_path / "a")
+    plain.rollouts._rollout._drawn = None
+    plain.train()
+    overlapped = early(*names, trainer=given, folder=tmp_path / "b")
+    overlapped.train()
     assert logged(overlapped) == logged(plain)
     assert overlapped._logs["extra"] == plain._logs["extra"]
     for name in ("test_worker", "test_awaiting"):
@@ -100,10 +104,8 @@ def test_a_run_is_the_same_but_that_every_check_began_early(build, tmp_path, req
     assert not any("checked_early" in key for key in plain.state.log_history[0])
 
 
-def test_checks_begin_before_the_last_completion_is_drawn(build, tmp_path):
-    trainer = build(
-        trainer={"reward_funcs": None}, verifiers=verifiers(tmp_path, "test_awaiting"), **{**DRAWN, "max_steps": 1}
-    )
+def test_checks_begin_before_the_last_completion_is_drawn(early, tmp_path):
+    trainer = early("test_awaiting", max_steps=1)
     seen = []
     tell = trainer.rollouts._rollout._drawn
 
@@ -119,8 +121,6 @@ def test_checks_begin_before_the_last_completion_is_drawn(build, tmp_path):
 
 
 class Changes(Hook):
-    """Gives the reward functions other texts than those that were drawn."""
-
     def __init__(self, row):
         self.row = row
 
@@ -135,12 +135,8 @@ class Changes(Hook):
         host.processing_class.batch_decode = other
 
 
-def test_an_early_verdict_on_another_text_is_thrown_away_and_counted(build, tmp_path):
-    trainer = build(
-        trainer={"reward_funcs": None, "hooks": [Changes(3)]},
-        verifiers=verifiers(tmp_path, "test_awaiting"),
-        **{**DRAWN, "max_steps": 1},
-    )
+def test_an_early_verdict_on_another_text_is_thrown_away_and_counted(early, tmp_path):
+    trainer = early("test_awaiting", trainer={"hooks": [Changes(3)]}, max_steps=1)
     trainer.train()
     first = trainer.state.log_history[0]
     assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (7.0, 1.0)
@@ -148,17 +144,13 @@ def test_an_early_verdict_on_another_text_is_thrown_away_and_counted(build, tmp_
 
 
 @pytest.mark.slow
-def test_each_drawing_of_a_batch_has_checks_of_its_own(build, tmp_path):
+def test_each_drawing_of_a_batch_has_checks_of_its_own(early, tmp_path):
     class Twice(Hook):
         def draw(self, draw, rows):
             draw(rows)
             return draw(list(reversed(rows)))
 
-    trainer = build(
-        trainer={"reward_funcs": None, "hooks": [Twice()]},
-        verifiers=verifiers(tmp_path, "test_worker", "test_awaiting"),
-        **{**DRAWN, "max_steps": 1},
-    )
+    trainer = early("test_worker", "test_awaiting", trainer={"hooks": [Twice()]}, max_steps=1)
     trainer.train()
     first = trainer.state.log_history[0]
     assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (16.0, 0.0)
@@ -166,14 +158,10 @@ def test_each_drawing_of_a_batch_has_checks_of_its_own(build, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_routed_row_begins_with_its_own_verifier(build, tmp_path, sums):
+def test_a_routed_row_begins_with_its_own_verifier(early, tmp_path, sums):
     names = ["test_worker" if row % 2 else "test_awaiting" for row in range(len(sums))]
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": sums.add_column("kind", names)},
-        verifiers=verifiers(tmp_path, "test_worker", "test_awaiting"),
-        verifier_column="kind",
-        **DRAWN,
-    )
+    given = {"train_dataset": sums.add_column("kind", names)}
+    trainer = early("test_worker", "test_awaiting", trainer=given, verifier_column="kind")
     trainer.train()
     checked = [each["rollout/checked_early"] for each in trainer.state.log_history[:2]]
     assert checked == [8.0, 8.0]
@@ -196,10 +184,8 @@ def test_evaluation_begins_early_with_the_verifiers_that_only_evaluate(build, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["decoding", "scoring"])
-def test_a_drawing_that_fails_leaves_no_check_behind(build, tmp_path, when):
-    trainer = build(
-        trainer={"reward_funcs": None}, verifiers=verifiers(tmp_path, "test_sleeping"), **{**DRAWN, "rollout_rows": 2}
-    )
+def test_a_drawing_that_fails_leaves_no_check_behind(early, tmp_path, when):
+    trainer = early("test_sleeping", rollout_rows=2)
     (live,) = trainer.verification.live
     tell = trainer.rollouts._rollout._drawn
     told = []

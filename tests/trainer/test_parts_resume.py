@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -65,7 +64,6 @@ def resumed(build, tmp_path):
 
 
 def record(folder):
-    """What a record says at each step, without times."""
     run = open_run(folder)
     values = {(one["kind"], one["step"], name): value for one in run.entries for name, value in one["values"].items()}
     found = {
@@ -87,7 +85,6 @@ def assert_same(one, other, model="model"):
 
 
 def assert_nothing_lost(whole, again):
-    """What the resumed run carried into the step after the checkpoint, and what it ended with, is the whole run's."""
     one, other = (run.hooks[-1].seen for run in (whole, again))
     assert not unlike(one, other)
     assert_same(whole, again)
@@ -109,13 +106,14 @@ def checks():
     def fails(completion: str) -> float:
         raise ValueError("never works")
 
+    verifier("plainly", isolation="inline")(lambda completion: len(completion) / 10)
     yield
-    for name in ("some_steps", "fails"):
+    for name in ("some_steps", "fails", "plainly"):
         REGISTRY.unregister(name)
 
 
-def lora():
-    return LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])
+def lora(modules=("q_proj", "v_proj"), **more):
+    return LoraConfig(r=4, target_modules=modules if isinstance(modules, str) else list(modules), **more)
 
 
 FAILING = {"verifiers": [{"name": "fails", "on_error": "zero"}], "advantage": "center"}
@@ -124,6 +122,7 @@ PARTS = {
     "TRL's own loss": ({}, {}),
     "the KL coefficient": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}, {}),
     "the entropy bonus": ({"objective": "grpo", **ENTROPY}, {}),
+    "both": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE, **ENTROPY}, {}),
     "TRL's entropy bonus": (ENTROPY, {}),
     "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
@@ -142,7 +141,7 @@ PARTS = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 6)
 @pytest.mark.parametrize("name", PARTS)
 def test_nothing_that_is_carried_over_a_step_is_lost(resumed, checks, name):
     settings, trainer = PARTS[name]
@@ -150,6 +149,7 @@ def test_nothing_that_is_carried_over_a_step_is_lost(resumed, checks, name):
     assert_nothing_lost(whole, again)
 
 
+@pytest.mark.sample(1)
 def test_the_reference_of_a_full_model_is_kept_once_it_has_moved(resumed, tiny_model, tmp_path):
     whole, again = resumed(REFRESHED, at=3)
     assert_same(whole, again, "ref_model")
@@ -163,25 +163,22 @@ def test_the_reference_of_a_full_model_is_kept_once_it_has_moved(resumed, tiny_m
     assert not moved.parent.with_name("checkpoint-1").joinpath(moved.name).exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("older", [True, False], ids=["older", "save_only_model"])
-def test_a_checkpoint_without_the_reference_says_so(build, tmp_path, caplog, older):
+def test_a_checkpoint_without_the_reference_says_so(trained, tmp_path, caplog, older):
     settings = {**RUN, **REFRESHED, "max_steps": 3, "save_only_model": not older}
-    build(**settings).train()
+    trained(**settings)
     folder = tmp_path / "out" / "checkpoint-3"
     name = "grpo_plus_reference_model.safetensors"
     assert (folder / name).exists() is older
     if older:
         for path in folder.glob("grpo_plus_*"):
             path.unlink()
-    again = build(**{**settings, "max_steps": 4})
-    again.train(resume_from_checkpoint=str(folder))
+    trained(**{**settings, "max_steps": 4}, resume=str(folder))
     assert "the checkpoint does not hold the reference of step 2, so the run goes on with the one" in caplog.text
 
 
-@pytest.mark.slow
-def test_the_reference_of_another_dtype_is_refused(build, tmp_path):
-    build(**{**RUN, **REFRESHED, "max_steps": 2}).train()
+def test_the_reference_of_another_dtype_is_refused(build, trained, tmp_path):
+    trained(**{**RUN, **REFRESHED, "max_steps": 2})
     path = tmp_path / "out" / "checkpoint-2" / "grpo_plus_reference_model.safetensors"
     save_file({name: weight.bfloat16() for name, weight in load_file(path).items()}, path)
     for manifest in path.parent.glob("grpo_plus_manifest.json"):
@@ -202,7 +199,6 @@ BOUNDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_bounds_that_memory_has_set_are_kept(resumed, name):
     where, settings, bound = BOUNDS[name]
@@ -227,12 +223,18 @@ def test_a_bound_that_the_config_sets_anew_wins(build, tmp_path):
     assert (again.rollouts.most_rows, again.engine.tokens_per_pass) == (7, 1000)
 
 
+PLAINLY = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
+
+
 @pytest.mark.slow
-def test_a_verifier_that_only_fails_ends_a_resumed_run_where_it_ends_the_whole_one(build, checks):
+@pytest.mark.parametrize(
+    ("name", "error", "settings"),
+    [("fails", VerifierFailedError, {"advantage": "center", "save_total_limit": 1}), ("plainly", ValueError, PLAINLY)],
+)
+def test_patience_with_a_verifier_ends_a_resumed_run_where_it_ends_the_whole_one(build, checks, name, error, settings):
     def ends(checkpoint):
-        failing = {"verifiers": ["fails"], "advantage": "center", "save_total_limit": 1}
-        run = build(trainer={"reward_funcs": None}, **{**RUN, **failing})
-        with pytest.raises(VerifierFailedError, match="failed on all of the last 32 completions"):
+        run = build(trainer={"reward_funcs": None}, verifiers=[name], **RUN, **settings)
+        with pytest.raises(error, match=r"failed on all of the last 32 completions|no verifier gave any"):
             run.train(resume_from_checkpoint=checkpoint)
         return run.state.global_step
 
@@ -241,32 +243,8 @@ def test_a_verifier_that_only_fails_ends_a_resumed_run_where_it_ends_the_whole_o
     assert ends(True) == whole
 
 
-@pytest.mark.slow
-def test_a_source_without_steps_ends_a_resumed_run_where_it_ends_the_whole_one(build):
-    def ends(checkpoint):
-        settings = {"advantage": "process", "verifiers": ["plainly"], "advantage_kwargs": {"outcome_weight": 1.0}}
-        run = build(trainer={"reward_funcs": None}, **{**RUN, **settings})
-        with pytest.raises(ValueError, match="no verifier gave any"):
-            run.train(resume_from_checkpoint=checkpoint)
-        return run.state.global_step
-
-    @verifier("plainly", isolation="inline")
-    def plainly(completion: str) -> float:
-        return len(completion) / 10
-
-    try:
-        whole = ends(None)
-        assert whole > 1
-        assert ends(True) == whole
-    finally:
-        REGISTRY.unregister("plainly")
-
-
 def test_counts_of_a_composed_verifier_are_those_of_its_parts():
-    def build_parts():
-        return all_of(get_verifier("exact"), get_verifier("numeric"))
-
-    one, other = build_parts(), build_parts()
+    one, other = (all_of(get_verifier("exact"), get_verifier("numeric")) for _ in range(2))
     assert one.state_dict() == {}
     one.parts[1]._policy.failures = 3
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
@@ -290,45 +268,34 @@ def test_the_bytes_of_a_resumed_record_are_those_of_the_run():
         assert budget.used_up(1.0)
 
 
+EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_reward"}
+
+
+def scheduled(kind, **options):
+    return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": options}
+
+
 HOSTS = {
     **{name: ({"optim": name}, {}) for name in ("adamw_8bit", "paged_adamw_8bit", "adafactor", "rmsprop", "adagrad")},
     "sgd with momentum": ({"optim": "sgd", "optim_args": "momentum=0.9"}, {}),
-    "cosine with restarts": (
-        {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 3}, "warmup_steps": 2},
-        {},
-    ),
-    "warmup, stable, decay": (
-        {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 2}, "warmup_steps": 2},
-        {},
-    ),
+    "cosine with restarts": (scheduled("cosine_with_restarts", num_cycles=3) | {"warmup_steps": 2}, {}),
+    "warmup, stable, decay": (scheduled("warmup_stable_decay", num_decay_steps=2) | {"warmup_steps": 2}, {}),
     "reduced on a plateau": (
-        {
-            "lr_scheduler_type": "reduce_lr_on_plateau",
-            "lr_scheduler_kwargs": {"patience": 0, "mode": "max"},
-            "eval_strategy": "steps",
-            "eval_steps": 1,
-            "metric_for_best_model": "eval_reward",
-        },
+        scheduled("reduce_lr_on_plateau", patience=0, mode="max") | EVALUATING,
         {"eval_dataset": "sums"},
     ),
-    "dropout": ({"beta": 0.1}, {"peft_config": LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.3)}),
+    "dropout": ({"beta": 0.1}, {"peft_config": lora("all-linear", lora_dropout=0.3)}),
     "weights in bf16": ({"model_init_kwargs": {"dtype": "bfloat16"}, "optim": "adamw_torch_fused"}, {}),
-    "weights of other modules": (
-        {},
-        {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"], use_dora=True)},
-    ),
+    "weights of other modules": ({}, {"peft_config": lora(["q_proj"], modules_to_save=["lm_head"], use_dora=True)}),
     "DoRA, rank-stabilised": (
         {"optim": "paged_adamw_8bit"},
-        {"peft_config": LoraConfig(r=4, target_modules="all-linear", use_dora=True, use_rslora=True)},
+        {"peft_config": lora("all-linear", use_dora=True, use_rslora=True)},
     ),
-    "a base changed by PiSSA": (
-        {},
-        {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="pissa_niter_4")},
-    ),
+    "a base changed by PiSSA": ({}, {"peft_config": lora(["q_proj"], init_lora_weights="pissa_niter_4")}),
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 5)
 @pytest.mark.parametrize("name", HOSTS)
 def test_what_the_host_carries_over_a_step_is_kept(resumed, sums, name):
     settings, trainer = HOSTS[name]
@@ -337,15 +304,11 @@ def test_what_the_host_carries_over_a_step_is_kept(resumed, sums, name):
     assert_nothing_lost(whole, again)
 
 
-@pytest.mark.slow
-def test_an_early_stop_comes_where_it_came(build, sums, tmp_path):
-    evaluating = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_reward", "max_steps": 8}
-
+def test_an_early_stop_comes_where_it_came(trained, sums, tmp_path):
     def ends(checkpoint):
         callbacks = [EarlyStoppingCallback(patience, threshold) for patience, threshold in ((4, 10.0), (7, 10.0))]
         trainer = {"eval_dataset": sums.select(range(2)), "callbacks": callbacks}
-        run = build(trainer=trainer, **{**RUN, **evaluating})
-        run.train(resume_from_checkpoint=checkpoint)
+        run = trained(trainer=trainer, **RUN | EVALUATING | {"max_steps": 8}, resume=checkpoint)
         return run.state.global_step, [callback.early_stopping_patience_counter for callback in callbacks]
 
     whole = ends(None)
@@ -353,19 +316,16 @@ def test_an_early_stop_comes_where_it_came(build, sums, tmp_path):
     assert ends(str(tmp_path / "out" / "checkpoint-3")) == whole
 
 
-@pytest.mark.slow
-def test_two_ranks_go_on_inside_a_generation_batch(tmp_path, tiny_model, two_ranks):
-    with two_ranks(Path(__file__).with_name("parts_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
-        pass
-    ranks = [json.loads((tmp_path / f"parts_{rank}.json").read_text()) for rank in range(2)]
-    for found in ranks:
-        assert [run["unlike"] + run["weights"] for run in found.values()] == [[]] * 3
-    (first, together), (second, none) = (found["inner iterations"]["counts"] for found in ranks)
+def test_two_ranks_go_on_inside_a_generation_batch_and_in_their_round(ranks):
+    found = ranks("parts")
+    for rank in found:
+        assert [run["unlike"] + run["weights"] for run in rank.values()] == [[]] * 5
+        assert [run["round"] for run in rank.values()] == [[], [], [], [2], [2]]
+    (first, together), (second, none) = (rank["inner iterations"]["counts"] for rank in found)
     assert together == [one + other for one, other in zip(first, second, strict=True)]  # each counted its own tokens
     assert none == [0.0, 0.0] != first
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at", [3, 4, 5])
 def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at):
     settings = {**STOP, "objective_kwargs": {"stop_fraction": 0.01}, "eval_strategy": "steps", "eval_steps": 3}
@@ -377,14 +337,14 @@ def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at
     assert_nothing_lost(whole, again)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("draft", ["auto", "none"])
-def test_what_tokens_are_guessed_from_goes_on_with_the_run(build, repeating_model, tmp_path, draft):
+def test_what_tokens_are_guessed_from_goes_on_with_the_run(trained, repeating_model, tmp_path, draft):
     settings = {"rollout": "auto", "rollout_draft": draft, "max_completion_length": 40, "learning_rate": 1e-3}
     settings |= {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
-    whole, again = (build(trainer={"model": repeating_model}, **settings) for _ in range(2))
-    whole.train()
-    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    folder, given = tmp_path / "out" / "checkpoint-2", {"model": repeating_model}
+    whole = trained(trainer=given, **settings)
+    again = trained(trainer=given, **settings, resume=str(folder))
+    assert bool(list(folder.glob("grpo_plus_rollouts*.safetensors"))) is (draft == "auto")
     assert_same(whole, again)
     assert whole.rollouts.state_dict() == again.rollouts.state_dict()
     one, other = whole.rollouts.tensors(), again.rollouts.tensors()
@@ -402,16 +362,7 @@ def test_what_tokens_are_guessed_from_goes_on_with_the_run(build, repeating_mode
         assert min(entry["drafts_accepted"] for entry in logged[2:]) > 0.5
         after = [entry for entry in again.state.log_history if "reward" in entry]
         assert [entry["rollout/tokens_per_pass"] for entry in after] == [entry["tokens_per_pass"] for entry in logged]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("only", [False, True])
-def test_checkpoints_of_weights_only_hold_nothing_to_guess_from(build, repeating_model, tmp_path, only):
-    settings = {"rollout": "auto", "max_completion_length": 40, "save_strategy": "steps", "save_steps": 1}
-    trainer = build(trainer={"model": repeating_model}, max_steps=2, save_only_model=only, **settings)
-    trainer.train()
-    assert trainer.rollouts._rollout.known()[1]["slots"].numel() > 0
-    assert bool(list((tmp_path / "out" / "checkpoint-1").glob("grpo_plus_rollouts*.safetensors"))) is not only
-    again = build(trainer={"model": repeating_model}, max_steps=2, save_only_model=only, **settings)
-    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
-    assert again.state.global_step == 2
+        only = trained(trainer=given, **settings | {"max_steps": 2}, save_only_model=True)
+        assert only.rollouts._rollout.known()[1]["slots"].numel() > 0
+        assert not list(folder.glob("grpo_plus_rollouts*.safetensors"))
+        assert trained(trainer=given, **settings, resume=str(folder)).state.global_step == 4

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 from trl import GRPOConfig
 
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import get_advantage, register_advantage
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.recipe.recipe import Recipe, recipe_of
@@ -31,25 +31,18 @@ PARTS = {
 
 @pytest.fixture
 def count(monkeypatch):
-    """How often an objective was composed and each verifier built, by name."""
     counts = Counter()
+    compose, look_up = Objective.__init__, type(objectives).get
 
-    def counted(owner, name, key):
-        before = getattr(owner, name)
-
-        def wrapper(self, *arguments, **keywords):
-            counts[key(*arguments, **keywords)] += 1
-            return before(self, *arguments, **keywords)
-
-        monkeypatch.setattr(owner, name, wrapper)
-
-    counted(Objective, "__init__", lambda *_, **__: "objective")
-    looked_up = type(objectives).get
+    def composed(self, *arguments, **keywords):
+        counts["objective"] += 1
+        compose(self, *arguments, **keywords)
 
     def get(registry, name, **keywords):
         counts[registry.kind, name] += 1
-        return looked_up(registry, name, **keywords)
+        return look_up(registry, name, **keywords)
 
+    monkeypatch.setattr(Objective, "__init__", composed)
     monkeypatch.setattr(type(objectives), "get", get)
     return counts
 
@@ -82,9 +75,6 @@ def test_it_says_where_each_part_comes_from(tmp_path):
 def test_a_plain_config_has_the_stock_recipe():
     assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
     assert Recipe.stock().engine == Recipe.stock().rollout == "stock"
-
-
-def test_a_config_with_nothing_set_differs_from_it_by_the_engine_alone():
     assert config().recipe == dataclasses.replace(Recipe.stock(), engine="auto")
 
 
@@ -95,15 +85,12 @@ def test_divergence_in_the_reward_brings_the_estimator_that_the_hosts_fields_amo
     assert config(objective="grpo").recipe.advantage is None
 
 
-def test_the_recipe_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config().recipe.engine = "stock"
-
-
-def test_it_is_the_same_object_until_a_field_changes():
+def test_it_is_the_same_frozen_object_until_a_field_changes():
     made = config(**PARTS)
     before = made.recipe
     assert made.recipe is before
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.engine = "stock"
     made.beta = 0.5
     assert before.objective.beta == 0.01
     assert made.recipe.objective.beta == 0.5
@@ -130,7 +117,7 @@ def test_a_trainer_runs_with_what_was_set_later(build):
         made.advantage = "sign"
         return made
 
-    trainer = build(GRPOPlusTrainer, changed, advantage="rloo")
+    trainer = build(config_class=changed, advantage="rloo")
     assert trainer.estimator[0].name == "sign"
 
 
@@ -144,37 +131,25 @@ def test_a_copy_has_no_live_verifiers_and_builds_its_own(twin):
     assert [part.label for part in other.recipe.verifiers] == ["math", "math_steps"]
 
 
-def test_what_is_stored_beside_a_model_holds_no_recipe():
+def test_what_is_stored_beside_a_model_holds_no_recipe_and_it_is_no_field(tmp_path):
     made = config(**PARTS)
     for stored in (made.without_secrets(), pickle.loads(pickle.dumps(made.as_written()))):
         assert not any(isinstance(value, Recipe | tuple) for value in vars(stored).values())
     assert made.as_written().recipe is made.recipe
-
-
-def test_the_recipe_is_no_field(tmp_path):
-    made = config(**PARTS)
     assert not [name for name in made.to_dict() if "recipe" in name]
     made.save(tmp_path / "config.json")
     assert GRPOPlusConfig.load(tmp_path / "config.json") == made
     assert dataclasses.replace(made, beta=0.0).recipe.objective.beta == 0
 
 
-@pytest.mark.slow
-def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(build, count):
+def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(trained, count):
     rows = Dataset.from_list([{"prompt": f"one and {number}?", "answer": str(number + 1)} for number in range(8)])
-    trainer = build(
-        GRPOPlusTrainer, trainer={"train_dataset": rows, "reward_funcs": None}, max_steps=2, record=True, **PARTS
-    )
-    trainer.train()
+    trainer = trained(trainer={"train_dataset": rows, "reward_funcs": None}, max_steps=2, record=True, **PARTS)
     trainer.create_model_card()
     assert count["objective"] == 1
     assert count["objective", "dapo"] == 1
     kind = verifying.REGISTRY.kind
-    assert {name: count[kind, name] for name in ("math", "math_steps", "exact")} == {
-        "math": 1,
-        "math_steps": 1,
-        "exact": 1,
-    }
+    assert [count[kind, name] for name in ("math", "math_steps", "exact")] == [1, 1, 1]
 
 
 def test_a_subclass_may_have_a_field_that_is_called_recipe(build):
@@ -182,25 +157,24 @@ def test_a_subclass_may_have_a_field_that_is_called_recipe(build):
     class Own(GRPOPlusConfig):
         recipe: str = "recipe.yaml"
 
-    trainer = build(GRPOPlusTrainer, Own, advantage="sign", objective="dapo")
+    trainer = build(config_class=Own, advantage="sign", objective="dapo")
     assert (trainer.estimator[0].name, trainer.objective.name) == ("sign", "dapo")
     assert trainer.args.to_dict()["recipe"] == "recipe.yaml"
 
 
 def test_what_excludes_each_other_is_reported_beside_verifiers_that_cannot_be_built():
     wrong = {"name": "exact", "weight": 1.0, "kwargs": {"nothing": 1}}
-    with pytest.raises(ConfigError) as refusal:
-        config(verifiers=[wrong], eval_verifiers=["exact"], reward_weights=[1.0])
-    problems = [str(problem) for problem in refusal.value.problems]
-    for words in ("nothing", "eval_verifiers has 'exact', which verifiers has too", "weights are given in both"):
-        assert any(words in problem for problem in problems), words
-
-
-def test_an_aggregate_that_is_given_twice_is_reported_beside_a_verifier_that_cannot_be_built():
-    wrong = {"name": "math_steps", "kwargs": {"aggregate": "min", "nothing": 1}}
-    with pytest.raises(ConfigError, match="has its own") as refusal:
-        config(verifiers=[wrong], advantage="process", advantage_kwargs={"aggregate": "mean"})
-    assert "nothing" in str(refusal.value)
+    steps = {"name": "math_steps", "kwargs": {"aggregate": "min", "nothing": 1}}
+    process = {"advantage": "process", "advantage_kwargs": {"aggregate": "mean"}}
+    both = ("nothing", "eval_verifiers has 'exact', which verifiers has too", "weights are given in both")
+    for settings, said in (
+        ({"verifiers": [wrong], "eval_verifiers": ["exact"], "reward_weights": [1.0]}, both),
+        ({"verifiers": [steps], **process}, ("nothing", "has its own")),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            config(**settings)
+        for words in said:
+            assert any(words in str(problem) for problem in refusal.value.problems), words
 
 
 def test_a_part_that_is_registered_again_is_resolved_again():

@@ -1,7 +1,6 @@
 """Replay: live groups of earlier batches in the place of dead ones, with what they were drawn with."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from grpo_plus.recipe.notes import config_notes
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 from tests.device import FLOAT32
+from tests.trainer.conftest import weights
 
 REPLAY = {"dead_groups": "replay", "per_device_train_batch_size": 16, "max_steps": 3, "objective": "grpo"}
 
@@ -29,26 +29,25 @@ class Kept(Hook):
         self.now.append(_trl.score_without_gradient(self.host, output))
 
 
+def contrast(live, began, count):
+    """A batch's rewards, with contrast in the groups that ``live`` has for a batch and a prompt's place in it."""
+    batch = next(began)
+    return [float(row % 2) if live(batch, row // 4) else 1.0 for row in range(count)]
+
+
 def dying(live, began=0):
-    """Rewards with contrast in the groups that ``live`` has for a batch and a prompt's place in it."""
     batches = itertools.count(began)
 
-    def reward(completions, prompts, **_):
-        batch = next(batches)
-        return [float(row % 2) if live(batch, row // 4) else 1.0 for row in range(len(prompts))]
+    def reward(completions, **_):
+        return contrast(live, batches, len(completions))
 
     return reward
 
 
 def scoring(live, began=0):
-    """A step of each completion, with contrast where ``live`` says so."""
+    """The same as a step of each completion."""
     batches = itertools.count(began)
-
-    def scorer(completion_ids, **_):
-        batch = next(batches)
-        return [[(0, 2, float(row % 2) if live(batch, row // 4) else 1.0)] for row in range(len(completion_ids))]
-
-    return scorer
+    return lambda completion_ids, **_: [[(0, 2, one)] for one in contrast(live, batches, len(completion_ids))]
 
 
 def assert_close(found, expected, batch, first):
@@ -58,13 +57,19 @@ def assert_close(found, expected, batch, first):
     assert torch.allclose(found[:, :width][mask[:, :width]], expected[:, :width][mask[:, :width]], atol=1e-5)
 
 
-def run(build, live, *, resume=None, began=0, steps=False, **settings):
-    hook = Kept()
-    given = {"reward_funcs": dying(live, began), "hooks": [hook]}
-    given |= {"step_scorer": scoring(live, began)} if steps else {}
-    trainer = build(trainer=given, **{**REPLAY, **settings})
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer, hook
+@pytest.fixture
+def run(build):
+    """A run whose groups are live where they are said to be, and what was kept of it."""
+
+    def run(live, *, resume=None, began=0, steps=False, **settings):
+        hook = Kept()
+        given = {"reward_funcs": dying(live, began), "hooks": [hook]}
+        given |= {"step_scorer": scoring(live, began)} if steps else {}
+        trainer = build(trainer=given, **{**REPLAY, **settings})
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer, hook
+
+    return run
 
 
 def texts(batch):
@@ -74,8 +79,9 @@ def texts(batch):
     ]
 
 
-def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_with(build):
-    trainer, kept = run(build, lambda batch, place: batch == 0 or place == 1)
+@pytest.mark.sample(1)
+def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_with(run):
+    trainer, kept = run(lambda batch, place: batch == 0 or place == 1)
     first, second, third = kept.batches
     assert "old_per_token_logps" not in first
     found, drawn = texts(second), texts(first)
@@ -96,38 +102,27 @@ def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_w
     assert [entry.get("dead_groups/age") for entry in log] == [None, 1, 1.5]
 
 
-def weights(trainer):
-    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
-
-
-@pytest.mark.slow
-def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(build):
+def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(run):
     found = [
-        run(build, lambda batch, place: True, dead_groups=way, advantage="zscore", objective=None)[0]
+        run(lambda batch, place: True, dead_groups=way, advantage="zscore", objective=None)[0]
         for way in ("keep", "replay")
     ]
     assert torch.equal(*map(weights, found))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{}, {"objective": None, "beta": 0.1}, {"advantage": "process"}, {"num_iterations": 2, "save_steps": 3}]
 )
-def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(build, tmp_path, settings):
+def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(run, tmp_path, settings):
     def live(batch, place):
         return place == batch % 4 or batch == 0
 
     inside = "num_iterations" in settings  # the checkpoint stands in the middle of a generation batch
-    steps = {
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "max_steps": 6 if inside else 4,
-        "steps": "advantage" in settings,
-    }
-    settings = {**steps, **settings}
-    whole, _ = run(build, live, **settings)
+    saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6 if inside else 4}
+    settings = {**saving, "steps": "advantage" in settings, **settings}
+    whole, _ = run(live, **settings)
     checkpoint = tmp_path / "out" / f"checkpoint-{settings['save_steps']}"
-    resumed, kept = run(build, live, began=2, resume=str(checkpoint), **settings)
+    resumed, kept = run(live, began=2, resume=str(checkpoint), **settings)
     assert len(kept.batches) == (1 if inside else 2)
     log = [entry for entry in resumed.state.log_history if "dead_groups/replaced" in entry]
     assert sum(entry["dead_groups/replaced"] for entry in log[-2:]) > 0
@@ -146,21 +141,18 @@ def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(build, tmp_pa
     ],
     ids=str,
 )
-def test_groups_that_were_drawn_under_other_settings_are_dropped_with_a_warning(
-    build, tmp_path, caplog, settings, kept
-):
+def test_groups_that_were_drawn_under_other_settings_are_dropped_with_a_warning(run, tmp_path, caplog, settings, kept):
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
-    run(build, lambda batch, place: True, **saving)
+    run(lambda batch, place: True, **saving)
     again = {"max_steps": 2, "resume": str(tmp_path / "out" / "checkpoint-1"), **settings}
-    trainer, _ = run(build, lambda batch, place: False, **again)
+    trainer, _ = run(lambda batch, place: False, **again)
     assert (trainer.state.log_history[-2]["dead_groups/replaced"] == 1) is kept
     assert ("groups to replay were drawn under other settings" in caplog.text) is not kept
 
 
-@pytest.mark.slow
-def test_steps_come_again_with_their_rows(build):
+def test_steps_come_again_with_their_rows(run):
     settings = {"steps": True, "advantage": "process", "max_steps": 2}
-    _, kept = run(build, lambda batch, place: batch == 0, **settings)
+    _, kept = run(lambda batch, place: batch == 0, **settings)
     first, second = kept.batches
     assert texts(second) == [text for start in (12, 8, 4, 0) for text in texts(first)[start : start + 4]]
     assert second["advantages"].abs().sum() > 0
@@ -169,18 +161,16 @@ def test_steps_come_again_with_their_rows(build):
         assert torch.equal(second["advantages"][rows[0]], first["advantages"][rows[1]])
 
 
-@pytest.mark.slow
-def test_verdicts_and_the_table_of_completions_are_those_of_the_rows_that_are_trained_with(build):
-    trainer, kept = run(build, lambda batch, place: batch == 0, max_steps=2, log_completions=False)
+def test_verdicts_and_the_table_of_completions_are_those_of_the_rows_that_are_trained_with(run):
+    trainer, kept = run(lambda batch, place: batch == 0, max_steps=2, log_completions=False)
     table, decode = trainer._logs, trainer.processing_class.batch_decode
     assert list(table["completion"])[-16:] == decode(texts(kept.batches[1]), skip_special_tokens=True)
     assert list(table["rewards"]["reward"])[-16:] == [0, 1] * 8
     assert list(table["advantages"])[-16:] == pytest.approx(kept.batches[1]["advantages"].tolist())
 
 
-@pytest.mark.slow
-def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(build, caplog):
-    trainer, _ = run(build, lambda batch, place: True, max_steps=1)
+def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(run, caplog):
+    trainer, _ = run(lambda batch, place: True, max_steps=1)
     memory = trainer.drawing._memory
     memory.buffer.held[0].group[0].drawn.completion[0]["thing"] = object()
     state, tensors = memory.packed()
@@ -205,10 +195,8 @@ def test_what_would_take_an_earlier_policy_for_the_present_one_is_refused(said, 
 
 def test_the_ratio_is_read_by_every_objective_that_has_one():
     built_in = [entry.name for entry in objectives.entries() if entry.way == "built-in"]
-    assert {name for name in built_in if not reads_old_logps(build_objective(name, beta=0.0))} == {
-        "reinforce",
-        "target",
-    }
+    blind = {name for name in built_in if not reads_old_logps(build_objective(name, beta=0.0))}
+    assert blind == {"reinforce", "target"}
 
 
 def test_the_notes_call_it_biased_and_no_ratio_1(tmp_path):
@@ -216,17 +204,12 @@ def test_the_notes_call_it_biased_and_no_ratio_1(tmp_path):
     notes = config_notes(GRPOPlusConfig(**settings, epsilon=0.3))
     assert any("'replay' is biased" in note for note in notes)
     assert not any("epsilon" in note for note in notes)
-    assert any(
-        "epsilon" in note for note in config_notes(GRPOPlusConfig(**{**settings, "dead_groups": "keep"}, epsilon=0.3))
-    )
+    notes = config_notes(GRPOPlusConfig(**{**settings, "dead_groups": "keep"}, epsilon=0.3))
+    assert any("epsilon" in note for note in notes)
 
 
-@pytest.mark.slow
-def test_groups_that_span_two_ranks_come_back_whole(two_ranks, tiny_model, tmp_path):
-    script = Path(__file__).with_name("replay_ranks.py")
-    with two_ranks(script, tiny_model, tmp_path, log=tmp_path / "log"):
-        pass
-    first, second = torch.load(tmp_path / "batches.pt")
+def test_groups_that_span_two_ranks_come_back_whole(ranks):
+    (first, second), _ = ranks("replay")
     assert [first["texts"][i : i + 4] for i in (4, 8)] == [second["texts"][i : i + 4] for i in (8, 4)]
     assert second["texts"][:4] != first["texts"][:4]
     for place, came_from in ((8, 4), (4, 8)):

@@ -13,7 +13,6 @@ TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "4 2<|im_end|>", "none"]
 
 @pytest.fixture(scope="module")
 def judge(tiny_model, tmp_path_factory):
-    """A folder with a tiny reward model."""
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
     folder = tmp_path_factory.mktemp("judge") / "my-judge"
@@ -30,7 +29,6 @@ def letters(completions, **_):
 
 
 def scores_of(folder, texts):
-    """The model's scores, one text at a time."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -47,9 +45,8 @@ def data():
     return Dataset.from_list([{"prompt": f"{n}=", "answer": "42"} for n in range(8)])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["object", "path"])
-def test_a_reward_model_counts_with_its_weight(build, data, say, capture, judge, how):  # noqa: PLR0917 - fixtures
+def test_a_reward_model_counts_with_its_weight(trained, data, say, judge, how):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     say(lambda prompt, row: TEXTS[row % 4])
@@ -57,15 +54,13 @@ def test_a_reward_model_counts_with_its_weight(build, data, say, capture, judge,
     if how == "object":
         given["reward_funcs"] = AutoModelForSequenceClassification.from_pretrained(judge)
         given["reward_processing_classes"] = AutoTokenizer.from_pretrained(judge)
-    trainer = build(
+    trainer = trained(
         trainer=given,
         verifiers=["exact", {"name": "regex", "kwargs": {"pattern": "(?s).*[0-9].*"}}],
         reward_weights=[0.25, 2.0, -1.0],
         advantage="raw",
         max_steps=1,
     )
-    kept = capture(trainer)
-    trainer.train()
     assert trainer.reward_func_names == ["my-judge", "exact", "regex"]
     prompts = list(trainer._logs["prompt"])
     plain = [text.removesuffix("<|im_end|>") for text in TEXTS] * 2
@@ -73,7 +68,7 @@ def test_a_reward_model_counts_with_its_weight(build, data, say, capture, judge,
     assert len(set(learned)) > 4
     exact, regex = [1.0, 0.0, 0.0, 0.0] * 2, [1.0, 1.0, 1.0, 0.0] * 2
     expected = [0.25 * m + 2 * e - r for m, e, r in zip(learned, exact, regex, strict=True)]
-    assert kept[0]["advantages"].tolist() == pytest.approx(expected, abs=1e-5)
+    assert trainer.generated[0]["advantages"].tolist() == pytest.approx(expected, abs=1e-5)
     assert trainer.state.log_history[0]["rewards/my-judge/mean"] == pytest.approx(sum(learned) / 8, abs=1e-5)
 
 

@@ -53,7 +53,7 @@ WRONG = {
     "weights twice": ({"weight": 0.5}, {"reward_weights": [1, 1]}, "keep one of the two"),
     "no weight in its place": ({}, {"reward_weights": [1, 0]}, "has 0 in the last place"),
     "a scale of steps": (
-        {"head": "process", "scale": "raw"}, {"verifiers": ["math_steps"]}, "scale is 'raw', but its head scores steps"
+        {"head": "process", "scale": "raw"}, {"verifiers": ["math_steps"]}, "scale is 'raw', but its"
     ),
     "a threshold of pairs": ({"threshold": 0.5}, {}, "threshold is 0.5, but its head scores whole completions"),
     "a scale without a weight": ({"weight": 0, "scale": "raw"}, {}, "its weight is 0"),

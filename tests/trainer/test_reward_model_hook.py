@@ -2,7 +2,6 @@
 
 import copy
 import json
-import logging
 import math
 import random
 import resource
@@ -16,7 +15,13 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    GraniteConfig,
+    GraniteForCausalLM,
+)
 
 from grpo_plus.reward_model.history import replayed
 from grpo_plus.reward_model.options import RewardModelOptions
@@ -25,6 +30,7 @@ from grpo_plus.reward_model.scale import wins
 from grpo_plus.training.reward_pairs import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.verifying import REGISTRY
 
 TARGETS = ["q_proj", "v_proj", "up_proj"]
 PROMPTS = [f"{number}+{number}=" for number in range(24)]
@@ -46,26 +52,23 @@ def noise(completions, **_):
 
 
 @pytest.fixture
-def data():
+def sums():
     return Dataset.from_list([{"prompt": prompt} for prompt in PROMPTS])
 
 
 @pytest.fixture
 def texts(say):
-    """Completions of digits and letters, other ones at every call."""
     draws = random.Random(7)
     say(lambda *_: "".join(draws.choice("0a") for _ in range(8)) + "<|im_end|>")
 
 
 def rows(count, seed=0):
     draws = random.Random(seed)
-    return [
-        (
-            tuple(draws.choices(range(5, 60), k=draws.randint(1, 5))),
-            tuple(draws.choices(range(5, 60), k=draws.randint(1, 9))),
-        )
-        for _ in range(count)
-    ]
+
+    def ids(most):
+        return tuple(draws.choices(range(5, 60), k=draws.randint(1, most)))
+
+    return [(ids(5), ids(9)) for _ in range(count)]
 
 
 def comparisons(count, seed=0):
@@ -86,7 +89,6 @@ def stirred(trainer):
 
 
 def saved(trainer):
-    """The model from the folder that a run leaves, as transformers loads it."""
     trainer.reward_model.on_train_end()
     folder = Path(trainer.args.output_dir) / "reward_model"
     return folder, AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
@@ -104,8 +106,8 @@ def same(one, other):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_gradient_of_pairs_is_that_of_a_plain_loop_in_float64(build, data, kind):
-    trainer = build(trainer={"train_dataset": data, **KINDS[kind]}, reward_model={"on": kind})
+def test_the_gradient_of_pairs_is_that_of_a_plain_loop_in_float64(build, kind):
+    trainer = build(trainer=KINDS[kind], reward_model={"on": kind})
     scorer, pairs = stirred(trainer), comparisons(9)
     pairs += [Comparison(pairs[0].prompt, pairs[0].chosen, pairs[1].rejected)]  # a text of two pairs is read once
     with scorer.passes.trunk.active():
@@ -132,32 +134,19 @@ def test_the_gradient_of_pairs_is_that_of_a_plain_loop_in_float64(build, data, k
     assert all(one.grad is None for name, one in trainer.model.named_parameters() if ".reward." not in name)
 
 
-def run(build, data, reward, steps=12, **options):
-    options = {
-        "every": 2,
-        "held_out": 0.3,
-        "learning_rate": 1e-2,
-        "epochs": 4,
-        "batch_size": 8,
-        "weight": 0,
-        "pairs": 12,
-        **options,
-    }
-    trainer = build(
-        trainer={"train_dataset": data, "reward_funcs": [reward]},
-        reward_model=options,
-        max_steps=steps,
-        num_generations=8,
-        per_device_train_batch_size=24,
-        learning_rate=0.0,
-    )
-    trainer.train()
+LEARNS = {"every": 2, "held_out": 0.3, "learning_rate": 1e-2, "epochs": 4, "batch_size": 8}
+STILL = {"num_generations": 8, "per_device_train_batch_size": 24, "learning_rate": 0.0}
+
+
+def run(trained, reward, steps=12, **options):
+    options = {**LEARNS, "weight": 0, "pairs": 12, **options}
+    given = {"reward_funcs": [reward]}
+    trainer = trained(trainer=given, reward_model=options, max_steps=steps, **STILL)
     return trainer, [entry for entry in trainer.state.log_history if "reward_model/accuracy" in entry]
 
 
-@pytest.mark.slow
-def test_held_out_accuracy_rises_where_rules_give_the_labels_and_is_chance_where_they_are_shuffled(build, data, texts):
-    trainer, logged = run(build, data, share_of_digits)
+def test_held_out_accuracy_rises_where_rules_give_the_labels_and_is_chance_where_they_are_shuffled(trained, texts):
+    trainer, logged = run(trained, share_of_digits)
     assert logged[-1]["reward_model/accuracy"] > 0.9
     assert logged[-1]["reward_model/fresh_accuracy"] > 0.9
     assert trainer.state.log_history[0]["reward_model/fresh_accuracy"] == 0.5
@@ -165,18 +154,15 @@ def test_held_out_accuracy_rises_where_rules_give_the_labels_and_is_chance_where
     prompts = {trainer.processing_class.decode(one.prompt) for one in trainer.reward_model.pairs.held}
     assert prompts
     assert all(is_held_out(prompt, 0.3) for prompt in prompts)
-    assert not any(
-        is_held_out(trainer.processing_class.decode(one.prompt), 0.3)
-        for one in trainer.reward_model.pairs.history.items
-    )
-    _, shuffled = run(build, data, noise)
+    kept = {trainer.processing_class.decode(one.prompt) for one in trainer.reward_model.pairs.history.items}
+    assert not any(is_held_out(prompt, 0.3) for prompt in kept)
+    _, shuffled = run(trained, noise)
     assert len(shuffled) >= 4
     assert 0.35 < sum(entry["reward_model/accuracy"] for entry in shuffled[1:]) / len(shuffled[1:]) < 0.65
 
 
-@pytest.mark.slow
-def test_a_quarter_of_each_training_are_pairs_of_earlier_ones_and_enough_accuracy_ends_it(build, data, texts):
-    trainer, logged = run(build, data, share_of_digits, replay=0.25, history=40, stop_accuracy=0.9)
+def test_a_quarter_of_each_training_are_pairs_of_earlier_ones_and_enough_accuracy_ends_it(trained, texts):
+    trainer, logged = run(trained, share_of_digits, replay=0.25, history=40, stop_accuracy=0.9)
     seen = 0
     for entry in logged:
         fresh, again = entry["reward_model/pairs"], entry["reward_model/replayed"]
@@ -191,16 +177,13 @@ def test_a_quarter_of_each_training_are_pairs_of_earlier_ones_and_enough_accurac
     assert trainer.reward_model.trainings < len(logged)
 
 
-@pytest.mark.slow
-def test_patience_ends_a_training_whose_accuracy_does_not_rise(build, data, texts):
-    trainer = build(
-        trainer={"train_dataset": data, "reward_funcs": [noise]},
-        reward_model={"every": 0, "start": None, "epochs": 30, "patience": 2, "held_out": 0.5, "weight": 0}
-        | {"every": 100},
+def test_patience_ends_a_training_whose_accuracy_does_not_rise(trained, texts):
+    trainer = trained(
+        trainer={"reward_funcs": [noise]},
+        reward_model={"every": 100, "epochs": 30, "patience": 2, "held_out": 0.5, "weight": 0},
         max_steps=3,
         learning_rate=0.0,
     )
-    trainer.train()
     calls = []
     measured = trainer.reward_model._accuracy
     trainer.reward_model._accuracy = lambda: calls.append(1) or min(0.6, measured() * 0 + 0.5 + 0.05 * len(calls))
@@ -210,11 +193,9 @@ def test_patience_ends_a_training_whose_accuracy_does_not_rise(build, data, text
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advantages(
-    build, data, texts, capture, kind
-):
+def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advantages(build, texts, capture, kind):
     trainer = build(
-        trainer={"train_dataset": data, "reward_funcs": [share_of_digits], **KINDS[kind]},
+        trainer={"reward_funcs": [share_of_digits], **KINDS[kind]},
         reward_model={"on": kind, "weight": 2.0, "every": 100},
         advantage="raw",
         max_steps=1,
@@ -225,9 +206,8 @@ def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advan
     trainer.train()
     output = kept[0]
     scores, rules = [], []
-    for prompt, mask, text, there in zip(
-        output["prompt_ids"], output["prompt_mask"], output["completion_ids"], output["completion_mask"], strict=True
-    ):
+    names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    for prompt, mask, text, there in zip(*(output[name] for name in names), strict=True):
         ids = torch.cat([prompt[mask.bool()], text[there.bool()]])
         scores.append(plain(input_ids=ids[None]).logits[0, 0].item())
         rules += share_of_digits([trainer.processing_class.decode(text[there.bool()], skip_special_tokens=True)])
@@ -238,37 +218,33 @@ def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advan
     assert scorer is trainer.reward_model.scorer
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(build, data, tmp_path, kind):
-    given = {"train_dataset": data, **(lora(dropout=0.2) if kind == "adapter" else {})}
-    settings = {"max_steps": 4, "optim": "adamw_torch", "learning_rate": 1e-2}
-    without = build(
-        trainer=copy.deepcopy(given), output_dir=str(tmp_path / "without"), record=True, rollout="auto", **settings
-    )
-    without.train()
-    options = {"on": kind, "every": 1, "weight": 0, "learning_rate": 1e-2}
-    beside = build(trainer=given, reward_model=options, **settings)
-    beside.train()
+CRITIC = {"beta": 0.1, "advantage": "gae", "critic": {"on": "adapter"}, "rounds": {"every": 1, "reference": "refresh"}}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "beside a critic and a reference"])
+def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(trained, tmp_path, kind):
+    given = {"model": {}, "adapter": lora(dropout=0.2)}.get(kind, lora())
+    settings = {"max_steps": 4, "optim": "adamw_torch", "learning_rate": 1e-2, "record": True, "rollout": "auto"}
+    settings |= {} if kind in KINDS else CRITIC
+    without = trained(trainer=copy.deepcopy(given), output_dir=str(tmp_path / "without"), **settings)
+    on = "model" if kind == "model" else "adapter"
+    beside = trained(trainer=given, reward_model={"on": on, "every": 1, "weight": 0, "learning_rate": 1e-2}, **settings)
     assert beside.reward_model.trainings >= 2
     assert same(weights(without), weights(beside))
-    for one, other in zip(without.state.log_history[:-1], beside.state.log_history[:-1], strict=True):
-        kept = {
-            name: value for name, value in other.items() if not name.startswith(("reward_model/", "time/", "step_"))
-        }
-        assert kept == {name: value for name, value in one.items() if not name.startswith(("time/", "step_"))}
+    if kind not in KINDS:  # all four adapters keep apart
+        assert {"critic", "ref"} <= {piece for name in weights(beside) for piece in name.split(".")}
+        return
+    for entries in zip(without.state.log_history[:-1], beside.state.log_history[:-1], strict=True):
+        own = ("reward_model/", "time/", "step_")
+        one, other = ({name: kept for name, kept in entry.items() if not name.startswith(own)} for entry in entries)
+        assert one == other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_policy_alone(build, data, kind):
-    trainer = build(
-        trainer={"train_dataset": data, **KINDS[kind]},
-        reward_model={"on": kind, "every": 100, "held_out": 0.0},
-        max_steps=2,
-        optim="adamw_torch",
+def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_policy_alone(trained, kind):
+    trainer = trained(
+        trainer=KINDS[kind], reward_model={"on": kind, "every": 100, "held_out": 0.0}, max_steps=2, optim="adamw_torch"
     )
-    trainer.train()
     assert len(trainer.reward_model.pairs.fresh) > 0
     for parameter in trainer.model.parameters():
         if parameter.requires_grad:
@@ -289,24 +265,14 @@ def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_pol
     assert trainer.reward_model.train_now() == {}  # nothing is left to train on
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_resumes_is_the_one_that_was_not_interrupted(build, data, tmp_path, kind):
-    def made():
-        return build(
-            trainer={"train_dataset": data, **copy.deepcopy(KINDS[kind])},
-            output_dir=str(tmp_path / "run"),
-            reward_model={"on": kind, "every": 2, "learning_rate": 1e-2, "held_out": 0.3, "replay": 0.5},
-            max_steps=6,
-            save_strategy="steps",
-            save_steps=3,
-            per_device_train_batch_size=16,
-        )
-
-    whole = made()
-    whole.train()
-    again = made()
-    again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+def test_a_run_that_resumes_is_the_one_that_was_not_interrupted(trained, tmp_path, kind):
+    options = {"on": kind, "every": 2, "learning_rate": 1e-2, "held_out": 0.3, "replay": 0.5}
+    saving = {"max_steps": 6, "save_strategy": "steps", "save_steps": 3, "per_device_train_batch_size": 16}
+    whole, again = (
+        trained(trainer=copy.deepcopy(KINDS[kind]), reward_model=options, **saving, resume=checkpoint)
+        for checkpoint in (None, str(tmp_path / "out" / "checkpoint-3"))
+    )
     one, other = whole.reward_model, again.reward_model
     assert one.trainings == other.trainings >= 2
     assert same(one.scorer.tensors(), other.scorer.tensors())
@@ -319,28 +285,19 @@ def test_a_run_that_resumes_is_the_one_that_was_not_interrupted(build, data, tmp
         assert whole.state.log_history[step]["reward"] == again.state.log_history[step]["reward"]
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_another_kind_or_without_a_reward_model_is_refused(build, data, tmp_path):
+def test_a_checkpoint_of_another_kind_or_without_a_reward_model_is_refused(trained, tmp_path):
     settings = {"output_dir": str(tmp_path / "run"), "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
-    given = {"train_dataset": data}
-    build(trainer=given, reward_model={"every": 1}, **settings).train()
+    trained(reward_model={"every": 1}, **settings)
     checkpoint = str(tmp_path / "run" / "checkpoint-1")
     with pytest.raises(ConfigError, match="reward model"):
-        build(trainer=given, record=True, rollout="auto", **settings).train(resume_from_checkpoint=checkpoint)
+        trained(record=True, rollout="auto", **settings, resume=checkpoint)
     with pytest.raises(ConfigError, match="belongs to 'reward model \\(on: model, head: outcome\\)'"):
-        build(trainer={**given, **lora()}, reward_model={"every": 1}, **settings).train(
-            resume_from_checkpoint=checkpoint
-        )
+        trained(trainer=lora(), reward_model={"every": 1}, **settings, resume=checkpoint)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build, data, tmp_path, kind):
-    trainer = build(
-        trainer={"train_dataset": data, **copy.deepcopy(KINDS[kind])},
-        reward_model={"on": kind, "every": 1, "learning_rate": 1e-2},
-    )
-    trainer.train()
+def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build, trained, tmp_path, kind):
+    trainer = trained(trainer=copy.deepcopy(KINDS[kind]), reward_model={"on": kind, "every": 1, "learning_rate": 1e-2})
     texts = rows(5)
     folder = Path(trainer.args.output_dir) / "reward_model"
     mine = trainer.reward_model.scorer.outcomes(texts)
@@ -349,7 +306,7 @@ def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build,
     assert mine.tolist() == pytest.approx(theirs, abs=1e-4)
     assert mine.std() > 1e-3
     further = build(
-        trainer={"train_dataset": data, **copy.deepcopy(KINDS[kind])},
+        trainer=copy.deepcopy(KINDS[kind]),
         output_dir=str(tmp_path / "further"),
         reward_model={"start": str(folder), "every": 0},
     )
@@ -357,11 +314,7 @@ def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build,
     further.train()
     assert not any("reward_model/loss" in entry for entry in further.state.log_history)
     if kind == "model":
-        beside = build(
-            trainer={"train_dataset": data, "reward_funcs": [share_of_digits, str(folder)]},
-            output_dir=str(tmp_path / "beside"),
-        )
-        beside.train()
+        beside = trained(trainer={"reward_funcs": [share_of_digits, str(folder)]}, output_dir=str(tmp_path / "beside"))
         assert "rewards/reward_model/mean" in beside.state.log_history[0]
 
 
@@ -378,37 +331,17 @@ def digit_steps():
         return Verdict(float(all(good)), steps=steps, detail=completion[:1])
 
     yield
-    from grpo_verifiers.verifying import REGISTRY
-
     REGISTRY.unregister("digit_steps")
 
 
-def process_run(build, data, tmp_path, **options):
-    options = {
-        "head": "process",
-        "every": 2,
-        "held_out": 0.3,
-        "learning_rate": 1e-2,
-        "epochs": 4,
-        "batch_size": 8,
-        **options,
-    }
-    return build(
-        trainer={"train_dataset": data, "reward_funcs": None},
-        output_dir=str(tmp_path / "process"),
-        verifiers=["digit_steps"],
-        reward_model=options,
-        max_steps=12,
-        num_generations=8,
-        per_device_train_batch_size=24,
-        learning_rate=0.0,
-    )
+def process_run(trained, tmp_path, **options):
+    given = {"trainer": {"reward_funcs": None}, "output_dir": str(tmp_path / "process")}
+    options = {"head": "process", **LEARNS, **options}
+    return trained(**given, verifiers=["digit_steps"], reward_model=options, max_steps=12, **STILL)
 
 
-@pytest.mark.slow
-def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(build, data, texts, digit_steps, tmp_path):
-    trainer = process_run(build, data, tmp_path)
-    trainer.train()
+def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(trained, texts, digit_steps, tmp_path):
+    trainer = process_run(trained, tmp_path)
     logged = [entry for entry in trainer.state.log_history if "reward_model/accuracy" in entry]
     assert logged[-1]["reward_model/accuracy"] > 0.85
     assert logged[-1]["reward_model/loss"] < logged[0]["reward_model/loss"]
@@ -418,75 +351,63 @@ def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(bui
     (right, wrong) = scorer.steps([(prompt, good), (prompt, bad)], [(3, 7), (3, 7)])
     assert right[1] > wrong[1]
     assert torch.allclose(right[0], wrong[0], atol=1e-5)  # a step does not know what follows
-    from transformers import AutoModelForTokenClassification
-
     plain = AutoModelForTokenClassification.from_pretrained(tmp_path / "process" / "reward_model", num_labels=1).eval()
     logits = plain(input_ids=torch.tensor([[*prompt, *bad]])).logits[0, :, 0]
     assert wrong.tolist() == pytest.approx(logits[[len(prompt) + 3, len(prompt) + 7]].tolist(), abs=1e-4)
 
 
-@pytest.mark.slow
-def test_labels_of_one_class_and_groups_without_contrast_are_said_once(  # noqa: PLR0917 - fixtures
-    build, data, texts, digit_steps, tmp_path, caplog
-):
-    with caplog.at_level(logging.WARNING):
-        trainer = process_run(build, data, tmp_path, threshold=-1.0)
-        trainer.train()
-    told = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
-    assert told == [
-        "reward_model: all labels of steps were 1 (threshold -1) in 3 trainings in a row, so it learns nothing."
-    ]
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        _, logged = run(build, data, lambda completions, **_: [1.0] * len(completions), steps=8)
-    assert [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()] == [
-        "reward_model: no group had two completions whose rewards differ in 3 trainings in a row, so it learns nothing."
-    ]
+@pytest.mark.usefixtures("texts", "digit_steps")
+def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, tmp_path, caplog):
+    def told():
+        found = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
+        caplog.clear()
+        return found
+
+    def ones(completions, **_):
+        return [1.0] * len(completions)
+
+    process_run(trained, tmp_path, threshold=-1.0)
+    (said,) = told()
+    assert "all labels of steps were 1 (threshold -1) in 3 trainings in a row" in said
+    _, logged = run(trained, ones, steps=8)
+    (said,) = told()
+    assert "no group had two completions whose rewards differ in 3 trainings in a row" in said
     assert not logged
-    caplog.clear()
-    _, logged = run(build, data, lambda completions, **_: [1.0] * len(completions), steps=8, held_out=0.999999)
-    settings = {"max_steps": 8, "num_iterations": 8, "per_device_train_batch_size": 16}
-    build(trainer={"train_dataset": data}, reward_model={"every": 1}, learning_rate=0.0, **settings).train()
-    assert "so it learns nothing" not in caplog.text  # the prompts are held out; the batch lasts that long
+    run(trained, ones, steps=8, held_out=0.999999)
+    settings = {"max_steps": 8, "num_iterations": 8, "per_device_train_batch_size": 16, "learning_rate": 0.0}
+    trained(reward_model={"every": 1}, **settings)
+    assert told() == []  # the prompts are held out; the batch lasts that long
 
 
-def test_labels_from_nowhere_and_an_adapter_without_lora_are_one_error_before_anything_loads(build, data):
+def test_labels_from_nowhere_and_an_adapter_without_lora_are_one_error_before_anything_loads(build, sums):
     with pytest.raises(ConfigError, match="there is no other reward"):
-        build(trainer={"train_dataset": data, "reward_funcs": None}, reward_model={})
+        build(trainer={"reward_funcs": None}, reward_model={})
+    answered = {"train_dataset": sums.add_column("answer", ["1"] * len(sums)), "reward_funcs": None}
     with pytest.raises(ConfigError, match=r"every other reward \(exact\) has weight 0"):
-        build(
-            trainer={
-                "train_dataset": Dataset.from_list([{"prompt": p, "answer": "1"} for p in PROMPTS]),
-                "reward_funcs": None,
-            },
-            verifiers=[{"name": "exact", "weight": 0}],
-            reward_model={},
-        )
+        build(trainer=answered, verifiers=[{"name": "exact", "weight": 0}], reward_model={})
     with pytest.raises(ConfigError, match="the run trains no LoRA adapter"):
-        build(trainer={"train_dataset": data}, reward_model={"on": "adapter"})
+        build(reward_model={"on": "adapter"})
 
 
-def test_another_reward_of_its_name_is_refused_and_so_is_a_place_with_the_files_of_others(build, data, tmp_path):
+def test_another_reward_of_its_name_is_refused_and_so_is_a_place_with_the_files_of_others(build, tmp_path):
     def reward_model(completions, **_):
         return [0.0] * len(completions)
 
     for rewards in ([reward_model], [reward_model, share_of_digits], [share_of_digits, "somewhere/reward_model"]):
         for weight in (0.5, 0):
             with pytest.raises(ConfigError) as caught:
-                build(trainer={"train_dataset": data, "reward_funcs": rewards}, reward_model={"weight": weight})
+                build(trainer={"reward_funcs": rewards}, reward_model={"weight": weight})
             assert len(caught.value.problems) == 1
             assert "is named 'reward_model', which is the name of the column" in str(caught.value)
     (tmp_path / "out/reward_model").mkdir(parents=True)
     (tmp_path / "out/reward_model/thesis.txt").write_text("years")
     with pytest.raises(ConfigError, match=r"out/reward_model holds other files and no reward model of ours"):
-        build(trainer={"train_dataset": data}, reward_model={})
+        build(reward_model={})
 
 
 @pytest.mark.slow
-def test_a_reward_model_that_cannot_be_written_costs_neither_the_run_nor_the_files_of_others(
-    build, data, tmp_path, caplog
-):
-    trainer = build(trainer={"train_dataset": data, **lora()}, reward_model={"every": 1}, save_strategy="no")
+def test_a_reward_model_that_cannot_be_written_costs_neither_the_run_nor_the_files_of_others(build, tmp_path, caplog):
+    trainer = build(trainer=lora(), reward_model={"every": 1}, save_strategy="no")
     folder = tmp_path / "out/reward_model"
     folder.mkdir(parents=True)
     (folder / "thesis.txt").write_text("years")
@@ -510,19 +431,15 @@ def test_a_reward_model_that_cannot_be_written_costs_neither_the_run_nor_the_fil
 
 @pytest.mark.slow
 def test_a_policy_without_a_model_for_classification_trains_and_says_what_will_not_be_written(
-    build, data, tmp_path, caplog, tiny_model
+    build, tmp_path, caplog, tiny_model
 ):
-    from transformers import AutoTokenizer, GraniteConfig, GraniteForCausalLM
-
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     known = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
     config = GraniteConfig(**sizes, **known, num_key_value_heads=2, eos_token_id=tokenizer.eos_token_id)
     GraniteForCausalLM(config).save_pretrained(tmp_path / "granite")
     tokenizer.save_pretrained(tmp_path / "granite")
-    trainer = build(
-        trainer={"model": str(tmp_path / "granite"), "train_dataset": data}, reward_model={"every": 1}, max_steps=1
-    )
+    trainer = build(trainer={"model": str(tmp_path / "granite")}, reward_model={"every": 1}, max_steps=1)
     assert "reward_model: it will be in checkpoints only" in caplog.text
     trainer.train()
     assert "the reward model was not written to" in caplog.text
@@ -531,26 +448,9 @@ def test_a_policy_without_a_model_for_classification_trains_and_says_what_will_n
 
 
 @pytest.mark.slow
-def test_beside_a_critic_and_a_reference_all_four_adapters_keep_apart(build, data, tmp_path):
-    settings = {"max_steps": 3, "optim": "adamw_torch", "learning_rate": 1e-2, "beta": 0.1, "advantage": "gae"}
-    settings |= {"critic": {"on": "adapter"}, "record": True, "rollout": "auto"}
-    settings |= {"rounds": {"every": 1, "reference": "refresh"}}
-    without = build(trainer={"train_dataset": data, **lora()}, output_dir=str(tmp_path / "without"), **settings)
-    without.train()
-    options = {"every": 1, "weight": 0, "learning_rate": 1e-2}
-    beside = build(trainer={"train_dataset": data, **lora()}, reward_model=options, **settings)
-    beside.train()
-    assert beside.reward_model.trainings >= 2
-    assert {"critic", "ref"} <= {piece for name in weights(beside) for piece in name.split(".")}
-    assert same(weights(without), weights(beside))
-
-
-@pytest.mark.slow
-def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_base_is_said(
-    build, data, tmp_path, caplog
-):
+def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_base_is_said(build, tmp_path, caplog):
     scores, texts = [], rows(5)
-    trainer = build(trainer={"train_dataset": data, **lora()}, reward_model={"lora_r": 4})
+    trainer = build(trainer=lora(), reward_model={"lora_r": 4})
     stirred(trainer)
     trainer.reward_model.on_train_end()
     config = tmp_path / "out/reward_model/adapter_config.json"
@@ -561,7 +461,7 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
         plain = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1).eval()
         scores.append([plain(input_ids=torch.tensor([[*one, *two]])).logits[0, 0].item() for one, two in texts])
         trainer = build(
-            trainer={"train_dataset": data, "peft_config": adapter},
+            trainer={"peft_config": adapter},
             output_dir=str(tmp_path / f"out{number + 1}"),
             reward_model={"start": str(start), "every": 0},
         )
@@ -572,12 +472,12 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
     assert torch.tensor(scores[0]).std() > 1e-2
     assert "was trained on" not in caplog.text
     config.write_text(config.read_text().replace(json.loads(config.read_text())["base_model_name_or_path"], "/other"))
-    build(trainer={"train_dataset": data, **lora()}, reward_model={"start": str(config.parent), "every": 0})
+    build(trainer=lora(), reward_model={"start": str(config.parent), "every": 0})
     assert "was trained on /other, and stands on" in caplog.text
 
 
-def test_a_checkpoint_names_tensors_as_it_always_did(build, data):
-    made, other = (build(trainer={"train_dataset": data}, reward_model={}).reward_model for _ in range(2))
+def test_a_checkpoint_names_tensors_as_it_always_did(build):
+    made, other = (build(reward_model={}).reward_model for _ in range(2))
     for parameter in made.scorer.optimizer.parameters.values():
         parameter.grad = torch.ones_like(parameter)
     made.scorer.optimizer.step()
@@ -590,11 +490,9 @@ def test_a_checkpoint_names_tensors_as_it_always_did(build, data):
     assert all(torch.equal(tensor, saved[name]) for name, tensor in other.tensors().items())
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_moments(build, data, texts, tmp_path):
+def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_moments(trained, texts, tmp_path):
     saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2, "save_only_model": True}
-    trainer = build(trainer={"train_dataset": data, "reward_funcs": [noise]}, reward_model={"every": 1}, **saving)
-    trainer.train()
+    trainer = trained(trainer={"reward_funcs": [noise]}, reward_model={"every": 1}, **saving)
     kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_reward_model.safetensors")
     assert {name.partition("/")[0] for name in kept} == {"head", "trunk"}
     assert trainer.reward_model.trainings
@@ -602,7 +500,7 @@ def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_
     assert all(torch.equal(tensor, now[name]) for name, tensor in kept.items())
 
 
-def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, data, tmp_path, tiny_model):
+def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, tmp_path, tiny_model):
     shutil.copytree(tiny_model, tmp_path / "other")
     file = tmp_path / "other/tokenizer.json"
     told = json.loads(file.read_text())
@@ -610,7 +508,7 @@ def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, data, tmp_p
     told["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
     file.write_text(json.dumps(told))
     with pytest.raises(ConfigError, match=r"reward_model: model is .* another tokenizer than the policy: the token"):
-        build(trainer={"train_dataset": data}, reward_model={"on": "model", "model": str(tmp_path / "other")})
+        build(reward_model={"on": "model", "model": str(tmp_path / "other")})
 
 
 def test_stores_of_pairs_are_saved_as_they_stand_and_loaded_over_what_was_there():
@@ -645,8 +543,8 @@ def test_stores_of_pairs_are_saved_as_they_stand_and_loaded_over_what_was_there(
 
 
 @pytest.mark.slow
-def test_updates_of_which_nothing_is_a_number_are_said(build, data, caplog):
-    trainer = build(trainer={"train_dataset": data}, reward_model={"every": 100, "held_out": 0.0})
+def test_updates_of_which_nothing_is_a_number_are_said(build, caplog):
+    trainer = build(reward_model={"every": 100, "held_out": 0.0})
     trainer.reward_model.pairs.add(comparisons(3), held_out=False)
     with torch.no_grad():
         trainer.reward_model.scorer.passes.head.weight.fill_(float("nan"))
@@ -654,23 +552,18 @@ def test_updates_of_which_nothing_is_a_number_are_said(build, data, caplog):
     assert "the loss of a training was nan" in caplog.text
 
 
-@pytest.mark.slow
-def test_two_ranks_train_one_model_whatever_pairs_each_of_them_has(tmp_path, tiny_model, two_ranks, build, data):
-    with two_ranks(Path(__file__).with_name("reward_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
-        trainer = build(trainer={"train_dataset": data}, reward_model={"on": "model", "learning_rate": 1e-2})
-        scorer = stirred(trainer)
-        losses = [float(scorer.update(comparisons(5, seed), 5, 1)) for seed in (0, 1)]
-    first, second = (torch.load(tmp_path / f"reward_{rank}.pt") for rank in (0, 1))
+def test_two_ranks_train_one_model_whatever_pairs_each_of_them_has(tmp_path, ranks, build):
+    first, second = ranks("learned")
+    scorer = stirred(build(reward_model={"on": "model", "learning_rate": 1e-2}))
+    losses = [float(scorer.update(comparisons(5, seed), 5, 1)) for seed in (0, 1)]
+    one, other = (torch.load(tmp_path / f"reward_{rank}.pt") for rank in (0, 1))
     for name, tensor in scorer.tensors().items():
-        assert torch.allclose(first["updated"][name], tensor, atol=2e-5), name
-    assert [sum(pair) for pair in zip(first["losses"], second["losses"], strict=True)] == pytest.approx(
-        losses, rel=1e-4
-    )
-    assert same(first["updated"], second["updated"])
-    assert same(first["run"], second["run"])
+        assert torch.allclose(one["updated"][name], tensor, atol=2e-5), name
+    assert same(one["updated"], other["updated"])
+    assert same(one["run"], other["run"])
+    both = [sum(pair) for pair in zip(first["losses"], second["losses"], strict=True)]
+    assert both == pytest.approx(losses, rel=1e-4)
     assert first["logged"] == second["logged"]
     assert math.isclose(first["logged"]["reward_model/pairs"], first["pairs"] + second["pairs"])
     assert first["pairs"] != second["pairs"]
-    for kind in ("resumed", "policy"):
-        assert first[kind]
-        assert second[kind]
+    assert all(found[kind] for kind in ("resumed", "policy") for found in (first, second))

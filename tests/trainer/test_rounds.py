@@ -1,7 +1,6 @@
 """Rounds: what ends after so many steps, at the end of a generation batch, resumed and on two ranks."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,10 +32,7 @@ PROBLEMS = {
     "an option that is not there": ({"every": 2, "referense": "refresh"}, "Did you mean 'reference'"),
     "no mapping": ([2], "rounds is [2], expected a mapping"),
     "nothing to do": ({"every": 2}, "rounds every is 2, but nothing is done in a round"),
-    "no reward model": (
-        {"every": 2, "reward_model": "train"},
-        "rounds reward_model is 'train', but no reward_model is set",
-    ),
+    "no reward model": ({"every": 2, "reward_model": "train"}, "reward_model is 'train', but no reward_model is set"),
     "no selection": ({"every": 2, "prompts": "reselect"}, "but no selection is set, so all prompts are drawn alike"),
 }
 
@@ -53,15 +49,9 @@ def test_every_problem_of_the_field_is_found(name):
 BESIDE = {
     "no reference": ({"beta": 0.0}, "rounds reference is 'refresh', but beta is 0"),
     "two that refresh": ({"sync_ref_model": True}, "both refresh the reference policy"),
-    "replayed log-probabilities": (
-        {"dead_groups": "replay", "objective": "grpo"},
-        "dead_groups is 'replay', but rounds reference is 'refresh'",
-    ),
+    "replayed log-probabilities": ({"dead_groups": "replay", "objective": "grpo"}, "dead_groups is 'replay', but"),
     "one round": ({"max_steps": 2}, "rounds every is 2, but max_steps is 2, so no second round would begin"),
-    "inside a batch": (
-        {"num_iterations": 3},
-        "a generation batch is trained on for 3 optimizer steps (steps_per_generation 1, num_iterations 3,",
-    ),
+    "inside a batch": ({"num_iterations": 3}, "a generation batch is trained on for 3 optimizer steps ("),
     "selection without weights": (
         {"selection": "uniform", "rounds": {"every": 2, "prompts": "reselect"}},
         "the selection 'uniform' draws by no weights",
@@ -110,8 +100,6 @@ def test_text_and_nothing_mean_the_same_as_a_mapping():
 
 
 class Watch(TrainerCallback):
-    """The distance of the reference from the policy, after each step."""
-
     def __init__(self):
         self.apart = []
 
@@ -148,15 +136,13 @@ def test_the_reference_becomes_the_policy_at_the_end_of_each_round(build, tmp_pa
     assert all(line["seconds"] >= 0 for line in lines)
 
 
-@pytest.mark.slow
-def test_a_refreshed_second_model_is_what_the_host_makes_of_it(build, tmp_path):
+def test_a_refreshed_second_model_is_what_the_host_makes_of_it(trained):
     """Two optimizer steps a round are `ref_model_sync_steps: 2` with all of the policy taken over."""
     same = {"sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0, "rounds": None}
     ends = []
     for settings in ({}, same):
-        trainer = build(max_steps=4, **{**RUN, **settings})
-        trainer.train()
-        ends.append([one.detach().clone() for one in (*trainer.model.parameters(), *trainer.ref_model.parameters())])
+        trainer = trained(max_steps=4, **{**RUN, **settings})
+        ends.append([*trainer.model.parameters(), *trainer.ref_model.parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
@@ -166,25 +152,20 @@ LEARNED = {
     "rounds": {"every": 2, "reward_model": "train"},
 }  # fmt: skip
 PARTS = {
-    "a reward model": (LEARNED, {"peft_config": lora()}),
-    "a second model": (RUN, {}),
-    "an adapter": (RUN, {"peft_config": lora()}),
-    "prompts": (SELECTED, {}),
-    "prompts and a reference": ({**RUN, **SELECTED, "rounds": {**FRESH, "prompts": "reselect"}}, {}),
+    "a second model": (RUN, {}, 2),
+    "an adapter": (RUN, {"peft_config": lora()}, 2),
+    "prompts": (SELECTED, {}, 3),
+    "prompts and a reference": ({**RUN, **SELECTED, "rounds": {**FRESH, "prompts": "reselect"}}, {}, 2),
+    "a reward model": (LEARNED, {"peft_config": lora()}, 2),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "at"),
-    [("a second model", 2), ("an adapter", 2), ("prompts", 3), ("prompts and a reference", 2), ("a reward model", 2)],
-)
-def test_a_run_that_resumes_goes_on_in_its_round_bit_for_bit(build, tmp_path, name, at):
-    settings, further = PARTS[name]
+@pytest.mark.parametrize("name", PARTS)
+def test_a_run_that_resumes_goes_on_in_its_round_bit_for_bit(trained, tmp_path, name):
+    settings, further, at = PARTS[name]
     runs, records = [], []
     for checkpoint in (None, str(tmp_path / "out" / f"checkpoint-{at}")):
-        run = build(trainer={**further, "hooks": [Look(at)]}, max_steps=6, **{**settings, **SAVED})
-        run.train(resume_from_checkpoint=checkpoint)
+        run = trained(trainer={**further, "hooks": [Look(at)]}, max_steps=6, **{**settings, **SAVED}, resume=checkpoint)
         runs.append(run)
         lines = open_run(tmp_path / "out").rounds()
         records.append([{key: line[key] for key in ("number", "first", "step", "did")} for line in lines])
@@ -241,15 +222,3 @@ def test_a_round_waits_for_the_end_of_its_batch():
         hook.on_step_end()
     assert ended == [3, 5]
     assert hook.number == 2
-
-
-@pytest.mark.slow
-def test_two_ranks_end_the_same_rounds(tmp_path, tiny_model, two_ranks):
-    with two_ranks(Path(__file__).with_name("rounds_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
-        pass
-    found = [json.loads((tmp_path / f"rounds_{rank}.json").read_text()) for rank in (0, 1)]
-    assert found[0] == found[1]
-    for one in found[0].values():
-        assert one["number"] == 2
-        assert one["unlike"] == []
-        assert one["weights"] == []

@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4, "optim": "a
 
 @pytest.fixture
 def disk(small_disk):
-    """A disk of its own, which a few checkpoints fit on."""
     return small_disk(4 * 1024 * 1024)
 
 
@@ -42,11 +40,10 @@ def names(folder):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("left", [0, 150_000])
-def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(build, disk, caplog, left):
+def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(trained, disk, caplog, left):
     out = disk / "run"
     acts = {"at_2": lambda: fill(disk, left), "at_4": (disk / "other").unlink}
-    trainer = build(trainer={"reward_funcs": [Act(**acts)]}, output_dir=str(out), **SAVING)
-    trainer.train()
+    trainer = trained(trainer={"reward_funcs": [Act(**acts)]}, output_dir=str(out), **SAVING)
     assert trainer.state.global_step == 4
     assert names(out) == ["checkpoint-1", "checkpoint-4"]
     assert trainer.saving.failed is None
@@ -60,31 +57,26 @@ def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(build,
     )
     assert said[1].startswith("checkpoint-3 was not written either: no space left")
     assert said[2] == "checkpoint-4 is written, after 2 that could not be."
-    plain = build(trainer={"reward_funcs": [Act()]}, **SAVING | {"save_strategy": "no"})
-    plain.train()
+    plain = trained(trainer={"reward_funcs": [Act()]}, **SAVING | {"save_strategy": "no"})
     assert all(torch.equal(a, b) for a, b in zip(trainer.model.parameters(), plain.model.parameters(), strict=True))
 
 
-@pytest.mark.slow
-def test_the_limit_of_checkpoints_holds_and_is_written_down_as_it_is(build, tmp_path):
-    trainer = build(**SAVING, save_total_limit=2)
-    trainer.train()
+def test_the_limit_of_checkpoints_holds_and_is_written_down_as_it_is(trained, tmp_path):
+    trainer = trained(**SAVING, save_total_limit=2)
     assert names(tmp_path / "out") == ["checkpoint-3", "checkpoint-4"]
     assert trainer.args.save_total_limit == 2
     saved = torch.load(tmp_path / "out" / "checkpoint-4" / "training_args.bin", weights_only=False)
     assert saved.save_total_limit == 2
 
 
-@pytest.mark.slow
-def test_a_disk_that_is_read_only_for_a_while(build, disk, caplog):
+def test_a_disk_that_is_read_only_for_a_while(trained, disk, caplog):
     def mount(how):
         return lambda: subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True, timeout=30)
 
     acts = Act(at_2=mount("ro"), at_4=mount("rw"))
-    trainer = build(
+    trained(
         trainer={"reward_funcs": [acts]}, output_dir=str(disk / "run"), log_completions=True, advantage="sign", **SAVING
     )
-    trainer.train()
     said = caplog.text
     assert f"checkpoint-2 was not written: output_dir {disk / 'run'} cannot be written (Read-only file system" in said
     assert "Make it writable: the next try is at step 3." in said
@@ -95,11 +87,9 @@ def test_a_disk_that_is_read_only_for_a_while(build, disk, caplog):
     assert run.series("reward")[0] == [1, 2, 3, 4]  # steps 2 and 3 from the host's own log
 
 
-@pytest.mark.slow
-def test_a_record_goes_on_in_a_folder_that_was_removed(build, tmp_path):
+def test_a_record_goes_on_in_a_folder_that_was_removed(trained, tmp_path):
     acts = Act(at_3=lambda: shutil.rmtree(tmp_path / "out"))
-    trainer = build(trainer={"reward_funcs": [acts]}, advantage="sign", **SAVING)
-    trainer.train()
+    trained(trainer={"reward_funcs": [acts]}, advantage="sign", **SAVING)
     assert names(tmp_path / "out") == ["checkpoint-3", "checkpoint-4"]
     run = open_run(tmp_path / "out")
     assert (run.status, run.damage) == ("done", [])
@@ -107,8 +97,7 @@ def test_a_record_goes_on_in_a_folder_that_was_removed(build, tmp_path):
     assert run.info["parts"]["advantage"]["name"] == "sign"
 
 
-@pytest.mark.slow
-def test_a_best_checkpoint_that_was_not_written_is_no_best(build, disk, caplog):
+def test_a_best_checkpoint_that_was_not_written_is_no_best(trained, disk, caplog):
     acts = Act()
     best = {"metric_for_best_model": "reward", "load_best_model_at_end": True, "save_total_limit": 1}
     further = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 4, "per_device_eval_batch_size": 8}
@@ -132,8 +121,7 @@ def test_a_best_checkpoint_that_was_not_written_is_no_best(build, disk, caplog):
     rows = [{"prompt": "1+1="}] * 2
     given = {"reward_funcs": [acts], "hooks": [Rising()], "eval_dataset": Dataset.from_list(rows)}
     out = disk / "run"
-    trainer = build(trainer=given, output_dir=str(out), **SAVING, **best, **further)
-    trainer.train()
+    trainer = trained(trainer=given, output_dir=str(out), **SAVING, **best, **further)
     assert kept[2:] == [(1.0, 1, str(out / "checkpoint-1"))] * 2
     assert trainer.state.best_model_checkpoint == str(out / "checkpoint-4")
     assert names(out) == ["checkpoint-4"]
@@ -144,11 +132,8 @@ BEST = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "rew
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [(0, 150_000, BEST), (1, 0, {})], ids=["first", "second"])
-def test_all_ranks_learn_that_one_of_them_could_not_write(tmp_path, disk, tiny_model, two_ranks, case):
-    script = Path(__file__).with_name("saving_ranks.py")
-    with two_ranks(script, tmp_path, disk, tiny_model, *map(json.dumps, case), log=tmp_path / "log"):
-        pass
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+def test_all_ranks_learn_that_one_of_them_could_not_write(disk, ranks, case):
+    first, second = ranks("saving", disk, *map(json.dumps, case))
     assert first["step"] == second["step"] == 4
     assert first["failed"] == second["failed"]
     assert [why.startswith(f"no space left on the disk of output_dir {disk}") for why in first["failed"]] == [

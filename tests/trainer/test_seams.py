@@ -4,9 +4,11 @@ import ast
 import re
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import grpo_plus
 from grpo_plus import _trl
@@ -70,7 +72,7 @@ def changed(sources, name, change):
     return {owner: ast.unparse(tree) for owner, tree in trees.items()}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, 10)
 @pytest.mark.parametrize(("seam", "name"), METHODS, ids=named)
 def test_a_method_that_is_gone_or_takes_something_else_is_named(sources, seam, name):
     gone = changed(sources, name, lambda node: setattr(node, "name", "elsewhere"))
@@ -114,48 +116,41 @@ def test_a_trainer_of_another_name():
     assert seam_problems({"GRPOTrainer": "class Trainer: pass"}) == ["the class GRPOTrainer is gone"]
 
 
-@pytest.mark.parametrize(
-    ("version", "supported"),
-    [
-        ("1.14.1", False),
-        ("1.14.2", True),
-        ("1.14.9", True),
-        ("1.15.0", False),
-        ("1.15.3", False),
-        ("1.16.0", True),
-        ("1.16.4", True),
-        ("1.17.0.dev0", True),
-        ("1.17.0", True),
-        ("2.0", True),
-    ],
-)
-def test_the_supported_range(version, supported):
-    assert is_supported(version) is supported
+VERSIONS = {
+    **dict.fromkeys(["1.14.1", "1.15.0", "1.15.3"], (False, False)),
+    **dict.fromkeys(["1.14.2", "1.14.9", "1.16.0", "1.16.4", "1.16.9"], (True, False)),
+    **dict.fromkeys(["1.17.0.dev0", "1.17.0", "2.0"], (True, True)),
+}
+"""Releases, whether they are supported, and whether they are newer than the newest one tested."""
 
 
-@pytest.mark.parametrize(
-    ("version", "untested"),
-    [("1.14.2", False), ("1.16.9", False), ("1.17.0.dev0", True), ("1.17.0", True), ("2.0", True)],
-)
-def test_a_release_after_the_newest_one_tested_is_told_apart(version, untested):
-    assert is_untested(version) is untested
-    assert not any(is_untested(tested) for tested in _trl.TESTED)
-
-
-def test_the_range_is_the_one_that_pip_is_told():
-    from importlib.metadata import requires
-
-    from packaging.requirements import Requirement
-
+def test_the_supported_range_is_the_one_that_pip_is_told_and_what_is_newer_is_told_apart():
     (trl,) = [found for text in requires("grpo-plus") if (found := Requirement(text)).name == "trl"]
-    for version in ("1.14.1", "1.14.2", "1.15.0", "1.16.0", "1.16.9", "1.17.0", "2.0.0"):
-        assert trl.specifier.contains(version) == is_supported(version), version
-    assert all(is_supported(version) for version in _trl.TESTED)
+    for version, (supported, untested) in VERSIONS.items():
+        assert is_supported(version) is supported, version
+        assert not supported or is_untested(version) is untested, version
+        assert trl.specifier.contains(version) == supported or "dev" in version, version
+    assert all(is_supported(tested) and not is_untested(tested) for tested in _trl.TESTED)
 
 
-def test_another_release_is_refused_with_what_to_do(monkeypatch):
+@pytest.fixture
+def installed(monkeypatch):
+    """Makes TRL of a release the installed one, its trainer read from another file."""
     monkeypatch.delenv(_trl.OVERRIDE, raising=False)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.3.0")
+    path = _trl.source_file
+
+    def installed(version, other=None):
+        monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+        if other is not None:
+            monkeypatch.setattr(
+                _trl, "source_file", lambda package, file: other if "grpo" in file else path(package, file)
+            )
+
+    return installed
+
+
+def test_another_release_is_refused_with_what_to_do(installed, monkeypatch):
+    installed("1.3.0")
     with pytest.raises(UnsupportedTRLError) as caught:
         check_version()
     for word in ("1.3.0", *_trl.TESTED, _trl.OVERRIDE, "pip install 'trl=="):
@@ -164,37 +159,25 @@ def test_another_release_is_refused_with_what_to_do(monkeypatch):
     check_version()
 
 
-def test_a_newer_release_with_every_seam_is_let_in_with_one_warning(monkeypatch):
-    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.17.0")
+def test_a_newer_release_with_every_seam_is_let_in_with_one_warning(installed):
+    installed("1.17.0")
     with pytest.warns(_trl.UntestedTRLWarning, match=r"TRL 1\.17\.0 is newer than 1\.16\.0") as caught:
         check_version()
     assert len(caught) == 1
 
 
-def test_a_newer_release_that_changed_a_seam_is_refused_with_each_change(monkeypatch, tmp_path, sources):
-    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.17.0")
+def test_a_newer_release_that_changed_a_seam_is_refused_with_each_change(installed, monkeypatch, tmp_path, sources):
     changed = sources["GRPOTrainer"].replace("def _compute_loss(", "def _other_loss(", 1)
-    other, path = tmp_path / "grpo_trainer.py", _trl.source_file
-    other.write_text(changed.replace("def _log_metric(", "def _log(", 1))
-    monkeypatch.setattr(_trl, "source_file", lambda package, file: other if "grpo" in file else path(package, file))
+    installed("1.17.0", tmp_path / "grpo_trainer.py")
+    with pytest.raises(UnsupportedTRLError, match=r"the file trl/trainer/grpo_trainer\.py, where GRPOTrainer stood"):
+        check_version()  # which was moved
+    (tmp_path / "grpo_trainer.py").write_text(changed.replace("def _log_metric(", "def _log(", 1))
     with pytest.raises(UnsupportedTRLError) as caught:
         check_version()
     for words in ("_compute_loss is gone", "_log_metric is gone", "pip install 'trl==1.16.0'", _trl.OVERRIDE):
         assert words in str(caught.value)
     monkeypatch.setenv(_trl.OVERRIDE, "1")
     check_version()
-
-
-def test_a_newer_release_that_moved_a_file_is_refused_by_its_name(monkeypatch, tmp_path):
-    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.17.0")
-    path = _trl.source_file
-    gone = tmp_path / "grpo_trainer.py"
-    monkeypatch.setattr(_trl, "source_file", lambda package, file: gone if "grpo" in file else path(package, file))
-    with pytest.raises(UnsupportedTRLError, match=r"the file trl/trainer/grpo_trainer\.py, where GRPOTrainer stood"):
-        check_version()
 
 
 def test_the_refusal_comes_before_trl_is_imported(clean_environment):

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from grpo_plus.record import open_run
 from grpo_plus.report import write_report
 from grpo_verifiers.errors import ConfigError
 from tests.device import FLOAT32
+from tests.trainer.conftest import weights
 
 from .turn_ranks import COUNTER
 
@@ -23,7 +25,6 @@ ALONE = [name for name in EVERY if not get_advantage(name).group_relative]
 
 @pytest.fixture
 def mine():
-    """Two estimators of one's own, one of which compares completions of a prompt."""
     register_advantage("alone", group_relative=False)(lambda table: table.totals() - 0.5)
     register_advantage("together")(lambda table: table.totals())
     yield ("alone", "together")
@@ -107,29 +108,18 @@ def half(completions, **_):
     return [(sum(map(ord, text)) % 7) / 7 for text in completions]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 3)
 @pytest.mark.parametrize("split", [(8, 1, "auto"), (8, 1, "stock"), (2, 4, "auto")])
 @pytest.mark.parametrize("objective", ["reinforce", "dapo", None])
-def test_one_step_is_reinforce_in_double_precision(build, capture, tiny_model, objective, split):
+def test_one_step_is_reinforce_in_double_precision(trained, tiny_model, objective, split):
     from transformers import AutoModelForCausalLM
 
     rows, accumulation, engine = split
-    trainer = build(
-        trainer={"reward_funcs": [half]},
-        advantage="raw",
-        objective=objective,
-        engine=engine,
-        num_generations=1,
-        per_device_train_batch_size=rows,
-        gradient_accumulation_steps=accumulation,
-        max_steps=1,
-        max_grad_norm=0.0,
-        lr_scheduler_type="constant",
-    )
-    kept = capture(trainer)
-    start = [weight.detach().double().clone() for weight in trainer.model.parameters()]
-    trainer.train()
-    (batch,) = kept
+    split = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation, "engine": engine}
+    plain = {"num_generations": 1, "max_steps": 1, "max_grad_norm": 0.0, "lr_scheduler_type": "constant"}
+    given = {"reward_funcs": [half]}
+    trainer = trained(trainer=given, advantage="raw", objective=objective, **split, **plain)
+    (batch,) = trainer.generated
     assert batch["advantages"].unique().numel() > 2
     assert len({tuple(row) for row in batch["prompt_ids"].tolist()}) == 8  # every prompt once
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64)
@@ -140,37 +130,23 @@ def test_one_step_is_reinforce_in_double_precision(build, capture, tiny_model, o
     logits = model(input_ids=ids, attention_mask=seen, position_ids=places).logits[:, -width - 1 : -1]
     logps = logits.log_softmax(-1).gather(-1, batch["completion_ids"].unsqueeze(-1)).squeeze(-1)
     mask = batch["completion_mask"].bool()
-    rewards = torch.tensor(
-        half(trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True))
-    )
+    texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+    rewards = torch.tensor(half(texts))
     assert torch.allclose(batch["advantages"], rewards)
     loss = -(rewards.double()[:, None] * logps)[mask].sum() / mask.sum()
     wanted = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
-    moved = torch.cat(
-        [
-            (now.detach().double() - then).flatten().cpu()
-            for now, then in zip(trainer.model.parameters(), start, strict=True)
-        ]
-    )
+    moved = weights(trainer).double().cpu() - weights(SimpleNamespace(model=model))
     assert (moved + 0.05 * wanted).norm() <= 1e-4 * moved.norm()
     assert moved.norm() > 1e-4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("advantage", ["raw", "reinforce_pp"])
 @pytest.mark.parametrize("rows", [1, 8])
-def test_a_run_logs_numbers_and_its_groups_teach(build, advantage, rows, sums):
-    trainer = build(
-        trainer={"reward_funcs": [half], "eval_dataset": sums.select(range(8))},
-        advantage=advantage,
-        num_generations=1,
-        per_device_train_batch_size=rows,
-        per_device_eval_batch_size=2,
-        eval_strategy="steps",
-        eval_steps=1,
-        record=True,
-    )
-    trainer.train()
+def test_a_run_logs_numbers_and_its_groups_teach(trained, advantage, rows, sums):
+    sizes = {"num_generations": 1, "per_device_train_batch_size": rows, "per_device_eval_batch_size": 2}
+    given = {"reward_funcs": [half], "eval_dataset": sums.select(range(8))}
+    evaluating = {"eval_strategy": "steps", "eval_steps": 1}
+    trainer = trained(trainer=given, advantage=advantage, **sizes, **evaluating, record=True)
     logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
     wrong = {key for key, value in logged.items() if isinstance(value, float) and not math.isfinite(value)}
     assert wrong <= ({"reward_std", "rewards/half/std"} if rows == 1 else set())  # of one number, as in TRL
@@ -181,20 +157,3 @@ def test_a_run_logs_numbers_and_its_groups_teach(build, advantage, rows, sums):
     assert groups
     assert all(len(group["completions"]) == 1 for group in groups)
     assert write_report([trainer.args.output_dir]).stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_it_learns(build):
-    """Rewarded for digits from one completion a prompt, the tiny model writes more of them."""
-    trainer = build(
-        advantage="reinforce_pp",
-        objective="reinforce",
-        num_generations=1,
-        per_device_train_batch_size=16,
-        max_steps=40,
-        optim="adamw_torch",
-        learning_rate=5e-3,
-    )
-    trainer.train()
-    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
-    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2

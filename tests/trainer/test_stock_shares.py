@@ -33,12 +33,10 @@ def test_a_config_that_gives_rows_shares_needs_an_objective_for_what_advantages_
         assert "set objective (to 'dapo', say), which weighs rows in all its parts, or " in str(caught.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("said", REFUSED)
-def test_shares_of_a_hook_of_ones_own_are_refused_when_they_come(said, build):
-    trainer = build(trainer={"hooks": [Shared()]}, **REFUSED[said])
+def test_shares_of_a_hook_of_ones_own_are_refused_when_they_come(said, trained):
     with pytest.raises(ConfigError, match="the generation batch has shares, but"):
-        trainer.train()
+        trained(trainer={"hooks": [Shared()]}, **REFUSED[said])
 
 
 def test_the_shares_multiply_the_advantages_that_the_hosts_loss_reads(build, capture):
@@ -59,10 +57,8 @@ class Stopped(Hook):
         return output
 
 
-@pytest.mark.slow
-def test_rows_of_share_0_need_no_pass_whatever_else_pulls_on_every_row(build):
+def test_rows_of_share_0_need_no_pass_whatever_else_pulls_on_every_row(trained):
     settings = {"objective": "dapo", "beta": 0.1, "entropy_coef": 0.1, "engine": "trimmed", "max_steps": 1}
-    trainer = build(trainer={"hooks": [Stopped()]}, **settings)
-    trainer.train()
+    trainer = trained(trainer={"hooks": [Stopped()]}, **settings)
     logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
     assert logged["engine/rows_skipped"] == 0.5

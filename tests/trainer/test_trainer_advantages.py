@@ -1,5 +1,6 @@
 """Estimators inside a real step: TRL's numbers where TRL has them, exact ones where it has none."""
 
+import copy
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
+from tests.trainer.conftest import weights
 
 
 def first(completions, **_):
@@ -32,10 +34,15 @@ def fixed(*rewards):
     return fixed
 
 
-def steps_of(trainer, kept, number=1):
-    trainer.train()
-    assert len(kept) == number
-    return kept[0]
+@pytest.fixture
+def step(trained):
+    def step(*classes, reward=None, trainer=None, **settings):
+        given = {**({"reward_funcs": [reward]} if reward else {}), **(trainer or {})}
+        made = trained(*classes, trainer=given, **{"max_steps": 1, **settings})
+        (batch,) = made.generated
+        return made, batch
+
+    return step
 
 
 HOST = {
@@ -46,65 +53,47 @@ HOST = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HOST)
-def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
+def test_the_named_equivalents_give_the_hosts_numbers(step, name):
     """Two rewards with weights, one of which leaves completions out; captured from real steps on one seed."""
     host_fields, advantage, kwargs = HOST[name]
-    rewards = {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [1.0, 0.5], "max_steps": 1}
-    host = build(GRPOTrainer, GRPOConfig, **rewards, **host_fields)
-    theirs = steps_of(host, capture(host))
-    ours = build(**rewards, advantage=advantage, advantage_kwargs=kwargs, rollout="stock")
-    mine = steps_of(ours, capture(ours))
+    rewards = {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [1.0, 0.5]}
+    host, theirs = step(GRPOTrainer, GRPOConfig, **rewards, **host_fields)
+    ours, mine = step(**rewards, advantage=advantage, advantage_kwargs=kwargs, rollout="stock")
     assert torch.equal(mine["completion_ids"], theirs["completion_ids"])
     assert theirs["advantages"].abs().max() > 0.5
     torch.testing.assert_close(mine["advantages"], theirs["advantages"], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        torch.tensor(ours._logs["advantages"]), torch.tensor(host._logs["advantages"]), rtol=1e-5, atol=1e-6
-    )
+    assert list(ours._logs["advantages"]) == pytest.approx(list(host._logs["advantages"]), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_unscorable_completions_get_nothing_and_move_nobody(build, capture):
-    trainer = build(
-        trainer={"reward_funcs": [fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None)]}, advantage="center", max_steps=1
-    )
-    output = steps_of(trainer, capture(trainer))
+def test_unscorable_completions_get_nothing_and_move_nobody(step):
+    trainer, output = step(reward=fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None), advantage="center")
     expected = [0.0, 2 / 3, -1 / 3, -1 / 3, 0.0, 0.0, 0.0, 0.0]
     assert output["advantages"].tolist() == pytest.approx(expected, abs=1e-6)
     assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_a_batch_that_nobody_can_score_teaches_nothing_and_breaks_nothing(build, capture):
-    trainer = build(trainer={"reward_funcs": [nobody]}, advantage="zscore", max_steps=1)
-    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
-    assert steps_of(trainer, capture(trainer))["advantages"].tolist() == [0.0] * 8
-    for a, b in zip(trainer.model.parameters(), before, strict=True):
-        assert torch.equal(a, b)
+def test_a_batch_that_nobody_can_score_teaches_nothing_and_breaks_nothing(step, build):
+    trainer, output = step(reward=nobody, advantage="zscore")
+    assert output["advantages"].tolist() == [0.0] * 8
+    assert torch.equal(weights(trainer), weights(build()))
 
 
-def test_what_is_trained_with_is_what_is_logged(build, capture):
-    trainer = build(trainer={"reward_funcs": [fixed(1, 1, 1, 0, 0.7, 0.7, 0.7, 0.7)]}, advantage="sign", max_steps=1)
-    output = steps_of(trainer, capture(trainer))
+@pytest.mark.sample(1)
+def test_what_is_trained_with_is_what_is_logged(step):
+    trainer, output = step(reward=fixed(1, 1, 1, 0, 0.7, 0.7, 0.7, 0.7), advantage="sign")
     expected = [1.0, 1.0, 1.0, -1.0, 0.0, 0.0, 0.0, 0.0]
-    assert output["advantages"].tolist() == expected
-    assert list(trainer._logs["advantages"]) == expected
+    assert output["advantages"].tolist() == list(trainer._logs["advantages"]) == expected
     logged = trainer.state.log_history[0]
-    assert logged["advantages/zero_fraction"] == 0.5
-    assert logged["advantages/dead_group_fraction"] == 0.5
-    assert logged["advantages/abs_mean"] == 0.5
-    assert logged["frac_reward_zero_std"] == 0.5
+    names = ("advantages/zero_fraction", "advantages/dead_group_fraction", "advantages/abs_mean")
+    assert [logged[name] for name in (*names, "frac_reward_zero_std")] == [0.5] * 4
 
 
-@pytest.mark.slow
-def test_the_log_holds_the_last_generation_batch_only(build, capture):
-    """Several generations and evaluations in a run: TRL's table keeps one batch, and ours replaces exactly that."""
-    trainer = build(trainer={"reward_funcs": [first]}, advantage="rloo", max_steps=3)
-    kept = capture(trainer)
-    trainer.train()
-    assert len(kept) == 3
-    assert list(trainer._logs["advantages"]) == pytest.approx(kept[-1]["advantages"].tolist())
+def test_the_log_holds_the_last_generation_batch_only(trained):
+    """Several generations in a run: TRL's table keeps one batch, and ours replaces exactly that."""
+    trainer = trained(trainer={"reward_funcs": [first]}, advantage="rloo", max_steps=3)
+    assert len(trainer.generated) == 3
+    assert list(trainer._logs["advantages"]) == pytest.approx(trainer.generated[-1]["advantages"].tolist())
     assert len(trainer._logs["advantages"]) == len(trainer._logs["completion"]) == 8
 
 
@@ -122,11 +111,10 @@ def test_an_estimator_in_evaluation(build, sums, capture):
     assert "eval_advantages/zero_fraction" in found
 
 
-@pytest.mark.slow
-def test_weights_reach_the_estimator(build, capture):
+def test_weights_reach_the_estimator(step):
     rewards = [fixed(1.0, 0.0, 0.0, 0.0), fixed(0.0, 1.0, 0.0, 0.0)]
-    trainer = build(trainer={"reward_funcs": rewards}, reward_weights=[2.0, -1.0], advantage="raw", max_steps=1)
-    assert steps_of(trainer, capture(trainer))["advantages"].tolist() == [2.0, -1.0, 0.0, 0.0] * 2
+    _, output = step(trainer={"reward_funcs": rewards}, reward_weights=[2.0, -1.0], advantage="raw")
+    assert output["advantages"].tolist() == [2.0, -1.0, 0.0, 0.0] * 2
 
 
 # Per-token values.
@@ -134,6 +122,18 @@ def test_weights_reach_the_estimator(build, capture):
 TEXTS = ["abcdefgh<|im_end|>", "abc<|im_end|>", "abcdef", "a<|im_end|>"]
 LENGTHS = [9, 4, 6, 2]
 STEPS = [[(0, 2, 1.0), (2, 5, 0.0)], [(0, 1, 1.0), (1, 3, None)], [(0, 1, 1.0), (1, 3, 1.0), (3, 4, 0.0)], []]
+
+
+@pytest.fixture
+def scored(step, say):
+    """A step of those texts with those scores, and a reward of 1 for the first of each group."""
+    say(lambda prompt, row: TEXTS[row % 4])
+
+    def scored(advantage, trainer=None, **settings):
+        given = {"step_scorer": scorer, **(trainer or {})}
+        return step(reward=fixed(1, 0, 0, 0), trainer=given, advantage=advantage, **settings)
+
+    return scored
 
 
 def scorer(prompts, completions, completion_ids, **columns):
@@ -152,7 +152,6 @@ def table(rewards=(0.0, 0.0, 0.0, 0.0), trainable=None):
 
 
 def brute(credit, weight=0.0, outcome=(0.0, 0.0, 0.0, 0.0)):
-    """Token values of one group, the slow way, in float64."""
     scores = [score for steps in STEPS for *_, score in steps if score is not None]
     mean = sum(scores) / len(scores)
     deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)) + 1e-4
@@ -167,24 +166,13 @@ def brute(credit, weight=0.0, outcome=(0.0, 0.0, 0.0, 0.0)):
     return values.float()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("credit", ["step", "return"])
-def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say, credit):
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
-        advantage="process",
-        advantage_kwargs={"credit": credit, "outcome_weight": 0.5},
-        max_steps=1,
-    )
-    output = steps_of(trainer, capture(trainer))
+def test_step_scores_become_token_advantages_in_a_real_step(scored, credit):
+    trainer, output = scored("process", advantage_kwargs={"credit": credit, "outcome_weight": 0.5})
     outcome = compute_advantages("zscore", RewardTable.of([1, 0, 0, 0])).tolist()
     expected = brute(credit, 0.5, outcome).repeat(2, 1)
     assert output["advantages"].shape == output["completion_ids"].shape == (8, 9)
     torch.testing.assert_close(output["advantages"], expected, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(
-        output["advantages"][:4], compute_advantages("process", table((1, 0, 0, 0)), credit=credit, outcome_weight=0.5)
-    )
     means = [expected[row].sum().item() / LENGTHS[row % 4] for row in range(8)]
     assert list(trainer._logs["advantages"]) == pytest.approx(means, abs=1e-5)
     beside = list(trainer._logs["extra"]["advantages_per_token"])
@@ -195,84 +183,47 @@ def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say,
     assert math.isfinite(logged["loss"])
 
 
-@pytest.mark.slow
-def test_the_completions_table_holds_the_mean_and_beside_it_every_token(build, say, sums, tmp_path):
+def test_the_completions_table_holds_the_mean_and_beside_it_every_token(trained, say, sums, tmp_path):
     """Written by TRL after training steps and an evaluation of another size, so every column has one length."""
     import pandas as pd
 
     say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)], "eval_dataset": sums.select(range(2))},
-        advantage="process",
-        log_completions=True,
-        eval_strategy="steps",
-        eval_steps=1,
-        per_device_eval_batch_size=4,
-    )
-    trainer.train()
+    given = {"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)], "eval_dataset": sums.select(range(2))}
+    evaluating = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}
+    trained(trainer=given, advantage="process", log_completions=True, **evaluating)
     found = pd.read_parquet(tmp_path / "out" / "completions" / "completions_00001.parquet")
     assert [len(row) for row in found["advantages_per_token"]] == LENGTHS * (len(found) // 4)
     for mean, row, length in zip(found["advantage"], found["advantages_per_token"], LENGTHS * 2, strict=False):
         assert mean == pytest.approx(sum(row) / length, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
+def test_the_loss_sees_each_tokens_own_advantage(scored, build):
     """The gradient of a step with per-token advantages, against one written out from the model's own log-probs."""
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
-        advantage="process",
-        max_steps=1,
-        learning_rate=1.0,
-        max_grad_norm=0.0,
-        loss_type="dapo",
-        lr_scheduler_type="constant",
-    )
-    start = [parameter.detach().clone() for parameter in trainer.model.parameters()]
-    output = {name: value.to(DEVICE) for name, value in steps_of(trainer, capture(trainer)).items()}
-    moved = [a.detach() - b for a, b in zip(trainer.model.parameters(), start, strict=True)]
-    for parameter, value in zip(trainer.model.parameters(), start, strict=True):
-        parameter.data.copy_(value)
-        parameter.grad = None
+    plain = {"learning_rate": 1.0, "max_grad_norm": 0.0, "loss_type": "dapo", "lr_scheduler_type": "constant"}
+    trainer, output = scored("process", **plain)
+    output = {name: value.to(DEVICE) for name, value in output.items()}
+    start = build().model.to(DEVICE)
     ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
     mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-    logps, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-        trainer, trainer.model, ids, mask, output["completion_ids"].size(1)
-    )
+    width = output["completion_ids"].size(1)
+    logps, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(trainer, start, ids, mask, width)
     kept = output["completion_mask"]
     loss = -(output["advantages"] * torch.exp(logps - logps.detach()) * kept).sum() / kept.sum()
     loss.backward()
-    for parameter, step in zip(trainer.model.parameters(), moved, strict=True):
-        torch.testing.assert_close(step, -parameter.grad, rtol=1e-4, atol=1e-6)
+    for now, then in zip(trainer.model.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(now.detach() - then.detach(), -then.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_mix_reads_steps_and_outcomes(build, capture, say):
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
-        advantage="mix",
-        advantage_kwargs={"parts": {"process": 0.5, "sign": 2.0}},
-        max_steps=1,
-    )
-    output = steps_of(trainer, capture(trainer))
+def test_a_mix_reads_steps_and_outcomes(scored):
+    _, output = scored("mix", advantage_kwargs={"parts": {"process": 0.5, "sign": 2.0}})
     inside = torch.arange(9) < torch.tensor(LENGTHS)[:, None]
     expected = 0.5 * brute("step") + 2.0 * inside * torch.tensor([1.0, -1, -1, -1])[:, None]
     torch.testing.assert_close(output["advantages"], expected.repeat(2, 1), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_completions_that_are_masked_have_no_steps(build, capture, say):
+def test_completions_that_are_masked_have_no_steps(scored):
     """The third text never ends: with mask_truncated_completions its steps are out of the statistics."""
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
-        advantage="process",
-        mask_truncated_completions=True,
-        max_steps=1,
-    )
-    output = steps_of(trainer, capture(trainer))
+    _, output = scored("process", mask_truncated_completions=True)
     assert output["advantages"][2].abs().sum() == 0
     trainable = torch.ones(4, 9, dtype=torch.bool)
     trainable[2] = False
@@ -282,9 +233,6 @@ def test_completions_that_are_masked_have_no_steps(build, capture, say):
 
 @pytest.fixture
 def doubling(chats, tool_calls, tool_tokenizer):
-    """What a trainer is given so that every other completion calls a tool."""
-    import copy
-
     def double(number: int) -> int:
         """Double a number.
 
@@ -296,29 +244,18 @@ def doubling(chats, tool_calls, tool_tokenizer):
     return {"train_dataset": chats, "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer)}
 
 
-@pytest.mark.slow
-def test_tool_results_are_never_credited(build, doubling, capture):
+def test_tool_results_are_never_credited(step, doubling):
     def whole(prompts, completions, completion_ids, **_):
         return [[(0, len(ids), float(row))] for row, ids in enumerate(completion_ids)]
 
-    trainer = build(
-        trainer={**doubling, "step_scorer": whole}, advantage="process", max_completion_length=160, max_steps=1
-    )
-    output = steps_of(trainer, capture(trainer))
+    _, output = step(trainer={**doubling, "step_scorer": whole}, advantage="process", max_completion_length=160)
     trained = output["completion_mask"] * output["tool_mask"]
     assert (output["completion_mask"] - trained).sum() > 50
     assert torch.equal(output["advantages"] != 0, trained.bool())
 
 
-@pytest.mark.slow
-def test_tool_results_are_no_length_to_opo(build, doubling, capture):
-    trainer = build(
-        trainer={**doubling, "reward_funcs": [fixed(1, 0, 0, 0.5)]},
-        advantage="opo",
-        max_completion_length=160,
-        max_steps=1,
-    )
-    output = steps_of(trainer, capture(trainer))
+def test_tool_results_are_no_length_to_opo(step, doubling):
+    _, output = step(reward=fixed(1, 0, 0, 0.5), trainer=doubling, advantage="opo", max_completion_length=160)
     trained = (output["completion_mask"] * output["tool_mask"]).sum(dim=1)
     assert (output["completion_mask"].sum(dim=1) - trained).max() > 20
     rewards = torch.tensor([1.0, 0, 0, 0.5])
@@ -330,7 +267,6 @@ GAMMA, LAM = 0.9, 0.8
 
 
 def by_hand(reward, values):
-    """Advantages of one completion whose other tokens are gone."""
     got, after, following = [], 0.0, 0.0
     for place, value in reversed(list(enumerate(values))):
         error = (reward if place == len(values) - 1 else 0.0) + GAMMA * following - value
@@ -339,16 +275,9 @@ def by_hand(reward, values):
     return got
 
 
-@pytest.mark.slow
-def test_a_critics_values_step_over_tool_results(build, doubling, capture):
-    trainer = build(
-        trainer=doubling,
-        advantage="gae",
-        advantage_kwargs={"gamma": GAMMA, "lam": LAM},
-        critic={"on": "trunk"},
-        max_completion_length=160,
-        max_steps=1,
-    )
+def test_a_critics_values_step_over_tool_results(build, trained, doubling, capture):
+    estimator = {"advantage": "gae", "advantage_kwargs": {"gamma": GAMMA, "lam": LAM}, "critic": {"on": "trunk"}}
+    trainer = build(trainer=doubling, **estimator, max_completion_length=160, max_steps=1)
     (critic,) = (hook for hook in trainer.hooks if hook.name == "critic")
     drawn = torch.randn(critic.head.weight.shape, generator=torch.Generator().manual_seed(0))
     critic.head.weight.data.copy_(drawn)  # zeros would show nothing
@@ -370,11 +299,7 @@ def test_a_critics_values_step_over_tool_results(build, doubling, capture):
         ({"advantage": "process"}, {}, "nothing gives any"),
         ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
         ({}, {"step_scorer": scorer}, "reads no steps"),
-        (
-            {"advantage": "process", "advantage_kwargs": {"steps_from": "math"}},
-            {"step_scorer": scorer},
-            "keep one of the two",
-        ),
+        ({"advantage": "process", "advantage_kwargs": {"steps_from": "math"}}, {"step_scorer": scorer}, "keep one"),
     ],
 )
 def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
@@ -382,48 +307,33 @@ def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
         build(trainer=trainer, **settings)
 
 
-@pytest.mark.slow
-def test_a_step_scorer_that_forgets_a_completion(build):
-    trainer = build(trainer={"step_scorer": lambda prompts, **_: [[]] * (len(prompts) - 1)}, advantage="process")
+def test_a_step_scorer_that_forgets_a_completion(trained):
     with pytest.raises(ValueError, match="returned steps for 7 completions, but 8 were given"):
-        trainer.train()
+        trained(trainer={"step_scorer": lambda prompts, **_: [[]] * (len(prompts) - 1)}, advantage="process")
 
 
-@pytest.mark.slow
-def test_a_user_function_that_returns_nonsense_stops_the_run_by_name(build, tmp_path):
+def test_a_user_function_that_returns_nonsense_stops_the_run_by_name(trained, tmp_path):
     (tmp_path / "mine.py").write_text("def twice(table):\n    return table.rewards\n")
-    trainer = build(advantage=f"{tmp_path / 'mine.py'}:twice")
     with pytest.raises(ValueError, match=r"twice.*returned .*shape \(8, 1\)"):
-        trainer.train()
+        trained(advantage=f"{tmp_path / 'mine.py'}:twice")
 
 
-@pytest.mark.slow
-def test_shuffled_and_split_rows_keep_their_advantages(build):
+def test_shuffled_and_split_rows_keep_their_advantages(build, trained):
     """After TRL's shuffle and split, each row's advantage is still that of its own completion."""
-    trainer = build(
-        trainer={"reward_funcs": [first]},
-        advantage="raw",
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,
-        num_iterations=2,
-        max_steps=2,
-    )
-    seen = []
-    inner = trainer._compute_loss
+    split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 2}
+    trainer = build(trainer={"reward_funcs": [first]}, advantage="raw", **split)
+    seen, inner = [], trainer._compute_loss
 
     def looking(model, inputs):
-        texts = trainer.processing_class.batch_decode(
-            [ids[mask.bool()] for ids, mask in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)],
-            skip_special_tokens=True,
-        )
+        rows = zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)
+        texts = [trainer.processing_class.decode(ids[mask.bool()], skip_special_tokens=True) for ids, mask in rows]
         seen.append((inputs["advantages"].tolist(), first(texts)))
         return inner(model, inputs)
 
     trainer._compute_loss = looking
     trainer.train()
     assert len(seen) == 4
-    for trained, expected in seen:
-        assert trained == expected
+    assert all(trained == expected for trained, expected in seen)
 
 
 def test_a_plain_python_config_runs_what_it_says(build):

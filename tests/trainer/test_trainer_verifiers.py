@@ -8,10 +8,11 @@ import torch
 from datasets import Dataset, IterableDataset
 
 from grpo_plus.training.verification import LiveVerifier, Verification
-from grpo_verifiers import Status, Step, Verdict, get_verifier, verifier
+from grpo_verifiers import Step, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, ConfigError, VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
 
+WORDS = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
 TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "<b>x</b>42<|im_end|>", "none"]
 
 
@@ -43,24 +44,27 @@ def _registered():
 
 
 @pytest.fixture
-def data():
+def sums():
     rows = [
         {"prompt": f"{n}=", "answer": "42", "gold": "7", "kind": "exact" if n % 2 else "test_length"} for n in range(8)
     ]
     return Dataset.from_list(rows)
 
 
+@pytest.fixture(autouse=True)
+def _texts(say):
+    say(lambda prompt, row: TEXTS[row % 4])
+
+
 def one(completions, **_):
     return [float(len(text)) for text in completions]
 
 
-def test_verifiers_stand_beside_reward_functions(build, data, say, capture):
-    say(lambda prompt, row: TEXTS[row % 4])
+def test_verifiers_stand_beside_reward_functions(build, say, capture):
     trainer = build(
-        trainer={"reward_funcs": [one], "train_dataset": data},
+        trainer={"reward_funcs": [one]},
         verifiers=["exact", {"name": "test_length", "label": "long", "weight": 0.5, "kwargs": {"unit": 2}}],
         advantage="raw",
-        max_steps=1,
     )
     kept = capture(trainer)
     trainer.train()
@@ -77,66 +81,38 @@ def test_verifiers_stand_beside_reward_functions(build, data, say, capture):
     assert list(trainer._logs["extra"]["long_reason"]) == [""] * 8
 
 
-@pytest.mark.slow
-def test_verifiers_alone_reward_a_run_with_the_hosts_advantages(build, data, say):
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data}, verifiers=[{"name": "exact", "weight": 2.0}], max_steps=1
-    )
-    trainer.train()
+def test_verifiers_alone_reward_a_run_with_the_hosts_advantages(checked):
+    trainer = checked({"name": "exact", "weight": 2.0})
     assert trainer.state.log_history[0]["reward"] == 0.5
     assert list(trainer._logs["advantages"])[:4] == pytest.approx([1.4997, -0.4999, -0.4999, -0.4999], abs=1e-3)
 
 
-@pytest.mark.slow
-def test_a_column_routes_each_row_to_one_verifier(build, data, say, capture):
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data},
-        verifiers=["exact", "test_length"],
-        verifier_column="kind",
-        advantage="raw",
-        shuffle_dataset=False,
-        max_steps=1,
-    )
-    kept = capture(trainer)
-    trainer.train()
-    assert kept[0]["advantages"].tolist() == pytest.approx([0.2, 0.4, 1.0, 0.4, 1.0, 0.0, 0.0, 0.0])
-    rewards = trainer._logs["rewards"]
+@pytest.mark.parametrize("mixed", [True, False])
+def test_a_column_routes_each_row_to_one_verifier(checked, sums, mixed):
+    routed = {"verifier_column": "kind", "advantage": "raw", "shuffle_dataset": False}
+    rows = sums if mixed else sums.sort("kind")
+    trainer = checked("exact", "test_length", trainer={"train_dataset": rows}, **routed)
+    log, rewards = trainer.state.log_history[0], trainer._logs["rewards"]
+    if not mixed:  # a batch without a row for some verifier
+        assert (log["rewards/exact/mean"], log["rewards/test_length/mean"]) == (0.25, None)
+        return
+    assert trainer.generated[0]["advantages"].tolist() == pytest.approx([0.2, 0.4, 1.0, 0.4, 1.0, 0.0, 0.0, 0.0])
     assert [math.isnan(value) for value in rewards["exact"]] == [True] * 4 + [False] * 4
     assert [math.isnan(value) for value in rewards["test_length"]] == [False] * 4 + [True] * 4
-    assert trainer.state.log_history[0]["verifiers/exact/status/not_applicable"] == 0.5
+    assert log["verifiers/exact/status/not_applicable"] == 0.5
 
 
 @pytest.mark.slow
-def test_a_batch_without_a_row_for_some_verifier(build, data, say):
-    say(lambda prompt, row: TEXTS[row % 4])
-    rows = data.sort("kind")
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": rows},
-        verifiers=["exact", "test_length"],
-        verifier_column="kind",
-        shuffle_dataset=False,
-        max_steps=1,
-    )
-    trainer.train()
-    assert trainer.state.log_history[0]["rewards/exact/mean"] == 0.25
-    assert trainer.state.log_history[0]["rewards/test_length/mean"] is None
-
-
-@pytest.mark.slow
-def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, say):
-    say(lambda prompt, row: TEXTS[row % 4])
+def test_all_verifiers_work_before_the_first_reward_and_none_is_left_when_it_fails(build):
     under_way = []
 
     def looking(completions, **_):
         under_way.append([live._pending is not None for live in trainer.verification.live])
-        return [0.0] * len(completions)
+        raise KeyError("mine")
 
-    trainer = build(
-        trainer={"reward_funcs": [looking], "train_dataset": data}, verifiers=["exact", "test_length"], max_steps=1
-    )
-    trainer.train()
+    trainer = build(trainer={"reward_funcs": [looking]}, verifiers=["exact", "test_length"])
+    with pytest.raises(KeyError, match="mine"):
+        trainer.train()
     assert under_way == [[True, True]]
     assert [live._pending for live in trainer.verification.live] == [None, None]
 
@@ -144,14 +120,8 @@ def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, sa
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (
-            {"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]},
-            "no column 'anwser', which exact needs. unknown column 'anwser'. Did you mean 'answer'?",
-        ),
-        (
-            {"verifiers": [{"name": "code", "columns": {"solution": "solutoin"}}]},
-            "no column 'solutoin', which code needs",
-        ),
+        ({"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]}, "'anwser'. Did you mean 'answer'?"),
+        ({"verifiers": [{"name": "code", "columns": {"solution": "solutoin"}}]}, "no column 'solutoin'"),
         ({"verifiers": ["exact"], "verifier_column": "kinds"}, "no column 'kinds', which verifier_column needs"),
         ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
         (
@@ -160,198 +130,95 @@ def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, sa
         ),
     ],
 )
-def test_what_is_missing_is_found_before_the_model_loads(build, data, settings, expected):
+def test_what_is_missing_is_found_before_the_model_loads(build, settings, expected):
     with pytest.raises(ConfigError) as caught:
-        build(trainer={"model": "/no/such/model", "train_dataset": data}, **settings)
+        build(trainer={"model": "/no/such/model"}, **settings)
     assert expected in str(caught.value)
 
 
-def test_an_evaluation_set_is_looked_at_too(build, data):
+def test_an_evaluation_set_is_looked_at_too(build, sums):
+    sets = {"eval_dataset": {"a": sums, "b": sums.remove_columns("answer")}}
     with pytest.raises(ConfigError, match=r"eval_dataset\['b'\] has no column 'answer'"):
-        build(
-            trainer={
-                "train_dataset": data,
-                "eval_dataset": {"a": data, "b": data.remove_columns("answer")},
-                "model": "/no/such/model",
-            },
-            verifiers=["exact"],
-        )
+        build(trainer={**sets, "model": "/no/such/model"}, verifiers=["exact"])
 
 
-def stream(rows):
-    return IterableDataset.from_generator(lambda: iter(rows))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("column", "expected"), [("answer", "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")]
+    ("routed", "expected"), [(None, "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")]
 )
-def test_a_stream_is_looked_at_before_its_first_generation_or_check(build, data, say, column, expected):
+def test_a_stream_is_looked_at_before_its_first_generation_or_check(trained, sums, say, routed, expected):
     asked = []
     say(lambda prompt, row: asked.append(row) or "x<|im_end|>")
-    rows = [
-        {**row, "kind": "elsewhere"} if column == "kind" else {k: v for k, v in row.items() if k != column}
-        for row in data
-    ]
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": stream(rows)},
-        verifiers=["exact"],
-        verifier_column="kind" if column == "kind" else None,
-    )
+    rows = sums.remove_columns("answer") if routed is None else sums.map(lambda row: {"kind": "elsewhere"})
+    given = {"reward_funcs": None, "train_dataset": IterableDataset.from_generator(lambda: iter(list(rows)))}
     with pytest.raises(ColumnError, match=expected):
-        trainer.train()
-    assert (asked == []) == (column == "answer")
+        trained(trainer=given, verifiers=["exact"], verifier_column=routed)
+    assert (asked == []) == (routed is None)
 
 
-@pytest.mark.slow
-def test_a_rollout_may_bring_the_columns(build, data):
+def test_a_rollout_may_bring_the_columns(checked, sums):
     def rollout(prompts, trainer):
         encode = trainer.processing_class.encode
         answers = ["42" if row % 2 else "41" for row in range(len(prompts))]
-        return {
-            "prompt_ids": [encode(p) for p in prompts],
-            "completion_ids": [encode(a) for a in answers],
-            "logprobs": None,
-            "wanted": ["42"] * len(prompts),
-        }
+        ids = {"prompt_ids": [*map(encode, prompts)], "completion_ids": [*map(encode, answers)]}
+        return {**ids, "logprobs": None, "wanted": ["42"] * len(prompts)}
 
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data.remove_columns("answer"), "rollout_func": rollout},
-        verifiers=[{"name": "exact", "columns": {"answer": "wanted"}}],
-        max_steps=1,
-    )
-    trainer.train()
+    given = {"train_dataset": sums.remove_columns("answer"), "rollout_func": rollout}
+    trainer = checked({"name": "exact", "columns": {"answer": "wanted"}}, trainer=given)
     assert trainer.state.log_history[0]["rewards/exact/mean"] == 0.5
 
 
 @pytest.mark.slow
-def test_a_verifier_that_cannot_work_stops_the_run_and_leaves_nothing_behind(build, data, say):
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(trainer={"reward_funcs": None, "train_dataset": data}, verifiers=["test_fails", "exact"])
+def test_a_verifier_that_cannot_work_stops_the_run_and_leaves_nothing_behind(build):
+    trainer = build(trainer={"reward_funcs": None}, verifiers=["test_fails", "exact"])
     with pytest.raises(VerifierFailedError, match="the checker's own fault"):
         trainer.train()
     assert [live._pending for live in trainer.verification.live] == [None, None]
 
 
-@pytest.mark.slow
-def test_a_reward_function_that_fails_leaves_no_check_behind(build, data, say):
-    say(lambda prompt, row: TEXTS[row % 4])
-
-    def broken(completions, **_):
-        raise KeyError("mine")
-
-    trainer = build(trainer={"reward_funcs": [broken], "train_dataset": data}, verifiers=["exact"])
-    with pytest.raises(KeyError, match="mine"):
-        trainer.train()
-    assert trainer.verification.live[0]._pending is None
-
-
-@pytest.mark.slow
-def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, capture, tmp_path):
-    """Two completions of a group of four; a token is a character, so words are token spans and spaces lie outside."""
-    texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
-    say(lambda prompt, row: texts[row % 4])
-    trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data},
-        verifiers=["test_words", {"name": "test_length", "weight": 0}],
-        advantage="process",
-        max_steps=1,
-    )
-    kept = capture(trainer)
-    trainer.train()
+def test_steps_of_a_verifier_land_on_the_sampled_tokens(checked, say, tmp_path):
+    """A token is a character, so words are token spans and spaces lie outside."""
+    say(lambda prompt, row: WORDS[row % 4])
+    steps = ("test_words", {"name": "test_length", "weight": 0})
+    trainer = checked(*steps, advantage="process")
     assert trainer.estimator[1] == {"outcome_weight": 0.0}  # which of the two gives steps was seen while running
-    assert json.loads((tmp_path / "out/grpo_plus/run.json").read_text())["parts"]["advantage"]["keywords"] == {
-        "outcome_weight": 0.0
-    }
+    written = json.loads((tmp_path / "out/grpo_plus/run.json").read_text())["parts"]["advantage"]
+    assert written["keywords"] == {"outcome_weight": 0.0}
     # Scored steps: "12" 1, "3c<|im_end|>" 1; "a1" 0, "5<|im_end|>" 1; "?<|im_end|>" 0. "ab" and "zz" are not judged.
     scores = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
     high, low = ((value - scores.mean()) / (scores.std() + 1e-4) for value in (1.0, 0.0))
-    expected = torch.tensor(
-        [
-            [high, high, 0, 0, 0, 0, high, high, high],
-            [low, low, 0, high, high, 0, 0, 0, 0],
-            [0.0] * 9,
-            [low, low, *[0.0] * 7],
-        ]
-    )
-    torch.testing.assert_close(kept[0]["advantages"][:4], expected)
+    first, second = [high, high, 0, 0, 0, 0, high, high, high], [low, low, 0, high, high, 0, 0, 0, 0]
+    expected = torch.tensor([first, second, [0.0] * 9, [low, low, *[0.0] * 7]])
+    torch.testing.assert_close(trainer.generated[0]["advantages"][:4], expected)
     assert trainer.state.log_history[0]["steps/per_completion"] == 7 / 4
     assert trainer.state.log_history[0]["steps/scored_fraction"] == pytest.approx(5 / 7)
 
 
-@pytest.mark.slow
-def test_what_turns_out_to_be_the_outcome_counts_as_listed(build, data, say, capture):
+def test_what_turns_out_to_be_the_outcome_counts_as_listed(checked, say):
     """Only running tells which of the two gives steps; either way the other one has a weight."""
-    texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
-    say(lambda prompt, row: texts[row % 4])
-    settings = {"trainer": {"reward_funcs": None, "train_dataset": data}, "advantage": "process", "max_steps": 1}
-    trainer = build(verifiers=[{"name": "test_words", "weight": 0}, "test_length"], **settings)
-    trainer.train()
-    assert trainer.estimator[1] == {"outcome_weight": 1.0}
-    zero = {"advantage_kwargs": {"outcome_weight": 0}}
-    refused = build(verifiers=[{"name": "test_words", "weight": 0}, "test_length"], **settings, **zero)
+    say(lambda prompt, row: WORDS[row % 4])
+    both, given = ({"name": "test_words", "weight": 0}, "test_length"), {}
+    assert checked(*both, trainer=given, advantage="process").estimator[1] == {"outcome_weight": 1.0}
     with pytest.raises(ConfigError, match=r"'test_length' \(weight 1\) would be ignored"):
-        refused.train()
+        checked(*both, trainer=given, advantage="process", advantage_kwargs={"outcome_weight": 0})
 
 
-@pytest.mark.slow
-def test_two_sources_of_steps_must_be_told_apart(build, data, say, capture):
-    say(lambda prompt, row: TEXTS[row % 4])
-    both = ["test_words", {"name": "test_words", "label": "again"}]
-    settings = {
-        "trainer": {"reward_funcs": None, "train_dataset": data},
-        "verifiers": both,
-        "advantage": "process",
-        "max_steps": 1,
-    }
+def test_two_sources_of_steps_must_be_told_apart(checked):
+    both = ("test_words", {"name": "test_words", "label": "again"})
     with pytest.raises(ValueError, match=r"several verifiers give steps: again, test_words\. Name one"):
-        build(**settings).train()
-    build(**settings, advantage_kwargs={"steps_from": "again"}).train()
+        checked(*both, advantage="process")
+    named = {"advantage_kwargs": {"steps_from": "again"}}
+    checked(*both, advantage="process", **named)
 
 
-def test_verifiers_in_evaluation(build, data, say):
-    say(lambda prompt, row: TEXTS[row % 4])
+def test_verifiers_in_evaluation(build, sums):
     trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data, "eval_dataset": data.select(range(2))},
+        trainer={"reward_funcs": None, "eval_dataset": sums.select(range(2))},
         verifiers=["exact"],
         per_device_eval_batch_size=8,
     )
     found = trainer.evaluate()
     assert found["eval_rewards/exact/mean"] == 0.25
     assert found["eval_verifiers/exact/status/correct"] == 0.25
-
-
-@pytest.mark.slow
-def test_a_reward_model_beside_verifiers(build, data, say, tiny_model, tmp_path):
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(tiny_model, num_labels=1)
-    judge = AutoModelForSequenceClassification.from_config(config)
-    say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(
-        trainer={
-            "reward_funcs": judge,
-            "reward_processing_classes": AutoTokenizer.from_pretrained(tiny_model),
-            "train_dataset": data,
-        },
-        verifiers=["exact"],
-        max_steps=1,
-    )
-    trainer.train()
-    assert trainer.reward_func_names[1] == "exact"
-    assert trainer.state.log_history[0]["rewards/exact/mean"] == 0.25
-
-
-def test_statuses_are_those_of_the_package():
-    assert {status.value for status in Status} >= {
-        "correct",
-        "wrong",
-        "partial",
-        "unparsable",
-        "timeout",
-        "error",
-        "not_applicable",
-    }
 
 
 def test_evaluation_counts_rows_and_only_those_with_a_score():

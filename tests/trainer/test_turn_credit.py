@@ -24,30 +24,19 @@ from .turn_ranks import COUNTER, TURNS
 
 EPS, SIZE = 1e-4, 4
 PROCESS = {"advantage": "process", "verifiers": [TURNS]}
+MASKED = {"max_completion_length": 140, "mask_truncated_completions": True}
 RUNS = {
     "step": {**PROCESS, "advantage_kwargs": {"credit": "step", "outcome_weight": 0}},
     "return": {**PROCESS, "advantage_kwargs": {"credit": "return", "gamma": 0.9}},
     "turn": {**PROCESS, "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5}},
-    "turn, discounted": {
-        **PROCESS,
-        "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn", "gamma": 0.9, "outcome_weight": 0.5},
-    },
+    "turn, discounted": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9, "outcome_weight": 0.5}},
     "gigpo": {"advantage": "gigpo"},
     "gigpo, no std": {"advantage": "gigpo", "advantage_kwargs": {"gamma": 0.5, "omega": 0.3, "scale": "none"}},
-    "gigpo of a verifier": {
-        "advantage": "gigpo",
-        "verifiers": [TURNS],
-        "advantage_kwargs": {"steps_from": "turn_reward"},
-    },
+    "gigpo of a verifier": {**PROCESS, "advantage": "gigpo", "advantage_kwargs": {"steps_from": "turn_reward"}},
     "cut": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9}, "max_completion_length": 140},
     "cut, gigpo": {"advantage": "gigpo", "max_completion_length": 140},
-    "cut and masked": {
-        **PROCESS,
-        "advantage_kwargs": {"credit": "return", "gamma": 0.9},
-        "max_completion_length": 140,
-        "mask_truncated_completions": True,
-    },
-    "cut and masked, gigpo": {"advantage": "gigpo", "max_completion_length": 140, "mask_truncated_completions": True},
+    "cut and masked": {**PROCESS, "advantage_kwargs": {"credit": "return", "gamma": 0.9}, **MASKED},
+    "cut and masked, gigpo": {"advantage": "gigpo", **MASKED},
 }
 
 
@@ -123,7 +112,6 @@ def worlds(tmp_path_factory, tiny_model, two_ranks):
     return one, json.loads((folder / "found.json").read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_token_has_the_credit_of_its_turn_and_tool_tokens_have_none(worlds, name, ranks):
@@ -140,7 +128,6 @@ def test_every_token_has_the_credit_of_its_turn_and_tool_tokens_have_none(worlds
     assert seen > 1.0
 
 
-@pytest.mark.slow
 def test_two_ranks_tell_states_apart_as_one_does(worlds):
     for name in RUNS:
         one, two = (world[name] for world in worlds)
@@ -148,23 +135,18 @@ def test_two_ranks_tell_states_apart_as_one_does(worlds):
         for metric in ("advantages/anchored_fraction", "steps/score_mean", "advantages/abs_mean"):
             assert two["log"][metric] == pytest.approx(one["log"][metric], rel=1e-5), (name, metric)
     assert 0 < worlds[0]["gigpo"]["log"]["advantages/anchored_fraction"] <= 1
-
-
-@pytest.mark.slow
-def test_the_cases_are_there(worlds):
-    """Cut in the middle of a turn, results without room, masked rows, and states that are met again."""
+    # The cases are there: cut in the middle of a turn, results without room, masked rows, and states that are met again.
     whole, cut, masked = (worlds[0][name] for name in ("turn", "cut", "cut and masked"))
     limit = RUNS["cut"]["max_completion_length"]
     lengths = [each["length"] for each in cut["told"]]
     assert max(each["length"] for each in whole["told"]) > limit >= max(lengths)
     ends = [each["turns"][-1][1] for each in cut["told"]]
-    assert any(end == length == limit for end, length in zip(ends, lengths, strict=True))  # in the middle of a turn
-    assert any(end == length < limit and len(each["turns"]) < len(full["turns"])  # a result that had no room
-               for end, length, each, full in zip(ends, lengths, cut["told"], whole["told"], strict=True))  # fmt: skip
-    gone = [row for row, trained in enumerate(masked["trained"]) if not any(trained)]
-    assert 0 < len(gone) < len(lengths)
-    again = [each for each in whole["told"] if len({turn[3] for turn in each["turns"]}) < len(each["turns"])]
-    assert again  # one completion meets a state twice
+    fewer = [len(each["turns"]) < len(full["turns"]) for each, full in zip(cut["told"], whole["told"], strict=True)]
+    rows = list(zip(ends, lengths, fewer, strict=True))
+    assert any(end == length == limit for end, length, _ in rows)
+    assert any(end == length < limit and less for end, length, less in rows)
+    assert 0 < sum(not any(trained) for trained in masked["trained"]) < len(lengths)
+    assert any(len({turn[3] for turn in each["turns"]}) < len(each["turns"]) for each in whole["told"])
 
 
 @pytest.mark.slow
@@ -207,6 +189,9 @@ def test_a_step_that_is_a_turn_takes_its_state_and_no_other_does(drawn):
         )
 
 
+GIGPO = {"advantage": "gigpo", "environment": COUNTER}
+VALID = {"advantage": "process", "verifiers": [{"name": "tool_valid", "weight": 0}]}
+NAMED = r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}"
 BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 OTHER = COUNTER.replace("Counter", "Other")
 COUNTING = COUNTER.replace("Counter", "Counting")
@@ -219,17 +204,11 @@ COUNTING = COUNTER.replace("Counter", "Counting")
         ({"advantage": "gigpo", "tools": ["calculator"]}, r"there is no environment that tells states"),
         ({"advantage": "gigpo", "environment": OTHER}, r"environment Other has no state_key.*credit: turn"),
         ({"advantage": "mix", "advantage_kwargs": {"parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
-        ({"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"omega": 0}}, "advantage: zscore"),
-        (
-            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"omega": 0, "scale": "none"}},
-            "advantage: center",
-        ),
-        (
-            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"credit": "turn"}},
-            "unknown keyword 'credit'",
-        ),
-        ({"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"),
-        ({"advantage": "gigpo", "environment": COUNTER, "num_generations": 1}, "num_generations is 1"),
+        ({**GIGPO, "advantage_kwargs": {"omega": 0}}, "advantage: zscore"),
+        ({**GIGPO, "advantage_kwargs": {"omega": 0, "scale": "none"}}, "advantage: center"),
+        ({**GIGPO, "advantage_kwargs": {"credit": "turn"}}, "unknown keyword 'credit'"),
+        ({**GIGPO, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"),
+        ({**GIGPO, "num_generations": 1}, "num_generations is 1"),
         (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
         ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
         ({**PROCESS, "advantage_kwargs": {"credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
@@ -244,33 +223,12 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
 @pytest.mark.parametrize(
     ("given", "trainer", "said"),
     [
+        ({**PROCESS, "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
+        ({**GIGPO, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
+        ({**GIGPO, "advantage_kwargs": {"steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
+        (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
         (
-            {**PROCESS, "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}},
-            {},
-            r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}",
-        ),
-        (
-            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}},
-            {},
-            r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}",
-        ),
-        (
-            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"steps_from": "turn_reward"}},
-            {},
-            "advantage_kwargs steps_from|nothing gives any",
-        ),
-        (
-            {"advantage": "gigpo", "environment": COUNTER},
-            {"step_scorer": lambda **_: []},
-            "step_scorer is given, but the advantage estimator takes the turns",
-        ),
-        (
-            {
-                "advantage": "process",
-                "verifiers": [{"name": "tool_valid", "weight": 0}],
-                "environment": OTHER,
-                "advantage_kwargs": {"credit": "turn", "outcome_weight": 0.5},
-            },
+            {**VALID, "environment": OTHER, "advantage_kwargs": {"credit": "turn", "outcome_weight": 0.5}},
             {},
             "no reward has a weight",
         ),
@@ -287,24 +245,13 @@ def test_the_reward_of_an_environment_that_the_trainer_was_given_is_an_outcome_t
     build, chats, tool_tokenizer, factory, weight
 ):
     given = {"reward_funcs": None, "train_dataset": chats, "environment_factory": factory}
-    trainer = build(
-        trainer=given | {"processing_class": copy.deepcopy(tool_tokenizer)},
-        advantage="process",
-        verifiers=[{"name": "tool_valid", "weight": 0}],
-    )
+    trainer = build(trainer=given | {"processing_class": copy.deepcopy(tool_tokenizer)}, **VALID)
     assert trainer.estimator[1]["outcome_weight"] == weight
 
 
 def test_gigpo_reads_the_outcome_itself_and_needs_no_verifier():
-    config = GRPOPlusConfig(**BASE, advantage="gigpo", environment=COUNTER)
-    assert config.recipe.own_turns
-    assert running_advantage(config.recipe, {}) == (config.recipe.advantage, [])
-    named = GRPOPlusConfig(
-        **BASE,
-        advantage="gigpo",
-        environment=COUNTER,
-        verifiers=[TURNS],
-        advantage_kwargs={"steps_from": "turn_reward"},
-    )
-    assert not named.recipe.own_turns
-    assert named.recipe.step_source == "turn_reward"
+    recipe = GRPOPlusConfig(**BASE, **GIGPO).recipe
+    assert recipe.own_turns
+    assert running_advantage(recipe, {}) == (recipe.advantage, [])
+    named = GRPOPlusConfig(**BASE, **GIGPO, verifiers=[TURNS], advantage_kwargs={"steps_from": "turn_reward"}).recipe
+    assert (named.own_turns, named.step_source) == (False, "turn_reward")

@@ -1,6 +1,7 @@
 """Turns in their tokens: held against decoded prefixes, with the chat templates that TRL ships, and by brute force."""
 
 import random
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from trl import GRPOTrainer, chat_template_utils
 
 from grpo_plus.training.hooks import Completions
+from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.token_spans import decoder, token_ends
 from grpo_plus.training.turn_spans import own_runs, step_tokens, turns_of
 from grpo_plus.training.verification import Verification
@@ -25,33 +27,12 @@ TEMPLATES = {
     "glm4": ("glm4moe_training", "<|user|>"),
     "gptoss": ("gptoss_training", "<|return|>"),
 }
-SPECIALS = [
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|begin_of_text|>",
-    "<|start_header_id|>",
-    "<|end_header_id|>",
-    "<|python_tag|>",
-    "<|user|>",
-    "<|assistant|>",
-    "<|observation|>",
-    "<|system|>",
-    "[gMASK]",
-    "<sop>",
-    "<|start|>",
-    "<|end|>",
-    "<|message|>",
-    "<|channel|>",
-    "<|call|>",
-    "<|return|>",
-    "<|constrain|>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-]
+SPECIALS = re.findall(
+    r"\S+",
+    "<|im_start|> <|im_end|> <|endoftext|> <|eot_id|> <|begin_of_text|> <|start_header_id|> <|end_header_id|> "
+    "<|python_tag|> <|user|> <|assistant|> <|observation|> <|system|> [gMASK] <sop> <|start|> <|end|> <|message|> "
+    "<|channel|> <|call|> <|return|> <|constrain|> <tool_call> </tool_call> <tool_response> </tool_response>",
+)
 SAID = ["Let me see.", "", "e\u0301 \U0001f9d1\u200d\U0001f52c ok", "汉字 and \U0001f600", "  spaces\n\n"]
 RESULTS = ["4", "汉\U0001f600", "{'error': 'no'}", "a\nb\n", "1 = 2"]
 
@@ -136,8 +117,6 @@ def test_a_turn_that_was_cut_off_before_it_said_anything_is_none_and_one_without
 
 
 def test_a_column_named_turns_beside_tools_is_an_error():
-    from grpo_plus.training.live_verifier import LiveVerifier
-
     verification = Verification([LiveVerifier(get_verifier("tool_used"))])
     row = {"prompt": "a", "turns": 3}
     with pytest.raises(ColumnError, match=r"column 'turns'.*rename the column"):
@@ -145,8 +124,6 @@ def test_a_column_named_turns_beside_tools_is_an_error():
 
 
 def test_steps_of_turns_reach_exactly_their_tokens_and_equations_of_tools_are_nobodys():
-    from grpo_plus.training.live_verifier import LiveVerifier
-
     live = [LiveVerifier(get_verifier("math_steps", steps=by)) for by in ("turn", "newline")]
     verification = Verification(live)
     text, result = ["2+2 = 4.\n", "so 4+1 = 6"], "<1+1 = 3\n>"

@@ -26,8 +26,6 @@ SETTINGS = {
 
 
 class Gradients(TrainerCallback):
-    """Keeps the gradient of each optimizer step."""
-
     def __init__(self):
         self.kept = []
 
@@ -86,7 +84,6 @@ def steps(build, tool_tokenizer, monkeypatch):
 
 
 def off(found, truth):
-    """Size of the difference of gradients over the size of the second."""
     assert set(found) == set(truth)
     size = sum(float(value.square().sum()) for value in truth.values())
     assert size > 0
@@ -103,7 +100,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 2)
 @pytest.mark.parametrize("case", CASES)
 def test_completions_that_called_alike_have_trls_gradient(steps, say, case):
     settings, ours = CASES[case]
@@ -145,21 +142,12 @@ def test_logits_are_made_of_each_written_token_once_and_of_no_result(steps, say,
     monkeypatch.setattr(utils, "_ChunkedLogProbFunction", Counted)
     say(speak("double", "number"))
     one = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    one |= {"tools": [f"{FILE}:double"], "engine": "packed", "mask_truncated_completions": False}
     batches = []
-    steps(
-        (),
-        {},
-        tools=[f"{FILE}:double"],
-        engine="packed",
-        mask_truncated_completions=False,
-        before=lambda trainer: batches.append(capture(trainer)),
-        **one,
-    )
+    steps((), {}, before=lambda trainer: batches.append(capture(trainer)), **one)
     ((batch,),) = batches
     written = set()  # every token that the model wrote, with all that stands before it
-    for ids, present, own_words in zip(
-        batch["completion_ids"], batch["completion_mask"], batch["tool_mask"], strict=True
-    ):
-        places = (present * own_words).nonzero()[:, 0].tolist()
+    for ids, own_words in zip(batch["completion_ids"], batch["completion_mask"] * batch["tool_mask"], strict=True):
+        places = own_words.nonzero()[:, 0].tolist()
         written |= {tuple(ids[: place + 1].tolist()) for place in places}
     assert sum(made) == len(written) < int((batch["completion_mask"] * batch["tool_mask"]).sum()) / 2

@@ -26,6 +26,7 @@ def text_of(count, at):
     return f"plan {count} {called('add', number=1)}" if at < count else f"done {count}"
 
 
+PROCESS = {"advantage": "process", "advantage_kwargs": {"steps_from": "turn_reward"}}
 BESIDE = {
     "nothing": {},
     "resample": {"dead_groups": "resample"},
@@ -35,12 +36,8 @@ BESIDE = {
     "target": {"objective": "target", "num_iterations": 2},
     "a KL term": {"beta": 0.1},
     "a KL term in the rewards": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
-    "process": {"advantage": "process", "advantage_kwargs": {"steps_from": "turn_reward"}},
-    "process and resample": {
-        "advantage": "process",
-        "advantage_kwargs": {"steps_from": "turn_reward"},
-        "dead_groups": "resample",
-    },
+    "process": PROCESS,
+    "process and resample": {**PROCESS, "dead_groups": "resample"},
     "a critic": {"advantage": "gae", "critic": {"on": "trunk"}},
     "a reward model": {"reward_model": {}},
     "evaluations": {"eval_strategy": "steps", "eval_steps": 1},
@@ -50,20 +47,15 @@ BESIDE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 5)
 @pytest.mark.parametrize("name", BESIDE)
 def test_turns_are_those_of_their_rows(build, say, tool_tokenizer, name):
     say(play)
     data = Dataset.from_list(ROWS)
-    trainer = build(
-        trainer={
-            "train_dataset": data,
-            "eval_dataset": data,
-            "processing_class": copy.deepcopy(tool_tokenizer),
-            "reward_funcs": None,
-        },
-        **{**LONG, "environment": COUNTER, "max_steps": 3, "verifiers": ["turn_reward", "tool_valid"], **BESIDE[name]},
-    )
+    given = {"train_dataset": data, "eval_dataset": data, "reward_funcs": None}
+    settings = {**LONG, "environment": COUNTER, "max_steps": 3, "verifiers": ["turn_reward", "tool_valid"]}
+    given["processing_class"] = copy.deepcopy(tool_tokenizer)
+    trainer = build(trainer=given, **{**settings, **BESIDE[name]})
     scored = []
     inner = trainer._calculate_rewards
 

@@ -1,12 +1,6 @@
 """Two CPU processes through `accelerate launch` train as one does, with prompt groups that span both."""
 
-import json
-import runpy
-from pathlib import Path
-
 import pytest
-
-pytestmark = pytest.mark.slow
 
 RUNS = {
     "trl": {},
@@ -21,14 +15,8 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory, tiny_model, two_ranks):
-    """What one process, this one, and two launched ones make of the same completions."""
-    folder = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("ranks.py")
-    with two_ranks(script, folder, tiny_model, json.dumps(RUNS), log=folder / "log"):
-        alone = runpy.run_path(str(script), run_name="alone")["run"]
-        one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
-    return one, json.loads((folder / "found.json").read_text())
+def worlds(in_two_worlds):
+    return in_two_worlds("ranks.py", RUNS)
 
 
 def flat(rows):

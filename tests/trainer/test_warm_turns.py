@@ -51,8 +51,6 @@ def prompt(number):
 
 @pytest.fixture
 def spoken(tool_tokenizer):
-    """The tokenizer with a chat template that TRL knows."""
-
     def spoken(name):
         tokenizer = copy.deepcopy(tool_tokenizer)
         tokenizer.chat_template = getattr(chat_template_utils, f"{name}_chat_template")
@@ -74,40 +72,30 @@ def encoded(tokenizer, solutions, *, calling=None, **further):
     return encode(rows, tokenizer, column="solution", chats=chats_of(tokenizer, calling), **further)
 
 
-def drawn(build, capture, say, tokenizer, solutions, **settings):
+def drawn(trained, say, tokenizer, solutions, **settings):
     """Prompts, completions and masks of the trainer whose model says the turns of the solutions, by the prompt."""
     texts = [written(tokenizer, solution) for solution in solutions]
 
+    def number_of(text):
+        return int(text[text.rindex("q") + 1 :][:1])
+
     def answer(text, _):
-        number = int(text[text.rindex("q") + 1 :][:1])
-        done = text.count("<tool_response>", text.rindex("q"))
+        number, done = number_of(text), text.count("<tool_response>", text.rindex("q"))
         return texts[number][done] if done < len(texts[number]) else "nothing more" + tokenizer.eos_token
 
     say(answer)
     count = len(solutions)
     data = Dataset.from_list([{"prompt": prompt(number)} for number in range(count)])
-    trainer = build(
-        trainer={"train_dataset": data, "processing_class": copy.deepcopy(tokenizer)},
-        **{
-            "tools": [DOUBLE],
-            "max_completion_length": 900,
-            "max_steps": 1,
-            "num_generations": 2,
-            "per_device_train_batch_size": 2 * count,
-            **settings,
-        },
-    )
-    batches = capture(trainer)
-    trainer.train()
-    (batch,) = batches
+    sizes = {"max_completion_length": 900, "max_steps": 1, "num_generations": 2}
+    sizes["per_device_train_batch_size"] = 2 * count
+    given = {"train_dataset": data, "processing_class": copy.deepcopy(tokenizer)}
+    (batch,) = trained(trainer=given, tools=[DOUBLE], **sizes, **settings).generated
     found = {}
     for place in range(2 * count):
         asked = batch["prompt_ids"][place][batch["prompt_mask"][place].bool()].tolist()
         told = batch["completion_mask"][place].bool()
-        number = tokenizer.decode(asked)
-        number = int(number[number.rindex("q") + 1 :][:1])
         tools = batch["tool_mask"][place][told].tolist()
-        found[number] = (asked, batch["completion_ids"][place][told].tolist(), tools)
+        found[number_of(tokenizer.decode(asked))] = asked, batch["completion_ids"][place][told].tolist(), tools
     return [found[number] for number in range(count)]
 
 
@@ -126,13 +114,12 @@ def written(tokenizer, solution):
     return texts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_5"])
-def test_ids_and_masks_are_those_of_the_loop(build, capture, say, spoken, name):
+def test_ids_and_masks_are_those_of_the_loop(trained, say, spoken, name):
     tokenizer = spoken(name)
     solutions = [*SOLUTIONS[:3], ERROR]
     found = encoded(tokenizer, solutions, most=900)
-    expected = drawn(build, capture, say, tokenizer, solutions)
+    expected = drawn(trained, say, tokenizer, solutions)
     masks = found.columns()["completion_mask"]
     for ids, start, mask, (asked, completion, own_tokens) in zip(found.ids, found.starts, masks, expected, strict=True):
         assert ids[:start] == asked
@@ -142,12 +129,11 @@ def test_ids_and_masks_are_those_of_the_loop(build, capture, say, spoken, name):
     assert any(0 in mask[start:] for mask, start in zip(masks, found.starts, strict=True))
 
 
-@pytest.mark.slow
-def test_a_solution_is_cut_where_the_loop_ends(build, capture, say, spoken):
+def test_a_solution_is_cut_where_the_loop_ends(trained, say, spoken):
     """At the last turn that may call: the call is learned, and nothing behind it."""
     tokenizer = spoken("qwen3")
     found = encoded(tokenizer, SOLUTIONS, calling=1, most=900)
-    expected = drawn(build, capture, say, tokenizer, SOLUTIONS, max_tool_calling_iterations=1)
+    expected = drawn(trained, say, tokenizer, SOLUTIONS, max_tool_calling_iterations=1)
     for ids, start, (_, completion, own_tokens) in zip(found.ids, found.starts, expected, strict=True):
         assert ids[start:] == completion[: len(ids) - start]
         assert not any(own_tokens[len(ids) - start :])  # what the loop has beyond is a result
@@ -197,13 +183,9 @@ def test_arguments_may_be_json_in_a_text_and_columns_of_tables_none(spoken):
     tokenizer = spoken("qwen3")
     plain = encoded(tokenizer, [SOLUTIONS[1]])
     function = {"name": "double", "arguments": '{"number": 1}'}
+    calls = [{"type": "function", "function": function}]
     table = [
-        {
-            "role": "assistant",
-            "content": None,
-            "name": None,
-            "tool_calls": [{"type": "function", "function": function}],
-        },
+        {"role": "assistant", "content": None, "name": None, "tool_calls": calls},
         {"role": "tool", "content": "2", "name": "double", "tool_calls": None},
         {"role": "assistant", "content": "it is 2", "name": None, "tool_calls": None},
     ]
@@ -234,10 +216,7 @@ WRONG = {
     "no JSON": (with_call(arguments="{number: 1"), "the arguments of double are '{number: 1', no JSON"),
     "arguments that do not fit": (with_call(arguments={"number": "one"}), "a call does not fit its tool"),
     "a result too few": ([call(1), call(2), result(4), said("4")], "turn 1 has 1 calls and 0 results"),
-    "a result that is a number": (
-        [call(1), {"role": "tool", "content": 2}, said("2")],
-        "content of a tool's message is 2",
-    ),
+    "a result that is a number": ([call(1), {"role": "tool", "content": 2}, said("2")], "a tool's message is 2"),
     "it ends with a result": ([call(1), result(2)], "whose last turn is the assistant's"),
 }
 

@@ -50,8 +50,6 @@ def fine(way: str) -> str:
 
 
 class Counting:
-    """Counts up to a goal."""
-
     def reset(self, goal: int = 3, **columns) -> str | None:
         self.goal, self.at = goal, 0
         if goal < 0:
@@ -72,8 +70,6 @@ class Counting:
 
 
 class Counter(Counting):
-    """The same, and tells how things stand."""
-
     def state_key(self) -> int:
         return self.at
 
@@ -109,15 +105,11 @@ class Moody(Counting):
 
 
 class Needy(Counting):
-    """Cannot do without a column."""
-
     def reset(self, board: str) -> str:
         return super().reset() + board
 
 
 class Other:
-    """Says something else."""
-
     def reset(self, **columns) -> None:
         self.said = []
 
@@ -132,8 +124,6 @@ class Other:
 
 
 class Speechless:
-    """Has nothing to call."""
-
     def reset(self, **columns) -> str:
         return "Listen."
 

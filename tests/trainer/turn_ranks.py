@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from tests.device import FLOAT32
+from tests.trainer.conftest import SETTINGS
 
 rank = int(os.environ.get("RANK", "0"))
 PLANS = [(1, 1, 1), (3,), (4,), (1,), (1, 2), (), (4, 1), (1, 1, 1, 1), (1, 0, 2), (5,), (2, 0, 0, 1), (1, 1)]
@@ -53,12 +53,9 @@ def run(folder, model, per_device, **settings):
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / TEMPLATE).read_text()
-    config = GRPOPlusConfig(
-        output_dir=folder + "/out", **FLOAT32, report_to="none", max_steps=1, num_generations=4,
-        per_device_train_batch_size=per_device, optim="sgd", learning_rate=1e-3, max_grad_norm=0.0, save_strategy="no",
-        logging_steps=1, disable_tqdm=True, gradient_checkpointing=False, shuffle_dataset=False, environment=COUNTER,
-        **{"max_completion_length": 900, **settings},
-    )  # fmt: skip
+    plain = {"max_steps": 1, "learning_rate": 1e-3, "max_grad_norm": 0.0, "shuffle_dataset": False}
+    plain |= {"max_completion_length": 900, "per_device_train_batch_size": per_device, "environment": COUNTER}
+    config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **plain, **settings})
     trainer = GRPOPlusTrainer(model, None, config, rows(), processing_class=tokenizer)
     held, told = {}, []
     score, reward = trainer._generate_and_score_completions, trainer._calculate_rewards
