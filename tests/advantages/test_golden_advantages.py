@@ -15,7 +15,6 @@ THIRD = 1 / 3
 GOLDEN = [
     (ONE_WRONG, "zscore", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
     (ONE_WRONG, "zscore", {}, [0.499900] * 3 + [-1.499700]),
-    (ONE_WRONG, "zscore", {"scale": "batch"}, [0.499900] * 3 + [-1.499700]),
     (ONE_WRONG, "center", {}, [0.25] * 3 + [-0.75]),
     (ONE_WRONG, "rloo", {}, [THIRD] * 3 + [-1]),
     (ONE_WRONG, "sign", {}, [1, 1, 1, -1]),
@@ -72,12 +71,9 @@ def test_opo_without_any_token_falls_back_to_the_mean():
     torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))
 
 
-def test_gpg_makes_up_for_groups_without_contrast():
+def test_gpg_makes_up_for_groups_without_contrast_and_counts_scorable_completions_only():
     table = RewardTable.of([1, 0, 1, 1, 0, 0], groups=[0, 0, 1, 1, 2, 2])
     assert compute_advantages("gpg", table).tolist() == [1.5, -1.5, 0, 0, 0, 0]
-
-
-def test_gpg_counts_scorable_completions_only():
     table = RewardTable.of([1, 0, None, 1, 1, None], groups=[0, 0, 0, 1, 1, 2])
     assert compute_advantages("gpg", table).tolist() == [1.0, -1.0, 0, 0, 0, 0]
 
@@ -93,8 +89,7 @@ RELATIVE = [name for name in advantages if name not in ("raw", "reinforce_pp", "
 
 
 @pytest.mark.parametrize("name", RELATIVE)
-@pytest.mark.parametrize("value", [0.7, 0.1, 1 / 3, 12345.678, -0.3])
-@pytest.mark.parametrize("size", [1, 2, 7, 8])
+@pytest.mark.parametrize(("value", "size"), [(0.7, 8), (0.1, 7), (1 / 3, 2), (12345.678, 7), (-0.3, 1)])
 def test_equal_rewards_are_exactly_zero(name, value, size):
     """Float means of equal rewards are not equal to them; dividing that residue by eps would be an advantage."""
     table = RewardTable.of([value] * size + [0.0, 1.0, 0.5], groups=[1] * size + [2, 2, 2])

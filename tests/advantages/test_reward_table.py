@@ -25,13 +25,9 @@ def test_totals_leave_out_what_does_not_apply():
     made = table()
     assert made.totals()[:2].tolist() == [2.0, 0.0]
     assert made.totals()[2].isnan()
+    assert RewardTable.of([[NAN, 1.0], [1.0, NAN]], weights=[1.0, 0.0]).totals().tolist() == [0.0, 1.0]
     assert made.scorable().tolist() == [True, True, False]
     assert made.trainable().tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
-
-
-def test_a_reward_of_weight_zero_still_makes_scorable():
-    made = RewardTable.of([[NAN, 1.0], [1.0, NAN]], weights=[1.0, 0.0])
-    assert made.totals().tolist() == [0.0, 1.0]
 
 
 def test_numbers_of_any_kind_are_taken_float64_is_kept():
@@ -52,15 +48,12 @@ def test_of_reads_lists_with_none_and_nested_steps():
     assert made.steps.spans.tolist() == [[0, 2], [2, 5]]
 
 
+INFINITE = torch.tensor([[1.0, 2], [3, 4], [5, float("inf")]])
 BAD = [
     (lambda: table(rewards=torch.ones(3)), ValueError, "rewards: expected 2 dimensions"),
     (lambda: table(rewards=[[1.0]]), TypeError, "RewardTable.of"),
     (lambda: table(rewards=torch.ones(3, 2, dtype=torch.complex64)), ValueError, "real numbers"),
-    (
-        lambda: table(rewards=torch.tensor([[1.0, 2], [3, 4], [5, float("inf")]]), names=("a", "b")),
-        ValueError,
-        r"inf from reward 1 \(b\) for completion 2",
-    ),
+    (lambda: table(rewards=INFINITE, names=("a", "b")), ValueError, r"inf from reward 1 \(b\) for completion 2"),
     (lambda: table(weights=torch.tensor([1.0])), ValueError, "weights: expected 2 values"),
     (lambda: table(weights=torch.tensor([1.0, NAN])), ValueError, "nan for reward 1"),
     (lambda: table(groups=torch.tensor([0.0, 0, 1])), ValueError, "groups: expected integers"),

@@ -2,6 +2,11 @@ import pytest
 
 from tests.device import FLOAT32
 
+RUN = {**FLOAT32, "report_to": "none", "max_steps": 3, "num_generations": 1, "advantage": "gae"}
+RUN |= {"per_device_train_batch_size": 4, "max_completion_length": 8, "learning_rate": 0.01, "logging_steps": 1}
+RUN |= {"save_strategy": "no", "disable_tqdm": True, "report_steps": 0, "gradient_checkpointing": False}
+RUN |= {"record": False}
+
 
 def vowels(completions, **_):
     return [sum(letter in "aeiou0123456789" for letter in text) / 8 for text in completions]
@@ -17,25 +22,7 @@ def build(tiny_model, tmp_path):
 
         from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
-        wanted = {
-            "output_dir": str(tmp_path / "out"),
-            **FLOAT32,
-            "report_to": "none",
-            "max_steps": 3,
-            "num_generations": 1,
-            "advantage": "gae",
-            "critic": critic,
-            "per_device_train_batch_size": 4,
-            "max_completion_length": 8,
-            "learning_rate": 0.01,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "disable_tqdm": True,
-            "report_steps": 0,
-            "gradient_checkpointing": False,
-            "record": False,
-        }
-        config = GRPOPlusConfig(**wanted | settings)
+        config = GRPOPlusConfig(**RUN | {"output_dir": str(tmp_path / "out"), "critic": critic} | settings)
         data = Dataset.from_dict({"prompt": [f"{n}+{n}=" for n in range(rows)]})
         adapts = lora if lora is not None else (critic or {}).get("on") == "adapter"
         adapter = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM") if adapts else None

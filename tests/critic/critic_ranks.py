@@ -10,6 +10,7 @@ from peft import LoraConfig
 from safetensors.torch import save_file
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from tests.critic.conftest import RUN
 
 rank = int(os.environ.get("RANK", "0"))
 
@@ -31,13 +32,10 @@ def by_row(completions, row, **_):
 
 
 def run(folder, model, kind, per_device):
-    config = GRPOPlusConfig(
-        output_dir=f"{folder}/{kind}", use_cpu=True, bf16=False, report_to="none", max_steps=3, num_generations=1,
-        advantage="gae", critic={"on": kind, "updates": 2, "learning_rate": 1e-3, "max_grad_norm": 0.05}, record=False,
-        per_device_train_batch_size=per_device, max_completion_length=16, optim="sgd", learning_rate=0.1,
-        save_strategy="no", logging_steps=1, disable_tqdm=True, gradient_checkpointing=False, report_steps=0,
-        shuffle_dataset=False,
-    )  # fmt: skip
+    critic = {"on": kind, "updates": 2, "learning_rate": 1e-3, "max_grad_norm": 0.05}
+    settings = {"per_device_train_batch_size": per_device, "max_completion_length": 16, "shuffle_dataset": False}
+    settings |= {"optim": "sgd", "learning_rate": 0.1, "critic": critic}
+    config = GRPOPlusConfig(output_dir=f"{folder}/{kind}", **RUN | settings)
     rows = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 2})
     adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if kind == "adapter" else None
     trainer = GRPOPlusTrainer(model, by_row, config, rows, rollout_func=rollout, peft_config=adapter)

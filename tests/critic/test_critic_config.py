@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.critic import CriticOptions, explained_variance, value_loss
 from grpo_plus.heads import FREEZABLE
+from grpo_plus.recipe.notes import config_notes
+from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
 
 
@@ -100,8 +102,6 @@ def test_a_launcher_of_deepspeed_or_fsdp_is_refused(tmp_path, monkeypatch):
 
 
 def test_what_only_the_trainer_knows_is_refused_with_a_way_out(build, tmp_path, tiny_model):
-    from grpo_plus.testing import make_tiny_model
-
     for critic, lora, words in (
         ({"on": "adapter"}, False, "trains no LoRA adapter: set use_peft"),
         ({"model": tiny_model}, True, "a run with LoRA has it on an adapter: set on: model"),
@@ -123,8 +123,6 @@ def test_what_only_the_trainer_knows_is_refused_with_a_way_out(build, tmp_path, 
 
 
 def test_a_start_in_4_bits_is_refused_as_a_model_of_its_own(build, tmp_path):
-    from grpo_plus.testing import make_tiny_model
-
     make_tiny_model(tmp_path / "full", hidden=64)
     quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
     small = str(tmp_path / "small")
@@ -136,8 +134,6 @@ def test_a_start_in_4_bits_is_refused_as_a_model_of_its_own(build, tmp_path):
 
 
 def test_notes_say_what_a_warm_up_does_to_the_schedule(tmp_path):
-    from grpo_plus.recipe.notes import config_notes
-
     notes = config_notes(config({"warmup_steps": 3}, tmp_path))
     assert any("the first 3 optimizer steps leave the policy and its schedule as they are" in note for note in notes)
     assert not any("critic" in note for note in config_notes(config({}, tmp_path)))

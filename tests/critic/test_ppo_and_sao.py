@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from transformers import AutoModel, AutoModelForCausalLM
 
 from grpo_plus.training.hooks import Hook
+from tests.critic.conftest import vowels
 from tests.device import DEVICE
 
 pytestmark = pytest.mark.slow
@@ -107,32 +109,13 @@ def gap(found, wanted):
     return (off / sum(float(one.square().sum()) for one in wanted.values())) ** 0.5
 
 
-def rewards(completions, **_):
-    return [sum(letter in "aeiou0123456789" for letter in text) / 8 for text in completions]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_gradient_of_a_run_is_that_of_a_plain_loop_in_float64(build, tiny_model, method):
-    from transformers import AutoModel, AutoModelForCausalLM
-
-    settings = dict(METHODS[method])
+    settings, watch = dict(METHODS[method]), Watch()
     critic = settings.pop("critic")
-    watch = Watch()
-    trainer = build(
-        critic,
-        rewards=rewards,
-        hooks=[watch],
-        optim="sgd",
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        num_iterations=2,
-        per_device_train_batch_size=8,
-        max_steps=4,
-        rows=16,
-        beta=0.0,
-        **settings,
-    )
+    steps = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    sizes = {"num_iterations": 2, "per_device_train_batch_size": 8, "max_steps": 4, "rows": 16}
+    trainer = build(critic, hooks=[watch], **steps, **sizes, **settings)
     trainer.train()
     assert (len(watch.batches), len(watch.policy), len(watch.critic)) == (2, 4, 4 * critic.get("updates", 1))
     policy = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
@@ -146,7 +129,7 @@ def test_every_gradient_of_a_run_is_that_of_a_plain_loop_in_float64(build, tiny_
             old = log_probabilities(filled(policy, drawing), batch)
             before = values(filled(trunk, valuing, "trunk/"), {n: w.double() for n, w in valuing.items()}, batch)
         advantages, returns = [], []
-        for reward, states in zip(rewards(texts), before, strict=True):
+        for reward, states in zip(vowels(texts), before, strict=True):
             alpha = keywords.get("length_alpha")
             lam = keywords.get("lam", 1.0) if alpha is None else min(1.0, max(0.0, 1 - 1 / (alpha * len(states))))
             advantages.append(generalised(reward, states, gamma, lam))

@@ -7,17 +7,9 @@ import pytest
 
 from tests.device import DEVICE, FLOAT32
 
-SETTINGS = {
-    **FLOAT32,
-    "report_to": "none",
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 4,
-    "num_generations": 4,
-    "max_completion_length": 16,
-    "save_strategy": "no",
-    "gradient_checkpointing": False,
-    "disable_tqdm": True,
-}
+SETTINGS = {**FLOAT32, "report_to": "none", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
+SETTINGS |= {"num_generations": 4, "max_completion_length": 16, "save_strategy": "no"}
+SETTINGS |= {"gradient_checkpointing": False, "disable_tqdm": True}
 
 
 class Bench:

@@ -2,7 +2,10 @@
 
 import pytest
 import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
+from grpo_plus.objectives import objectives
 from tests.device import DEVICE
 
 ARCHITECTURES = {
@@ -24,7 +27,7 @@ def trees(request):
         request.getfixturevalue("branches")
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 5)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(bench, architecture):
     config = dict(ARCHITECTURES[architecture])
@@ -41,7 +44,7 @@ def test_architectures(bench, architecture):
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 7)
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses_of_trl(bench, loss, beta):
@@ -52,20 +55,21 @@ def test_losses_of_trl(bench, loss, beta):
     assert skipped < 0.5 if beta else skipped >= 2
 
 
-PRESETS = ("grpo", "grpo_clip", "sequence_grpo", "dr_grpo", "dapo", "gspo", "gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo",
-           "sapo", "luspo", "vespo", "gmpo", "reinforce", "ppo_clip", "target", "tpo", "real")  # fmt: skip
+PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-in"]
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.sample(1, 7)
+@pytest.mark.parametrize("preset", [*PRESETS, "prompt_mean"])
 def test_our_objectives(bench, preset):
-    batch = bench.batch(completions=(1, 12))
+    batch, more = bench.batch(completions=(1, 12)), {"objective": preset}
+    if preset == "prompt_mean":
+        more = {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}}
     again = {"num_iterations": 2} if preset == "target" else {}
-    reports = bench.check(batch, stock="stock", objective=preset, old=0.3, **again)
+    reports = bench.check(batch, stock="stock", old=0.3, **more, **again)
     # The rows of the dead groups: for `target`, whose targets join completions of one prompt text, at least one group.
     assert sum(report["engine/rows_skipped"] for report in reports) >= (1 if preset == "target" else 2)
     if preset not in {"grpo_clip", "target"}:
-        bench.check(batch, stock="stock", objective=preset, beta=0.1, reference=0.3)
+        bench.check(batch, stock="stock", beta=0.1, reference=0.3, **more)
 
 
 CASES = {
@@ -79,7 +83,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 7)
 @pytest.mark.parametrize("engine", ["packed", "trimmed"])
 @pytest.mark.parametrize("name", CASES)
 def test_shapes_of_batches(bench, name, engine):
@@ -95,7 +99,7 @@ def test_shapes_of_batches(bench, name, engine):
     bench.check(batch, engine=engine, beta=0.1, reference=0.3)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 7)
 @pytest.mark.parametrize("settings", [
     {"entropy_coef": 0.1},
     {"top_entropy_quantile": 0.5},
@@ -169,7 +173,7 @@ def test_absolute_positions(bench):
             assert not found[row, length:].any()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 7)
 @pytest.mark.parametrize("window", [8, 14, 64])
 def test_sliding_windows(bench, window):
     # Rows have up to 21 tokens: the narrow windows cut them, and no prompt is shared; the wide one never acts.
@@ -179,7 +183,7 @@ def test_sliding_windows(bench, window):
     assert saved > 0.3 if window == 64 else saved < 0.3
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 2)
 @pytest.mark.parametrize(
     "settings", [{}, {"beta": 0.1, "entropy_coef": 0.1}, {"gradient_checkpointing": True}], ids=str
 )
@@ -210,9 +214,6 @@ def test_a_ceiling_bounds_the_tokens_that_any_pass_keeps(bench):
 @pytest.mark.slow
 @pytest.mark.parametrize("quantised", [False, True])
 def test_adapters(bench, quantised):
-    from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-
     folder = bench.model(hidden=64)
     batch = bench.batch()
     kinds = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": torch.float32}
@@ -233,8 +234,6 @@ def test_adapters(bench, quantised):
 
 @pytest.mark.slow
 def test_half_precision_is_no_further_from_the_truth_than_trl(bench):
-    from transformers import AutoModelForCausalLM
-
     folder = bench.model(hidden=64)
     batch = bench.batch(rows=4, groups=8, dead=(1, 3, 5))
     # Fresh log-probabilities: beside a clipped ratio, rounding would move tokens over the bound, and the gradient jumps.

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from grpo_plus.testing import make_tiny_model
+
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 
 def test_two_processes_equal_one(tmp_path, beside, two_ranks):
-    from grpo_plus.testing import make_tiny_model
-
     make_tiny_model(tmp_path / "model")
     with beside([sys.executable, SCRIPT, tmp_path], tmp_path / "log", environment={"ACCELERATE_USE_CPU": "true"}):
         pass

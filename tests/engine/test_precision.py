@@ -109,7 +109,7 @@ def gradient(bench, layout, run, batch):
     return {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in grads.items()}, layouts
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(12, 16)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("run", [*map(marked, RUNS)], ids=named)
 def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, layout, run):

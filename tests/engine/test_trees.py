@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
 
 from grpo_plus.engine.branches import in_one_row, install
 from grpo_plus.engine.forward import Head, score_packed
@@ -39,9 +40,10 @@ def seen_in(packed, branches):
         return [
             visible[tree, place].nonzero()[:, 0] for tree in range(len(visible)) for place in range(len(visible[0]))
         ]
-    found = []
+    found, queries = [], torch.cat([bundle.query.flatten() for bundle in branches.bundles])
+    assert queries[branches.back].tolist() == list(range(len(branches.back)))
     for bundle in branches.bundles:
-        assert bundle.visible.any(-1).all()
+        assert bundle.visible.any(-1).all()  # a query that sees nothing would be NaN
         for member, keys in enumerate(bundle.key):
             found += [keys[bundle.visible[member, 0, query]] for query in range(bundle.query.shape[1])]
     return [found[place] for place in branches.back.tolist()]
@@ -98,8 +100,6 @@ def test_what_rows_begin_with_is_run_once(found):
 @pytest.fixture(scope="module")
 def precise(bench):
     """Tiny models in float64, and each row's log-probabilities by running it alone."""
-    from transformers import AutoModelForCausalLM
-
     install()
 
     def made(attention):

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+import trl.trainer.utils as trl_utils
 from peft import LoraConfig
 from torch.autograd import gradcheck
 
@@ -126,6 +127,23 @@ def explicit_logps(model, ids, mask, allowed, temperature):
     return torch.where(present, chosen, 0.0), torch.where(present, entropies, 0.0)
 
 
+class Scoring:
+    """A batch's rows as a trainer scores them, and supports of them."""
+
+    def __init__(self, trainer, batch):
+        self.trainer, self.batch = trainer, batch
+        self.ids, self.mask = (
+            torch.cat([batch[f"prompt_{kind}"], batch[f"completion_{kind}"]], 1) for kind in ("ids", "mask")
+        )
+        self.allowed = kept(batch["completion_ids"], trainer.model.config.vocab_size)
+        self.rows = rows_of(self.allowed, batch["completion_mask"].sum(1).tolist())
+
+    def __call__(self, **options):
+        width = self.batch["completion_ids"].shape[1]
+        score = self.trainer._get_per_token_logps_and_entropies
+        return score(self.trainer.model, self.ids, self.mask, width, batch_size=3, **options)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "adapters",
@@ -135,16 +153,10 @@ def test_every_layout_scores_within_the_support(bench, layout, adapters):
     peft = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False) if adapters else None
     trainer = bench.trainer(layout, peft_config=peft, **SETTINGS, **LAYOUTS[layout])
     batch = bench.batch(completions=(1, 12))
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    width = batch["completion_ids"].shape[1]
-    lengths = batch["completion_mask"].sum(1).tolist()
-    vocabulary = trainer.model.config.vocab_size
-    allowed = kept(batch["completion_ids"], vocabulary)
-    rows = rows_of(allowed, lengths)
+    score = Scoring(trainer, batch)
     trainer.model.eval()
     weights = [p for p in trainer.model.parameters() if p.requires_grad]
-    pull = torch.randn(len(ids), width, generator=torch.Generator().manual_seed(3)).to(ids.device)
+    pull = torch.randn(batch["completion_ids"].shape, generator=torch.Generator().manual_seed(3)).to(DEVICE)
     pull *= batch["completion_mask"]
 
     def gradient(logps):
@@ -152,20 +164,16 @@ def test_every_layout_scores_within_the_support(bench, layout, adapters):
         (logps * pull).sum().backward()
         return torch.cat([one.grad.reshape(-1) for one in weights]).double()
 
-    plain = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width, batch_size=3)[0]
-    found, entropies, _ = trainer._get_per_token_logps_and_entropies(
-        trainer.model, ids, mask, width, batch_size=3, compute_entropy=True, support=rows
-    )
-    truth, uncertain = explicit_logps(trainer.model, ids, mask, allowed, 0.7)
+    plain = score()[0]
+    found, entropies, _ = score(compute_entropy=True, support=score.rows)
+    truth, uncertain = explicit_logps(trainer.model, score.ids, score.mask, score.allowed, 0.7)
     present = batch["completion_mask"].bool()
     assert torch.allclose(found[present].double(), truth[present], atol=1e-5)
     assert torch.allclose(entropies[present].double(), uncertain[present], atol=1e-5)
     assert (plain - found)[present].abs().max() > 1
     ours, theirs = gradient(found), gradient(truth)
     assert float((ours - theirs).norm() / theirs.norm()) < 1e-5
-    nothing = trainer._get_per_token_logps_and_entropies(
-        trainer.model, ids, mask, width, batch_size=3, support=[torch.zeros(0, dtype=torch.int32)] * len(ids)
-    )[0]
+    nothing = score(support=[torch.zeros(0, dtype=torch.int32)] * len(score.ids))[0]
     assert torch.equal(nothing, plain)
 
 
@@ -173,23 +181,15 @@ def test_every_layout_scores_within_the_support(bench, layout, adapters):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_head_that_is_given_scored_positions_only_says_the_same(bench, layout, monkeypatch):
     """As TRL 1.16 does it on an accelerator with Triton."""
-    import trl.trainer.utils as trl_utils
-
     if not hasattr(trl_utils, "_use_triton"):
         pytest.skip("this release of TRL has no such head")
     trainer = bench.trainer(layout, **LAYOUTS[layout])
     batch = bench.batch(completions=(0, 12))
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    width = batch["completion_ids"].shape[1]
-    allowed = kept(batch["completion_ids"], trainer.model.config.vocab_size)
-    rows = rows_of(allowed, batch["completion_mask"].sum(1).tolist())
-    trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width)  # the engine's trial, without a support
+    score = Scoring(trainer, batch)
+    score()  # the engine's trial, without a support
 
     def scores():
-        logps, entropies, _ = trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, mask, width, batch_size=3, compute_entropy=True, support=rows
-        )
+        logps, entropies, _ = score(compute_entropy=True, support=score.rows)
         trainer.model.zero_grad()
         (logps * batch["advantages"][:, None]).sum().backward()
         return [logps.detach(), entropies.detach(), *(p.grad.clone() for p in trainer.model.parameters())]

@@ -1,6 +1,7 @@
 """The planner's arithmetic of a critic and a reward model, against the ones that exist."""
 
 import contextlib
+import itertools
 import json
 from functools import partial
 
@@ -32,15 +33,19 @@ def eight_billion():
     )  # fmt: skip
 
 
+def thin():
+    """The same of two layers."""
+    return eight_billion().to_dict() | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+
+
 def planned(shape, kind, *, name="critic", rank=None, **settings):
     (found,) = estimate(shape, Settings(heads=(Head(name, kind, rank=rank),), **settings)).heads
     return found
 
 
 def adapted(model, rank=4):
-    return peft.get_peft_model(
-        model, peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM", lora_alpha=8)
-    )
+    config = peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM", lora_alpha=8)
+    return peft.get_peft_model(model, config)
 
 
 def updated(trunk):
@@ -58,13 +63,16 @@ def updated(trunk):
     return weights + moments + steps_of_one, gradients
 
 
-@pytest.mark.parametrize("rank", [2, 4])
-def test_an_adapter_is_as_large_as_the_one_that_is_made(rank):
+NO_TOKENS = {"micro_batch": 1, "prompt_length": 0, "completion_length": 0, "four_bit": False}
+
+
+@pytest.mark.parametrize(("kind", "rank"), [("adapter", 2), ("adapter", 4), ("trunk", None)])
+def test_an_adapter_or_a_head_alone_is_as_large_as_the_one_that_is_made(kind, rank):
     model, _ = make_tiny_model(architecture="llama", hidden=64, layers=2)
-    shape = shape_of(model.config)
-    resident, gradients = updated(AdapterTrunk(adapted(model.to(DEVICE)), "critic", rank=rank))
-    found = planned(shape, "adapter", rank=rank, micro_batch=1, prompt_length=0, completion_length=0, four_bit=False)
-    assert (found.resident, found.update) == (resident, gradients)
+    shape, model = shape_of(model.config), model.to(DEVICE)
+    trunk = AdapterTrunk(adapted(model), "critic", rank=rank) if kind == "adapter" else PolicyTrunk(model)
+    found = planned(shape, kind, rank=rank, **NO_TOKENS)
+    assert (found.resident, found.update) == updated(trunk)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -72,21 +80,12 @@ def test_a_model_of_its_own_is_as_large_as_the_one_that_is_loaded(tied, tmp_path
     made, tokenizer = make_tiny_model(tmp_path, architecture="llama", hidden=64, layers=2, tie_word_embeddings=tied)
     shape = shape_of(made.config)
     assert (shape.head_weights == 0) is tied
-    resident, gradients = updated(ModelTrunk(str(tmp_path), vocabulary=len(tokenizer), device=DEVICE))
-    asked = {"micro_batch": 1, "prompt_length": 0, "completion_length": 0, "four_bit": False}
-    found = planned(shape, "model", width=4, **asked)
-    assert (found.resident, found.update) == (resident, gradients)
-    narrow = planned(shape, "model", width=2, **asked)
-    assert narrow.update - found.update == shape.linear_weights  # 2 bytes of each in one of the two layers
-
-
-def test_a_head_on_the_policys_states_is_a_head():
-    model, _ = make_tiny_model(architecture="llama", hidden=64, layers=2)
-    resident, gradients = updated(PolicyTrunk(model.to(DEVICE)))
-    found = planned(
-        shape_of(model.config), "trunk", micro_batch=1, prompt_length=0, completion_length=0, four_bit=False
+    found = planned(shape, "model", width=4, **NO_TOKENS)
+    assert (found.resident, found.update) == updated(
+        ModelTrunk(str(tmp_path), vocabulary=len(tokenizer), device=DEVICE)
     )
-    assert (found.resident, found.update) == (resident, gradients)
+    narrow = planned(shape, "model", width=2, **NO_TOKENS)
+    assert narrow.update - found.update == shape.linear_weights  # 2 bytes of each in one of the two layers
 
 
 @pytest.fixture
@@ -154,16 +153,12 @@ def test_beside_eight_billion_weights_in_four_bits_a_head_adds_nothing_and_an_ad
     assert planned(shape, "adapter").resident == 12 * (shape.lora_weights(16) + 4097)
 
 
-@pytest.mark.parametrize("rows", [8, 64, 256])
-@pytest.mark.parametrize("length", [512, 1024, 4096])
-@pytest.mark.parametrize("micro_batch", [1, 8])
-def test_a_head_on_the_policys_states_stays_below_15_percent_where_the_rollout_draws_all_rows_at_once(
-    rows, length, micro_batch
-):
+def test_a_head_on_the_policys_states_stays_below_15_percent_where_the_rollout_draws_all_rows_at_once():
     shape = shape_of(eight_billion())
-    asked = Settings(micro_batch=micro_batch, rollout_rows=rows, completion_length=length)
-    found = estimate(shape, asked.but(heads=(Head("critic", "trunk"),)))
-    assert found.peak <= 1.15 * estimate(shape, asked).peak
+    for rows, length, micro_batch in itertools.product([8, 64, 256], [512, 1024, 4096], [1, 8]):
+        asked = Settings(micro_batch=micro_batch, rollout_rows=rows, completion_length=length)
+        found = estimate(shape, asked.but(heads=(Head("critic", "trunk"),)))
+        assert found.peak <= 1.15 * estimate(shape, asked).peak
 
 
 def test_updates_take_turns_and_what_stays_adds_up():
@@ -189,22 +184,11 @@ def test_settings_that_fit_leave_room_for_a_critic():
 
 
 def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
-    config = GRPOPlusConfig(
-        output_dir=str(tmp_path),
-        **FLOAT32,
-        advantage="gae",
-        critic={"on": "adapter", "lora_r": 8},
-        verifiers=["exact"],
-        reward_model={"on": "adapter"},
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=4,
-        num_generations=4,
-    )
+    sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "num_generations": 4}
+    learned = {"advantage": "gae", "critic": {"on": "adapter", "lora_r": 8}, "reward_model": {"on": "adapter"}}
+    config = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32, **sizes, **learned, verifiers=["exact"])
     heads = heads_of(config)
-    assert heads == [
-        Head("critic", "adapter", rank=8),
-        Head("reward_model", "adapter", rank=16, least_rows=2),
-    ]
+    assert heads == [Head("critic", "adapter", rank=8), Head("reward_model", "adapter", rank=16, least_rows=2)]
     settings = settings_of(config, peft.LoraConfig(r=4), bits=4, heads=heads)
     assert settings.heads == tuple(heads)
     assert heads_of(GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)) == []
@@ -219,8 +203,7 @@ class TestCommand:
 
     def test_a_critic_and_a_reward_model_have_their_lines(self, config, tmp_path, capsys):
         small = tmp_path / "small.json"
-        thin = eight_billion().to_dict() | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
-        small.write_text(json.dumps(thin))
+        small.write_text(json.dumps(thin()))
         assert main(["plan", "--model", config, "--critic", "adapter"]) == 0
         text = capsys.readouterr().out
         assert "  critic          0.488 GiB  an adapter of its own and Adam's moments, float32\n" in text
@@ -233,9 +216,8 @@ class TestCommand:
         assert "  critic         11.2" in text
 
     def test_what_it_prints_for_a_card_has_the_critic(self, config, capsys):
-        assert (
-            main(["plan", "--model", config, "--critic", "adapter", "--reward-model", "adapter", "--vram", "12"]) == 0
-        )
+        heads = ["--critic", "adapter", "--reward-model", "adapter"]
+        assert main(["plan", "--model", config, *heads, "--vram", "12"]) == 0
         printed = capsys.readouterr().out.split("\n\n")[-1]
         assert "advantage: gae\ncritic: {on: adapter}\nreward_model: {on: adapter}\n" in printed + "\n"
 
@@ -290,8 +272,7 @@ class TestCommand:
         self, keys, flags, run, config, tmp_path, capsys
     ):
         small = tmp_path / "small.json"
-        thin = eight_billion().to_dict() | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
-        small.write_text(json.dumps(thin))
+        small.write_text(json.dumps(thin()))
         keys = json.loads(json.dumps({"max_completion_length": 1024, **keys}).replace("SMALL", str(small)))
         flags = [flag.replace("SMALL", str(small)) for flag in flags]
         found = run(keys).splitlines()
@@ -307,17 +288,14 @@ class TestCommand:
         assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout_rows": 16})
         small = run({**whole, "advantage": "gae", "critic": {"on": "adapter", "lora_r": 4}})
         assert "  critic          0.122 GiB" in small  # a quarter of rank 16
-        half, full = (
-            run({**whole, "load_in_4bit": None, "use_peft": True, "dtype": dtype}) for dtype in ("bfloat16", "float32")
-        )
-        gib = [float(text.split("  weights ")[1].split()[0]) for text in (half, full)]
+        unquantised = {**whole, "load_in_4bit": None, "use_peft": True}
+        texts = [run({**unquantised, "dtype": dtype}) for dtype in ("bfloat16", "float32")]
+        gib = [float(text.split("  weights ")[1].split()[0]) for text in texts]
         assert gib == pytest.approx([8.19 * 2e9 / GIB, 8.19 * 4e9 / GIB], rel=1e-3)
 
     def test_options_win_over_the_file_and_a_card_gives_lines_for_it(self, run):
-        keys = {
-            "max_completion_length": 1024, "gradient_accumulation_steps": 4, "advantage": "gae",
-            "critic": {"on": "adapter"},
-        }  # fmt: skip
+        keys = {"max_completion_length": 1024, "gradient_accumulation_steps": 4}
+        keys |= {"advantage": "gae", "critic": {"on": "adapter"}}
         text = run(keys, "--max-completion-length", "512", "--critic.on", "trunk", "--prompt-length", "99", "--vram=12")
         assert "prompts of 99 and completions of 512 tokens" in text
         assert "critic (trunk) adds" in text

@@ -7,28 +7,47 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.cpu]
+pytestmark = [
+    pytest.mark.cpu,
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="the address space is read from /proc and limited by the kernel"
+    ),
+]
 
 
 @pytest.fixture
-def run(tmp_path, clean_environment):
-    def run(room):
-        command = [sys.executable, Path(__file__).with_name("little.py"), tmp_path / str(room), str(room)]
-        done = subprocess.run(command, env=clean_environment, capture_output=True, text=True, check=False, timeout=200)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-        return json.loads(lines[0].removeprefix("FOUND ")) if lines else done.stderr[-3000:]
+def runs(tmp_path, clean_environment, end_tree):
+    """What runs of so much room tell, each in a process of its own, beside one another."""
 
-    return run
+    def runs(*rooms):
+        script = Path(__file__).with_name("little.py")
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started = [
+            subprocess.Popen(
+                [sys.executable, script, tmp_path / str(room), str(room)], env=clean_environment, **streams
+            )
+            for room in rooms
+        ]
+        try:
+            for process in started:
+                out, errors = process.communicate(timeout=280)
+                lines = [line for line in out.splitlines() if line.startswith("FOUND ")]
+                yield json.loads(lines[0].removeprefix("FOUND ")) if lines else errors[-3000:]
+        finally:
+            end_tree(*started)
+
+    return runs
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the address space is read from /proc and limited by the kernel")
-def test_an_update_that_does_not_fit_for_real_goes_through_in_parts(run):
-    plenty, little = run(0), run(300)
+@pytest.mark.slow
+def test_an_update_that_does_not_fit_for_real_goes_through_in_parts(runs):
+    plenty, little = runs(0, 300)
     assert plenty["retries"] == 0 < little["retries"]
     assert min(plenty["moved"]) > 0
     assert little["moved"] == pytest.approx(plenty["moved"], rel=1e-4)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the address space is read from /proc and limited by the kernel")
-def test_what_cannot_fit_for_real_ends_with_what_to_change(run):
-    assert "StepTooLargeError: out of memory" in run(30)
+@pytest.mark.nightly
+def test_what_cannot_fit_for_real_ends_with_what_to_change(runs):
+    (said,) = runs(30)
+    assert "StepTooLargeError: out of memory" in said

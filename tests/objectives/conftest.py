@@ -53,15 +53,3 @@ def make_batch():
         return dataclasses.replace(batch, **fields)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def split_runs():
-    """The module beside this file, which is also a script: tests are no package to import it from."""
-    import importlib.util
-    from pathlib import Path
-
-    spec = importlib.util.spec_from_file_location("objective_split_runs", Path(__file__).with_name("split_runs.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -8,33 +8,24 @@ import json
 import sys
 from pathlib import Path
 
-from tests.device import DEVICE, FLOAT32
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.training.hooks import Hook
+from tests.device import DEVICE
+from tests.objectives.runs import RUN
 
 END = "<|im_end|>"
 ANSWERS = ["12" + END, "12345678", "1" + END, "13 " + END, "7" + END, "78 9" + END, "abcdefgh", "78 a" + END]
 TOOL_WORDS = {3: (1, 2), 5: (0, 1)}  # completion: tokens that were not written by the policy
-SETTINGS = {
-    **FLOAT32,
-    "report_to": "none",
-    "num_generations": 4,
-    "max_completion_length": 8,
-    "num_iterations": 2,
-    "max_steps": 3,
-    "optim": "sgd",
-    "learning_rate": 0.0,
-    "max_grad_norm": 0.0,
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "mask_truncated_completions": True,
-    "engine": "stock",
-}
+SETTINGS = {**RUN, "max_completion_length": 8, "num_iterations": 2, "max_steps": 3, "optim": "sgd"}
+SETTINGS |= {"learning_rate": 0.0, "max_grad_norm": 0.0, "mask_truncated_completions": True, "engine": "stock"}
 COMPOSITIONS = {
     **{name: {"objective": name, "beta": 0.1} for name in ("grpo", "sequence_grpo", "dr_grpo", "dapo", "gspo")},
-    **{
-        name: {"objective": name, "beta": 0.1}
-        for name in ("gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up", "fipo", "sapo", "luspo", "vespo", "gmpo")
-    },
+    **{name: {"objective": name, "beta": 0.1} for name in ("gspo_token", "cispo", "dis", "dppo_tv", "dppo_kl", "up")},
+    **{name: {"objective": name, "beta": 0.1} for name in ("fipo", "sapo", "luspo", "vespo", "gmpo")},
     **{name: {"objective": name, "beta": 0.1} for name in ("reinforce", "ppo_clip")},
     "grpo_clip": {"objective": "grpo_clip"},
     "target": {"objective": "target", "num_generations": 8},  # on two ranks, the group spans both
@@ -47,6 +38,10 @@ COMPOSITIONS = {
     "kl_reward": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
 }
 IN_TWO_RANKS = ("grpo", "vespo", "target", "tpo", "real", "prompt_mean", "single", "kl_reward")
+SHARED_IN_TWO_RANKS = (
+    *("grpo", "dapo", "dr_grpo", "luspo", "target", "tpo", "real", "prompt_mean", "entropy", "single", "kl_reward"),
+    *("TRL's grpo", "TRL's dapo", "TRL's luspo"),
+)
 SHARES = (2.0, 0.5, 0.0, 1.0, 1.5, 4.0, 0.25, 1.0)
 OWN = ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")
 WITH_SHARES = {**COMPOSITIONS, **{f"TRL's {name}": {"objective": None, "loss_type": name} for name in OWN}}
@@ -72,62 +67,45 @@ def rollout(prompts, trainer):
     }
 
 
-def shared(shares):
-    """A hook that gives the rows of each generation batch shares, and keeps the tokens that they come to."""
-    import torch
+class Shared(Hook):
+    """Gives the rows of each generation batch shares, and keeps the tokens that they come to."""
 
-    from grpo_plus.training.hooks import Hook
+    def __init__(self, shares):
+        self.shares = shares
 
-    class Shared(Hook):
-        def draw(self, draw, rows):
-            output, first = draw(rows), self.host.accelerator.process_index * len(rows)
-            output["share"] = torch.tensor(
-                [shares[(first + row) % len(shares)] for row in range(len(rows))], device=DEVICE
-            )
-            return output
+    def draw(self, draw, rows):
+        output, first = draw(rows), self.host.accelerator.process_index * len(rows)
+        here = [self.shares[(first + row) % len(self.shares)] for row in range(len(rows))]
+        output["share"] = torch.tensor(here, device=DEVICE)
+        return output
 
-        def batch(self, output):
-            self.tokens = float(output["num_items_in_batch"])
-
-    return Shared()
+    def batch(self, output):
+        self.tokens = float(output["num_items_in_batch"])
 
 
-def gradients(model, output_dir, *, rows, accumulation, shares=None, **settings):
+class Keep(TrainerCallback):
+    """Keeps the gradient of each step, after which weights move in a fixed way."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+        self.seen.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]).clone())
+
+    @torch.no_grad()
+    def on_step_end(self, args, state, control, model=None, **_):
+        for weight in model.parameters():
+            weight.mul_(1.02)
+
+
+def gradients(model, output_dir, *, rows=8, accumulation=1, shares=None, **settings):
     """The gradients of three optimizer steps, on-policy, off it, and on a new batch: weights move in a fixed way."""
-    import torch
-    from datasets import Dataset
-    from transformers import TrainerCallback
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
-    class Keep(TrainerCallback):
-        def __init__(self):
-            self.seen = []
-
-        def on_pre_optimizer_step(self, args, state, control, model=None, **_):
-            self.seen.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]).clone())
-
-        @torch.no_grad()
-        def on_step_end(self, args, state, control, model=None, **_):
-            for weight in model.parameters():
-                weight.mul_(1.02)
-
     keep = Keep()
-    config = GRPOPlusConfig(
-        output_dir=str(output_dir),
-        per_device_train_batch_size=rows,
-        gradient_accumulation_steps=accumulation,
-        **{**SETTINGS, **settings},
-    )
-    trainer = GRPOPlusTrainer(
-        model,
-        reward,
-        config,
-        Dataset.from_dict({"prompt": ["1+1=", "what is 30?"] * (4 if config.num_generations == 1 else 1)}),
-        rollout_func=rollout,
-        callbacks=[keep],
-        hooks=[] if shares is None else [shared(shares)],
-    )
+    split = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation}
+    config = GRPOPlusConfig(output_dir=str(output_dir), **{**SETTINGS, **split, **settings})
+    prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"] * (4 if config.num_generations == 1 else 1)})
+    hooks = [] if shares is None else [Shared(shares)]
+    trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout, callbacks=[keep], hooks=hooks)
     gc.freeze()  # the trainer collects garbage when it starts, among all that was ever imported
     trainer.train()
     return keep.seen, trainer
@@ -135,25 +113,10 @@ def gradients(model, output_dir, *, rows, accumulation, shares=None, **settings)
 
 def stopped(model, folder):
     """Inner iterations that end early: what this rank skipped, and where its weights ended."""
-    from datasets import Dataset
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
-    settings = {
-        "num_iterations": 30,
-        "max_steps": 30,
-        "learning_rate": 1e-2,
-        "optim": "adamw_torch",
-        "lr_scheduler_type": "linear",
-        "logging_steps": 1,
-    }
-    config = GRPOPlusConfig(
-        output_dir=str(folder / "out"),
-        per_device_train_batch_size=4,
-        objective="target",
-        objective_kwargs={"stop_fraction": 0.9},
-        **{**SETTINGS, **settings, "mask_truncated_completions": False},
-    )
+    settings = {"num_iterations": 30, "max_steps": 30, "learning_rate": 1e-2, "optim": "adamw_torch"}
+    settings |= {"lr_scheduler_type": "linear", "mask_truncated_completions": False}
+    settings |= {"objective": "target", "objective_kwargs": {"stop_fraction": 0.9}}
+    config = GRPOPlusConfig(output_dir=str(folder / "out"), **{**SETTINGS, **settings})
     prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]})
     trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout)
     skipped = []
@@ -165,26 +128,20 @@ def stopped(model, folder):
 
     trainer.inner.skips = skips
     trainer.train()
-    result = {
-        "skipped": skipped,
-        "rate": trainer.lr_scheduler.get_last_lr()[0],
-        "weights": [float(weight.double().sum()) for weight in trainer.model.parameters()],
-    }
+    result = {"skipped": skipped, "rate": trainer.lr_scheduler.get_last_lr()[0]}
+    result |= {"weights": [float(weight.double().sum()) for weight in trainer.model.parameters()]}
     Path(folder, f"stopped_{trainer.accelerator.process_index}.json").write_text(json.dumps(result))
 
 
 def main(model, folder):
-    import torch
-
+    out, split = Path(folder) / "out", {"rows": 4, "accumulation": 1}
     found = {}
-    trainer = None
     for name in IN_TWO_RANKS:
-        seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, **COMPOSITIONS[name])
-        found[name] = seen
+        found[name], trainer = gradients(model, out, **split, **COMPOSITIONS[name])
         assert trainer.accelerator.num_processes == 2
     for name, composition in WITH_SHARES.items():
-        seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, shares=SHARES, **composition)
-        found[f"{name}, shares"] = seen
+        if name in SHARED_IN_TWO_RANKS:
+            found[f"{name}, shares"], _ = gradients(model, out, **split, shares=SHARES, **composition)
     if trainer.accelerator.is_main_process:
         torch.save(found, Path(folder) / "gradients.pt")
     stopped(model, Path(folder))

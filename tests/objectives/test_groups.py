@@ -5,12 +5,17 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset
+from transformers import TrainerCallback
 
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.objectives import Counts, GroupScores, TokenBatch, build_objective, check_objective
 from grpo_plus.objectives.group import row_pulls
 from grpo_plus.objectives.tpo import tpo_pulls
+from grpo_verifiers.errors import ConfigError
 from tests.device import FLOAT32
 from tests.objectives.on_device import on_device
+from tests.objectives.runs import RUN, flat, letters, logps_of
 
 
 def softmax(values):
@@ -235,26 +240,14 @@ def test_a_batch_without_pulls_says_who_makes_them():
         build_objective("tpo", beta=0.0).loss(batch)
 
 
-SETTINGS = {
-    **FLOAT32,
-    "report_to": "none",
-    "num_generations": 4,
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 2,
-    "max_completion_length": 6,
-    "num_iterations": 3,
-    "steps_per_generation": 4,
-    "max_steps": 7,
-    "learning_rate": 1e-2,
-    "max_grad_norm": 0.0,
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-}
+SETTINGS = {**RUN, "gradient_accumulation_steps": 2, "num_iterations": 3, "steps_per_generation": 4, "max_steps": 7}
+SETTINGS |= {"max_grad_norm": 0.0}
 
 
-def reward(completions, **_):
-    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+def made(model, folder, name, callbacks=(), **settings):
+    config = GRPOPlusConfig(output_dir=str(folder), objective=name, **{**SETTINGS, **settings})
+    prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 8})
+    return GRPOPlusTrainer(model, letters, config, prompts, callbacks=list(callbacks))
 
 
 def group_losses(name, columns):
@@ -278,11 +271,6 @@ def group_losses(name, columns):
 @pytest.mark.parametrize("name", ["tpo", "real"])
 def test_every_step_of_a_run_has_the_gradient_of_the_loss_over_whole_groups(name, engine, tiny_model, tmp_path):
     """Twice as many micro-batches as an optimizer step has, so each step sees parts of groups, under moved weights."""
-    from datasets import Dataset
-    from transformers import TrainerCallback
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
     compared = []
 
     class Compare(TrainerCallback):
@@ -292,15 +280,8 @@ def test_every_step_of_a_run_has_the_gradient_of_the_loss_over_whole_groups(name
             ran = {(trainer._step - back) % 4 for back in (1, 2)}  # the two micro-batches of this step
             columns = {key: [] for key in ("now", "old", "lengths", "advantages", "groups")}
             for place, part in enumerate(parts):
-                logps = trainer._get_per_token_logps_and_entropies(
-                    model,
-                    torch.cat([part["prompt_ids"], part["completion_ids"]], 1),
-                    torch.cat([part["prompt_mask"], part["completion_mask"]], 1),
-                    part["completion_ids"].size(1),
-                )[0]
-                mask = part["completion_mask"].bool()
-                trained = place in ran
-                logps = logps if trained else logps.detach()  # the other rows are of other steps
+                mask, logps = part["completion_mask"].bool(), logps_of(trainer, part)
+                logps = logps if place in ran else logps.detach()  # the other rows are of other steps
                 columns["now"].append(torch.where(mask, logps.double(), 0.0).sum(1))
                 columns["old"].append(torch.where(mask, part["old_per_token_logps"].double(), 0.0).sum(1))
                 columns["lengths"].append(mask.sum(1))
@@ -309,16 +290,12 @@ def test_every_step_of_a_run_has_the_gradient_of_the_loss_over_whole_groups(name
             losses = group_losses(name, {key: torch.cat(value) for key, value in columns.items()})
             # a step is half of the rows, and a mean over its completions: twice that over the whole batch
             expected = torch.autograd.grad(2 * losses.mean(), list(model.parameters()), allow_unused=True)
-            expected = torch.cat([
-                (torch.zeros_like(weight) if gradient is None else gradient).flatten()
-                for gradient, weight in zip(expected, model.parameters(), strict=True)
-            ])  # fmt: skip
+            pairs = zip(expected, model.parameters(), strict=True)
+            expected = torch.cat([(torch.zeros_like(w) if given is None else given).flatten() for given, w in pairs])
             compared.append(float((found - expected).norm() / expected.norm()))
             assert found.norm() > 1e-3
 
-    config = GRPOPlusConfig(output_dir=str(tmp_path), objective=name, engine=engine, **SETTINGS)
-    prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 8})
-    trainer = GRPOPlusTrainer(tiny_model, reward, config, prompts, callbacks=[Compare()])
+    trainer = made(tiny_model, tmp_path, name, [Compare()], engine=engine)
     trainer.train()
     assert len(compared) == 7
     assert max(compared) < 1e-4, compared
@@ -327,21 +304,12 @@ def test_every_step_of_a_run_has_the_gradient_of_the_loss_over_whole_groups(name
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tpo", "real"])
 def test_a_run_that_resumes_inside_a_generation_batch_is_the_run_that_was_not_stopped(name, tiny_model, tmp_path):
-    from datasets import Dataset
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
-    def run(folder, resume=None, **settings):
-        config = GRPOPlusConfig(output_dir=str(tmp_path / folder), objective=name, **{**SETTINGS, **settings})
-        prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 8})
-        trainer = GRPOPlusTrainer(tiny_model, reward, config, prompts)
-        trainer.train(resume_from_checkpoint=resume)
-        return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
-
-    whole = run("whole")
-    run("parts", save_strategy="steps", save_steps=3)
-    found = run("parts", resume=str(tmp_path / "parts" / "checkpoint-3"), save_strategy="steps", save_steps=3)
-    assert torch.equal(found, whole)
+    weights, saving = [], {"save_strategy": "steps", "save_steps": 3}
+    for resumed in (False, True):
+        trainer = made(tiny_model, tmp_path, name, **saving)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3") if resumed else None)
+        weights.append(flat(trainer.model))
+    assert torch.equal(*weights)
 
 
 @pytest.mark.parametrize(
@@ -355,9 +323,6 @@ def test_a_run_that_resumes_inside_a_generation_batch_is_the_run_that_was_not_st
 )
 @pytest.mark.parametrize("name", ["tpo", "real"])
 def test_what_would_weigh_or_drop_parts_of_a_group_is_refused(name, settings, words, tmp_path):
-    from grpo_plus import GRPOPlusConfig
-    from grpo_verifiers.errors import ConfigError
-
     base = {"output_dir": str(tmp_path), **FLOAT32, "report_to": "none", "num_generations": 4}
     with pytest.raises(ConfigError) as raised:
         GRPOPlusConfig(objective=name, per_device_train_batch_size=4, **{**base, **settings})

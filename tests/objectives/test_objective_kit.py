@@ -39,60 +39,14 @@ def test_objectives_keep_the_contract(check):
     check()
 
 
-def masks_by_product(batch):
-    return -(batch.logps - batch.old_logps) * batch.advantages * batch.mask / batch.mask.sum(-1, keepdim=True)
-
-
-def raw_ratio(batch):
-    return -torch.exp(batch.logps - batch.old_logps) * batch.advantages
-
-
-def batch_baseline(batch):
-    return -batch.log_ratio * (batch.advantages - batch.advantages.mean())
-
-
-def in_place(batch):
-    batch.advantages.mul_(2)
-    return -batch.log_ratio * batch.advantages
-
-
-def noisy(batch):
-    return -batch.log_ratio * batch.advantages * torch.rand(())
-
-
-def forgets_policy(batch):
-    return -batch.old_logps * batch.advantages
-
-
-def one_number(batch):
-    return (-batch.log_ratio * batch.advantages).mean()
-
-
-def flipped(batch):
-    return batch.log_ratio * batch.advantages
-
-
-def ignores_advantages(batch):
-    return -batch.log_ratio
-
-
-def only_their_size(batch):
-    return -batch.log_ratio * batch.advantages.abs()
-
-
-def counts_padding(batch):
-    """The mean over a row, padding and all."""
-    return -batch.log_ratio.mean(dim=1, keepdim=True).expand_as(batch.logps) * batch.advantages
+def imitates(batch):
+    """Good completions alone, as in rejection sampling: nothing is pushed down."""
+    return -batch.logps * batch.advantages.clamp(min=0)
 
 
 def by_position(batch):
     """Early tokens count more."""
     return -batch.log_ratio * batch.advantages * 0.9 ** torch.arange(batch.mask.shape[1])
-
-
-def imitates(batch):
-    """Good completions alone, as in rejection sampling: nothing is pushed down."""
-    return -batch.logps * batch.advantages.clamp(min=0)
 
 
 def by_sign(batch):
@@ -101,22 +55,6 @@ def by_sign(batch):
 
 def ratio_of(batch):
     return batch.log_ratio.clamp(-5, 5).exp()
-
-
-def turns_once_likelier(batch):
-    return -torch.where(batch.log_ratio > 0, -1.0, 1.0) * ratio_of(batch) * batch.advantages
-
-
-def turns_once_less_likely(batch):
-    return -torch.where(batch.log_ratio < 0, -1.0, 1.0) * ratio_of(batch) * batch.advantages
-
-
-def of_the_token_before(batch):
-    return -ratio_of(batch) * batch.advantages.expand_as(batch.logps).roll(1, 1)
-
-
-def of_the_first_token(batch):
-    return -ratio_of(batch) * batch.advantages[:, :1]
 
 
 def clipped(batch):
@@ -129,48 +67,65 @@ def towards_a_log_ratio(batch):
     return (batch.advantages - batch.log_ratio.clamp(-9, 9)).square() / 2
 
 
+def in_place(batch):
+    batch.advantages.mul_(2)
+    return -batch.log_ratio * batch.advantages
+
+
 @register_objective("kit_liar", zero_advantage_means_zero_gradient=True)
 def liar(batch):
     return -batch.log_ratio * (batch.advantages - 0.1)
 
 
 BROKEN = {
-    raw_ratio: {"extreme_logps"},
-    batch_baseline: {"split_invariance"},
-    in_place: {"leaves_batch_alone"},
-    noisy: {"deterministic"},
-    forgets_policy: {"shape_and_dtype"},
-    one_number: {"shape_and_dtype"},
-    masks_by_product: {"ignores_masked_tokens"},
-    flipped: {"advantages_direct"},
-    ignores_advantages: {"advantages_direct", "advantages_count"},
-    turns_once_likelier: {"advantages_direct"},
-    turns_once_less_likely: {"advantages_direct"},
-    of_the_token_before: {"advantages_of_tokens_direct"},
-    of_the_first_token: {"advantages_of_tokens_direct"},
-    only_their_size: {"advantages_direct", "advantages_count"},
-    counts_padding: {"split_invariance"},
-    liar: {"zero_advantage_zero_gradient"},
+    "the ratio as it is": (lambda b: -torch.exp(b.logps - b.old_logps) * b.advantages, {"extreme_logps"}),
+    "a baseline of the batch": (lambda b: -b.log_ratio * (b.advantages - b.advantages.mean()), {"split_invariance"}),
+    "in place": (in_place, {"leaves_batch_alone"}),
+    "noisy": (lambda b: -b.log_ratio * b.advantages * torch.rand(()), {"deterministic"}),
+    "forgets the policy": (lambda b: -b.old_logps * b.advantages, {"shape_and_dtype"}),
+    "one number": (lambda b: (-b.log_ratio * b.advantages).mean(), {"shape_and_dtype"}),
+    "masks by a product": (
+        lambda b: -(b.logps - b.old_logps) * b.advantages * b.mask / b.mask.sum(-1, keepdim=True),
+        {"ignores_masked_tokens"},
+    ),
+    "flipped": (lambda b: b.log_ratio * b.advantages, {"advantages_direct"}),
+    "ignores advantages": (lambda b: -b.log_ratio, {"advantages_direct", "advantages_count"}),
+    "only their size": (lambda b: -b.log_ratio * b.advantages.abs(), {"advantages_direct", "advantages_count"}),
+    "turns once likelier": (
+        lambda b: -torch.where(b.log_ratio > 0, -1.0, 1.0) * ratio_of(b) * b.advantages,
+        {"advantages_direct"},
+    ),
+    "turns once less likely": (
+        lambda b: -torch.where(b.log_ratio < 0, -1.0, 1.0) * ratio_of(b) * b.advantages,
+        {"advantages_direct"},
+    ),
+    "of the token before": (
+        lambda b: -ratio_of(b) * b.advantages.expand_as(b.logps).roll(1, 1),
+        {"advantages_of_tokens_direct"},
+    ),
+    "of the first token": (lambda b: -ratio_of(b) * b.advantages[:, :1], {"advantages_of_tokens_direct"}),
+    "counts padding": (
+        lambda b: -b.log_ratio.mean(dim=1, keepdim=True).expand_as(b.logps) * b.advantages,
+        {"split_invariance"},
+    ),
+    "says that nothing is at zero": (liar, {"zero_advantage_zero_gradient"}),
 }
 
 
-@pytest.mark.sample(58)
+@pytest.mark.sample(20)
 @parametrize_with_checks([imitates, by_sign, by_position, clipped, towards_a_log_ratio], kind="objective")
 def test_what_is_unusual_but_right_is_not_refused(check):
     check()
 
 
-def test_every_check_about_advantages_has_a_broken_objective():
-    assert {"advantages_direct", "advantages_of_tokens_direct", "advantages_count"} <= set().union(*BROKEN.values())
-
-
 @pytest.mark.sample(15)
-@pytest.mark.parametrize("fn", BROKEN, ids=lambda fn: fn.__name__)
-def test_what_breaks_the_contract_is_found(fn):
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_breaks_the_contract_is_found(name):
+    fn, checks = BROKEN[name]
     with pytest.raises(AssertionError) as caught:
         check_objective(fn)
     failed = {line.strip().partition(":")[0] for line in str(caught.value).splitlines()[1:]}
-    assert BROKEN[fn] <= failed
+    assert checks <= failed
 
 
 def test_a_function_inside_a_function_cannot_be_pickled():

@@ -13,15 +13,8 @@ from tests.device import DEVICE
 from tests.objectives.on_device import on_device
 
 NO_KL = ("grpo_clip", "target")
-STOPPED = (
-    "cispo",
-    "dis",
-    "dppo_tv",
-    "dppo_kl",
-    "fipo",
-    "gspo_token",
-    "vespo",
-)  # their weights have no gradient, but would move under a finite difference
+STOPPED = ("cispo", "dis", "dppo_tv", "dppo_kl", "fipo", "gspo_token", "vespo")
+"""Their weights have no gradient, but would move under a finite difference."""
 OF_GROUPS = ("real", "tpo")  # their gradient is that of a whole group's loss: test_groups.py
 PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-in"]
 
@@ -46,12 +39,9 @@ def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):
         (1, 0.010, 0.008, 0.8),
         (1, 0.010, 0.012, 1.2),
         (1, 0.010, 0.100, 1.2),
-        (1, 0.900, 0.800, 0.8 / 0.9),
-        (1, 0.900, 0.950, 0.95 / 0.9),
         (1, 0.900, 1.000, 1 / 0.9),
         (-1, 0.900, 0.800, -0.8 / 0.9),
         (-1, 0.900, 0.720, -0.8),
-        (-1, 0.900, 0.500, -0.8),
         (-1, 0.900, 0.100, -0.8),
     ],
 )
@@ -161,116 +151,40 @@ def test_reductions_by_hand(make_batch):
     )
 
 
-def test_dual_clip_bounds_what_a_negative_advantage_can_cost():
+@pytest.mark.parametrize(
+    ("name", "keywords", "cost"), [("ppo_clip", {}, 6.0), ("grpo", {"delta": 4.0}, 8.0)], ids=["dual clip", "delta"]
+)
+def test_a_cap_bounds_what_a_negative_advantage_can_cost(name, keywords, cost):
     batch = one_token(0.9, 0.1, -2.0)  # ratio 9: without a floor the objective would be -18
-    loss, unreduced = build_objective("ppo_clip", beta=0.0).loss(batch)
-    assert loss.item() == pytest.approx(6.0)
+    objective = build_objective(name, keywords, beta=0.0)
+    loss, unreduced = objective.loss(batch)
+    assert loss.item() == pytest.approx(cost)
     assert unreduced.terms.settled.item()
     loss.backward()
     assert batch.logps.grad.item() == 0.0
+    assert name == "ppo_clip" or objective.loss(one_token(0.9, 0.3, -2.0))[0].item() == pytest.approx(6)
 
 
-def test_delta_caps_the_unclipped_term():
-    batch = one_token(0.9, 0.1, -2.0)
-    loss, unreduced = build_objective("grpo", {"delta": 4.0}, beta=0.0).loss(batch)
-    assert loss.item() == pytest.approx(8.0)
-    assert unreduced.terms.settled.item()
-    assert build_objective("grpo", {"delta": 4.0}, beta=0.0).loss(one_token(0.9, 0.3, -2.0))[0].item() == pytest.approx(
-        6
-    )
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_what_stands_behind_the_mask_never_matters(name, make_batch):
-    """NaN, infinities and huge numbers outside the mask: same loss, same gradient, zeros there."""
-    beta = 0.0 if name in NO_KL else 0.2
-    objective = build_objective(name, beta=beta)
-    clean = make_batch(seed=11, beta=beta, dtype=torch.float32)
-    rubbish = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30])[torch.arange(clean.mask.numel()) % 4]
-    rubbish = rubbish.view_as(clean.logps).to(DEVICE)
-
-    def dirty(tensor):
-        return torch.where(clean.mask, tensor.detach(), rubbish)
-
-    soiled = dataclasses.replace(
-        clean,
-        logps=dirty(clean.logps).requires_grad_(),
-        old_logps=dirty(clean.old_logps),
-        ref_logps=dirty(clean.ref_logps),
-        advantages=dirty(clean.advantages.expand_as(clean.logps))
-        if not objective.ratio.piece.per_completion and objective.surrogate.piece.name != "gmpo"
-        else clean.advantages,
-    )
-    losses = [objective.loss(batch)[0] for batch in (clean, soiled)]
-    gradients = [torch.autograd.grad(loss, batch.logps)[0] for loss, batch in zip(losses, (clean, soiled), strict=True)]
-    assert torch.isfinite(losses[1])
-    assert torch.equal(losses[0], losses[1])
-    assert torch.equal(gradients[0], gradients[1])
-    assert (gradients[1][~clean.mask] == 0).all()
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_batch_without_any_trained_token_is_zero(name, make_batch):
-    beta = 0.0 if name in NO_KL else 0.2
-    batch = make_batch(seed=2, beta=beta)
-    nothing = torch.zeros_like(batch.mask)
-    empty = dataclasses.replace(
-        batch, mask=nothing, counts=Counts(5.0, 1.0, 3.0), prompt_tokens=torch.zeros_like(batch.prompt_tokens)
-    )
-    loss, _ = build_objective(name, beta=beta).loss(empty)
-    (gradient,) = torch.autograd.grad(loss, empty.logps)
-    assert loss.item() == 0.0
-    assert (gradient == 0).all()
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("name", PRESETS)
-@settings(max_examples=15, deadline=None)
-@given(scale=st.floats(20.0, 3000.0), seed=st.integers(0, 99))
-def test_policies_far_apart_stay_finite(name, scale, seed):
-    """Log-probabilities hundreds of nats apart: no inf, no NaN, in single precision."""
-    generator = torch.Generator().manual_seed(seed)
-    beta = 0.0 if name in NO_KL else 0.1
-    logps = (-scale * torch.rand(3, 4, generator=generator)).requires_grad_()
-    mask = torch.tensor([[True] * 4, [True, True, False, False], [False] * 4])
-    batch = TokenBatch(
-        logps=logps,
-        old_logps=-scale * torch.rand(3, 4, generator=generator),
-        advantages=torch.tensor([[1.0], [-1.0], [0.0]]),
-        mask=mask,
-        counts=Counts(3.0, 6.0, 1.0),
-        ref_logps=-scale * torch.rand(3, 4, generator=generator),
-        beta=beta,
-        target_logps=-scale * torch.rand(3, 4, generator=generator),
-        target_sign=torch.tensor([[1.0], [-1.0], [0.0]]).expand(3, 4),
-        target_weights=torch.ones(3, 4),
-        pull=torch.tensor([-1.0, 1.0, 0.5]),
-        group_loss=torch.full((3,), scale),
-        max_completion_length=4,
-    )
-    batch = on_device(batch)
-    loss, _ = build_objective(name, beta=beta).loss(batch)
-    (gradient,) = torch.autograd.grad(loss, batch.logps)
-    assert torch.isfinite(loss)
-    assert torch.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_zero_advantage_means_zero_gradient_where_it_is_promised(name, make_batch):
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in ("gmpo", *OF_GROUPS)])
+def test_advantages_behind_the_mask_never_matter(name, make_batch):
     objective = build_objective(name, beta=0.0)
-    batch = make_batch(seed=13, beta=0.0)
-    advantages = batch.advantages.clone()
-    advantages[0] = 0.0
-    loss, _ = objective.loss(dataclasses.replace(batch, advantages=advantages))
-    (gradient,) = torch.autograd.grad(loss, batch.logps)
-    assert objective.zero_advantage_means_zero_gradient == (name not in ("target", *OF_GROUPS))
-    if objective.zero_advantage_means_zero_gradient:
-        assert (gradient[0] == 0).all()
-        assert gradient.abs().sum() > 0
+    if objective.ratio.piece.per_completion:
+        pytest.skip("one advantage a completion")
+    batch = make_batch(seed=11, beta=0.0, per_token=True)
+    soiled = dataclasses.replace(batch, advantages=batch.advantages.masked_fill(~batch.mask, float("nan")))
+    clean, dirty = (torch.autograd.grad(objective.loss(each)[0], batch.logps)[0] for each in (batch, soiled))
+    assert torch.equal(clean, dirty)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_zero_advantage_means_zero_gradient_is_promised_just_where_it_holds(name):
+    """That it holds where it is promised is a check of the contract."""
+    promised = build_objective(name, beta=0.0).zero_advantage_means_zero_gradient
+    assert promised == (name not in ("target", *OF_GROUPS))
     if name not in NO_KL:
         assert not build_objective(name, beta=0.1).zero_advantage_means_zero_gradient
         in_reward = build_objective(name, {"kl": {"placement": "reward"}}, beta=0.1)
-        assert in_reward.zero_advantage_means_zero_gradient == objective.zero_advantage_means_zero_gradient
+        assert in_reward.zero_advantage_means_zero_gradient == promised
 
 
 def test_the_unbiased_kl_has_the_gradient_of_the_true_divergence():

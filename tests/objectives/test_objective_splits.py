@@ -1,42 +1,30 @@
 """Splitting a batch differently never changes the gradient: real trainers, one process and two."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from grpo_plus.recipe.notes import config_notes
+from tests.objectives import split_runs
 
 SHARES = ", shares"
-SCRIPT = Path(__file__).with_name("split_runs.py")
 
 
 @pytest.fixture(scope="module")
-def whole(tiny_model, tmp_path_factory, split_runs):
+def whole(tiny_model, tmp_path_factory):
     """Gradients of a composition with all eight rows in one micro-batch, computed once."""
-    kept = {}
-    folder = tmp_path_factory.mktemp("whole")
+    kept, folder = {}, tmp_path_factory.mktemp("whole")
 
     def gradients(name):
         if name not in kept:
             composition = split_runs.WITH_SHARES[name.removesuffix(SHARES)]
             shares = split_runs.SHARES if name.endswith(SHARES) else None
-            kept[name] = split_runs.gradients(tiny_model, folder, rows=8, accumulation=1, shares=shares, **composition)[
-                0
-            ]
+            kept[name] = split_runs.gradients(tiny_model, folder, shares=shares, **composition)[0]
         return kept[name]
 
     return gradients
-
-
-def compositions():
-    names = (
-        "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo dis dppo_tv dppo_kl up fipo sapo luspo vespo gmpo reinforce "
-        "ppo_clip grpo_clip "
-    )
-    return [*(names + "target tpo real prompt_mean entropy single kl_reward").split(), "tpo, two groups"]
 
 
 def assert_same(found, expected):
@@ -46,54 +34,46 @@ def assert_same(found, expected):
         assert (one - other).norm() <= 1e-6 * other.norm()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", compositions())
-def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_path, split_runs):
-    assert set(compositions()) == set(split_runs.COMPOSITIONS)
+@pytest.mark.sample(1, 5)
+@pytest.mark.parametrize("name", split_runs.COMPOSITIONS)
+def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_path):
     composition = split_runs.COMPOSITIONS[name]
     found, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, **composition)
     assert_same(found, whole(name))
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1, 2)
 @pytest.mark.parametrize("name", ["grpo", "dapo", "target", "prompt_mean", "entropy", "TRL's grpo", "TRL's dapo"])
-def test_shares_weigh_rows_alike_in_every_split(name, whole, tiny_model, tmp_path, split_runs):
-    composition = split_runs.WITH_SHARES[name]
-    found, _ = split_runs.gradients(
-        tiny_model, tmp_path, rows=1, accumulation=8, shares=split_runs.SHARES, **composition
-    )
+def test_shares_weigh_rows_alike_in_every_split(name, whole, tiny_model, tmp_path):
+    settings = {"rows": 1, "accumulation": 8, "shares": split_runs.SHARES, **split_runs.WITH_SHARES[name]}
+    found, _ = split_runs.gradients(tiny_model, tmp_path, **settings)
     expected = whole(name + SHARES)
     assert_same(found, expected)
     plain = whole(name)
     assert all((one - other).norm() > 0.05 * other.norm() for one, other in zip(expected, plain, strict=True))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo"])
-def test_with_shares_the_hosts_own_loss_has_the_gradient_of_our_objective(
-    name, whole, tiny_model, tmp_path, split_runs
-):
-    own = {"objective": name, "advantage": None, "objective_kwargs": _as_host(name)}
-    ours, _ = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, shares=split_runs.SHARES, **own)
+@pytest.mark.sample(1, 2)
+@pytest.mark.parametrize("name", split_runs.OWN)
+def test_with_shares_the_hosts_own_loss_has_the_gradient_of_our_objective(name, whole, tiny_model, tmp_path):
+    """TRL's own defaults are not always those of the paper."""
+    as_host = {"cispo": {"epsilon_max": 0.2}, "luspo": {"ratio": "token"}}.get(name)
+    own = {"objective": name, "advantage": None, "objective_kwargs": as_host}
+    ours, _ = split_runs.gradients(tiny_model, tmp_path, shares=split_runs.SHARES, **own)
     assert_same(whole(f"TRL's {name}{SHARES}"), ours)
 
 
 @pytest.mark.slow
-def test_the_entropy_bonus_is_a_sum_over_rows_by_their_shares(tiny_model, tmp_path, split_runs):
+def test_the_entropy_bonus_is_a_sum_over_rows_by_their_shares(tiny_model, tmp_path):
     def numerator(shares):
         settings = split_runs.COMPOSITIONS["entropy"]
-        found, trainer = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, shares=shares, **settings)
+        found, trainer = split_runs.gradients(tiny_model, tmp_path, shares=shares, **settings)
         return found[0] * trainer.hooks[-1].tokens
 
     some, others = (2.0, 0.5, 0.0, 1.0, 1.5, 4.0, 0.25, 1.0), (1.0, 0.0, 3.0, 0.5, 0.5, 1.0, 2.0, 0.25)
     both = tuple(one + other for one, other in zip(some, others, strict=True))
     apart = numerator(some) + numerator(others)
     assert (numerator(both) - apart).norm() <= 1e-5 * apart.norm()
-
-
-def _as_host(name):
-    """TRL's own defaults, where they are not those of the paper."""
-    return {"cispo": {"epsilon_max": 0.2}, "luspo": {"ratio": "token"}}.get(name)
 
 
 OWN = {"objective": None, "beta": 0.1}
@@ -103,14 +83,14 @@ DEPEND = {
     "bnpo": {**OWN, "loss_type": "bnpo"},
     "the host's entropy bonus": {**OWN, "entropy_coef": 0.1},
 }
-DO_NOT = {name: {**OWN, "loss_type": name} for name in ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")}
+DO_NOT = {name: {**OWN, "loss_type": name} for name in split_runs.OWN}
 
 
-@pytest.mark.slow
+@pytest.mark.sample(2, 3)
 @pytest.mark.parametrize("case", [*DEPEND, *DO_NOT])
-def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_model, tmp_path, split_runs):
+def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_model, tmp_path):
     settings = (DEPEND | DO_NOT)[case]
-    whole, trainer = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, **settings)
+    whole, trainer = split_runs.gradients(tiny_model, tmp_path, **settings)
     split, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, **settings)
     off = max(float((one - other).norm() / other.norm()) for one, other in zip(split, whole, strict=True))
     noted = any("how a batch is split" in note for note in config_notes(trainer.args))
@@ -120,15 +100,12 @@ def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_
 
 @pytest.mark.slow
 @pytest.mark.cpu
-def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
-    whole, tiny_model, tmp_path, beside, split_runs
-):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    rank = Path(__file__).parents[1] / "rank.py"
-    with beside([*command, rank, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
+def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whole, tiny_model, tmp_path, two_ranks):
+    script = Path(split_runs.__file__)
+    with two_ranks(script, tiny_model, tmp_path, log=tmp_path / "log", cwd=tmp_path):
         pass
     found = torch.load(tmp_path / "gradients.pt")
-    assert len(found) == len(split_runs.IN_TWO_RANKS) + len(split_runs.WITH_SHARES)
+    assert len(found) == len(split_runs.IN_TWO_RANKS) + len(split_runs.SHARED_IN_TWO_RANKS)
     for name, seen in found.items():
         assert_same(seen, whole(name))
     first, second = (json.loads((tmp_path / f"stopped_{rank}.json").read_text()) for rank in range(2))

@@ -29,20 +29,18 @@ def targets_of(tokens, old, advantages, *, prompts=None, trained=None, present=N
     )
 
 
-def test_golden_three_good_tokens_and_a_bad_one():
-    found = targets_of([[0], [1], [2], [3]], [[0.25]] * 4, [1, 1, 1, -3])
-    assert found.logps.exp().flatten().tolist() == pytest.approx([0.3125, 0.3125, 0.3125, 0.0625])
-    assert found.sign.flatten().tolist() == [1, 1, 1, -1]
-
-
-def test_golden_a_good_token_never_falls_below_where_it_was():
-    found = targets_of([[0], [1]], [[0.98], [0.01]], [1, 1])
-    assert found.logps.exp().flatten().tolist() == pytest.approx([0.98, 0.02])
-
-
-def test_a_lone_token_goes_to_its_root_or_square():
-    found = targets_of([[0], [1]], [[0.09], [0.3]], [1, -1])
-    assert found.logps.exp().flatten().tolist() == pytest.approx([0.3, 0.09])
+@pytest.mark.parametrize(
+    ("tokens", "old", "advantages", "expected"),
+    [
+        ([[0], [1], [2], [3]], [[0.25]] * 4, [1, 1, 1, -3], [0.3125, 0.3125, 0.3125, 0.0625]),
+        ([[0], [1]], [[0.98], [0.01]], [1, 1], [0.98, 0.02]),  # a good token never falls below where it was
+        ([[0], [1]], [[0.09], [0.3]], [1, -1], [0.3, 0.09]),  # alone it goes to its root or square
+    ],
+)
+def test_golden_targets(tokens, old, advantages, expected):
+    found = targets_of(tokens, old, advantages)
+    assert found.logps.exp().flatten().tolist() == pytest.approx(expected)
+    assert found.sign.flatten().tolist() == [math.copysign(1, each) for each in advantages]
 
 
 def test_shared_prefixes_net_out_and_weigh_once():

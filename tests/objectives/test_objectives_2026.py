@@ -5,13 +5,16 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.objectives import Counts, TokenBatch, build_objective
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.objectives import Counts, TokenBatch, build_objective, check_objective
 from grpo_plus.objectives.fipo import discounted_ahead
-from tests.device import DEVICE, FLOAT32
+from tests.device import DEVICE
 from tests.objectives.on_device import on_device
+from tests.objectives.runs import RUN
 
 
 def tokens(new, old, advantages, **fields):
@@ -91,17 +94,6 @@ def test_dppo_measures_from_the_sampler_that_drew(name, make_batch):
     assert (dropped == 0).all()
 
 
-@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])
-@pytest.mark.parametrize("shift", [-1000.0, 1000.0])
-def test_dppo_far_off_policy_is_finite(name, shift, make_batch):
-    batch = make_batch(seed=3, dtype=torch.float32)
-    gradient, unreduced = gradient_of(
-        build_objective(name, beta=0.0), dataclasses.replace(batch, old_logps=batch.old_logps + shift)
-    )
-    assert gradient.isfinite().all()
-    assert unreduced.values.isfinite().all()
-
-
 @pytest.mark.sample(1)
 @settings(max_examples=150, deadline=None)
 @given(
@@ -126,11 +118,12 @@ def test_up_pulls_good_tokens_without_a_ratio_and_clips_the_others(old, new, adv
         assert -gradient.item() == pytest.approx(slope, rel=1e-9, abs=1e-12)
 
 
-def test_up_on_policy_has_the_gradient_of_grpo(make_batch):
+@pytest.mark.parametrize(("name", "other"), [("up", "grpo"), ("fipo", "dapo")])
+def test_on_policy_the_gradient_is_that_of_the_objective_it_changes(name, other, make_batch):
     batch = make_batch(seed=4, beta=0.0)
     batch = dataclasses.replace(batch, old_logps=batch.logps.detach())
-    ours, grpo = (gradient_of(build_objective(name, beta=0.0), batch)[0] for name in ("up", "grpo"))
-    assert torch.allclose(ours, grpo, atol=1e-15)
+    ours, theirs = (gradient_of(build_objective(each, beta=0.0), batch)[0] for each in (name, other))
+    assert torch.allclose(ours, theirs, atol=1e-15)
     assert ours.abs().sum() > 0
 
 
@@ -147,16 +140,10 @@ def influence_of(moved, keywords):
     return weights, safety
 
 
-@pytest.mark.parametrize(
-    "keywords",
-    [
-        {},
-        {"half_life": 1.5, "influence": 0.7},
-        {"influence_low": 0.3, "dual": None},
-        {"dual": 1.2, "safety": 1.1},
-        {"influence": 0.0},
-    ],
-)
+FIPO = [{}, {"half_life": 1.5, "influence": 0.7}, {"influence_low": 0.3, "dual": None}, {"dual": 1.2, "safety": 1.1}]
+
+
+@pytest.mark.parametrize("keywords", [*FIPO, {"influence": 0.0}])
 def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weight(keywords, make_batch):
     objective = build_objective("fipo", keywords, beta=0.0)
     seen = 0
@@ -189,7 +176,7 @@ def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weigh
     assert (seen > 0) == (keywords.get("influence", 1) > 0)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 100])
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 100])
 def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
     values = torch.randn(2, width, dtype=torch.float64, generator=torch.Generator().manual_seed(width)).to(DEVICE)
     for discount in (0.0, 0.5, 2 ** (-1 / 32), 1.0):
@@ -197,13 +184,6 @@ def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
             [sum(discount ** (k - t) * values[:, k] for k in range(t, width)) for t in range(width)], dim=1
         )
         assert torch.allclose(discounted_ahead(values, discount), expected, atol=1e-12)
-
-
-def test_fipo_before_the_policy_moves_is_dapo(make_batch):
-    batch = make_batch(seed=4, beta=0.0)
-    batch = dataclasses.replace(batch, old_logps=batch.logps.detach())
-    ours, dapo = (gradient_of(build_objective(name, beta=0.0), batch)[0] for name in ("fipo", "dapo"))
-    assert torch.equal(ours, dapo)
 
 
 @pytest.mark.parametrize(
@@ -222,28 +202,12 @@ def test_fipo_before_the_policy_moves_is_dapo(make_batch):
     ],
 )
 def test_keywords_that_make_no_sense_are_refused(name, keywords, words):
-    from grpo_plus.objectives import check_objective
 
     (problem,) = check_objective(name, keywords, beta=0.0)
     assert all(word in problem for word in words), problem
 
 
-SETTINGS = {
-    **FLOAT32,
-    "report_to": "none",
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "max_completion_length": 6,
-    "num_iterations": 2,
-    "max_steps": 40,
-    "logging_steps": 1,
-    "learning_rate": 1e-2,
-    "lr_scheduler_type": "constant",
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "seed": 3,
-}
+SETTINGS = {**RUN, "per_device_train_batch_size": 8, "num_iterations": 2, "max_steps": 40, "seed": 3}
 
 
 def early_letters(completions, **_):
@@ -251,19 +215,15 @@ def early_letters(completions, **_):
     return [sum("a" <= letter <= "m" for letter in text) / max(1, len(text)) for text in completions]
 
 
-def train(model, output_dir, callbacks=(), **settings):
-    from datasets import Dataset
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
+def train(model, output_dir, **settings):
     config = GRPOPlusConfig(output_dir=str(output_dir), **{**SETTINGS, **settings})
     prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 8})
-    trainer = GRPOPlusTrainer(model, early_letters, config, prompts, callbacks=list(callbacks))
+    trainer = GRPOPlusTrainer(model, early_letters, config, prompts)
     trainer.train()
     return trainer
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 2)
 @pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl", "up", "fipo", "tpo", "real"])
 def test_each_learns_in_a_real_run(name, tiny_model, tmp_path):
     trainer = train(tiny_model, tmp_path, objective=name)

@@ -6,27 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
-from peft import LoraConfig
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.sampling import vllm_http
 from grpo_plus.sampling.vllm_http import ServerError
-from grpo_plus.testing import make_tiny_model
-from tests.device import DEVICE, FLOAT32
+from tests.device import DEVICE
 from tests.qlora import vllm_like
-
-ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
-
+from tests.qlora.runs import ROWS, RUN, digits, lora
 
 OF_THE_CLOCK = ("record",)
 CLOCKS = re.compile(r"time|latency")
-
-
-def digits(completions, **_):
-    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
 
 
 class Seeded(vllm_like.State):
@@ -39,29 +30,21 @@ class Seeded(vllm_like.State):
 
 
 def run(folder, url, out, **changes):
-    values = {
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "steps_per_generation": 1,  # a step draws twice
-        "num_generations": 4,
-        "max_completion_length": 6,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "logging_steps": 3,  # metrics wait for the next log
-        "report_to": "none",
-        **FLOAT32,
-        "save_strategy": "no",
-        "seed": 1,
-        "use_vllm": True,
-        "vllm_mode": "server",
-        "vllm_server_base_url": url,
-        "vllm_server_timeout": 0.2,
-        "advantage": "zscore",
-        "selection": "contrast",
-    }
+    # A step draws twice, and metrics wait for the next log.
+    steps = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": 4, "logging_steps": 3}
+    server = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": url, "vllm_server_timeout": 0.2}
+    values = {**RUN, **steps, **server, "seed": 1, "advantage": "zscore", "selection": "contrast"}
     args = GRPOPlusConfig(output_dir=str(out), **{**values, **changes})
-    adapter = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.1)
-    return GRPOPlusTrainer(folder, digits, args, ROWS, peft_config=adapter)
+    return GRPOPlusTrainer(folder, digits, args, ROWS, peft_config=lora(lora_dropout=0.1))
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(vllm_http, "PAUSES", (0.01,))
+
+
+def serving(kind, folder):
+    return vllm_like.serving(kind(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder))
 
 
 def content(checkpoint):
@@ -81,14 +64,11 @@ def content(checkpoint):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draws", [4, 5], ids=["first draw of step 3", "second draw of step 3"])
-def test_a_server_lost_within_a_step_leaves_the_checkpoint_of_the_step_before(draws, tmp_path, monkeypatch):
-    monkeypatch.setattr(vllm_http, "PAUSES", (0.01,))
-    folder = str(tmp_path / "model")
-    make_tiny_model(folder, architecture="llama", hidden=64)
+def test_a_server_lost_within_a_step_leaves_the_checkpoint_of_the_step_before(draws, folder, tmp_path):
     whole, lost = tmp_path / "whole", tmp_path / "lost"
-    with vllm_like.serving(Seeded(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder)) as url:
+    with serving(Seeded, folder) as url:
         run(folder, url, whole, save_strategy="steps", save_steps=2, save_total_limit=None).train()
-    with vllm_like.serving(Seeded(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder)) as url:
+    with serving(Seeded, folder) as url:
         trainer = run(folder, url, lost)
         own, count = trainer.serving.server._complete, iter(range(100))
 
@@ -108,11 +88,8 @@ def test_a_server_lost_within_a_step_leaves_the_checkpoint_of_the_step_before(dr
 
 
 @pytest.mark.slow
-def test_a_run_that_trained_no_step_says_so_and_saves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(vllm_http, "PAUSES", (0.01,))
-    folder = str(tmp_path / "model")
-    make_tiny_model(folder, architecture="llama", hidden=64)
-    with vllm_like.serving(vllm_like.State(AutoModelForCausalLM.from_pretrained(folder).to(DEVICE), folder)) as url:
+def test_a_run_that_trained_no_step_says_so_and_saves_nothing(folder, tmp_path):
+    with serving(vllm_like.State, folder) as url:
         trainer = run(folder, url, tmp_path / "out")
     with pytest.raises(ServerError, match=r"no vLLM server answers .* No step was trained by then\."):
         trainer.train()

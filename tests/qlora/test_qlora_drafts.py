@@ -1,16 +1,18 @@
 """Guessed tokens: what is drawn is what would have been drawn without, under every way of sampling."""
 
+from collections import Counter
 from functools import partial
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.drafts import MOST, Cost, Drafts
 from grpo_plus.sampling.sampler import Sampling
 from grpo_plus.testing import make_tiny_model
 from tests.device import DEVICE
+from tests.qlora.runs import assert_same_distribution, nf4
 
 decode = partial(decoding.decode, device=DEVICE)
 LETTERS = "abcdefgh"
@@ -75,7 +77,7 @@ def chosen(way, most=30, stops=(6,)):
     return Sampling(stops=stops, most=most, pad=0, **WAYS[way])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, 8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("rows", [None, 5])
@@ -98,24 +100,16 @@ def test_a_row_ends_inside_of_a_guess_at_its_stop_or_its_last_token(many, most):
     model, sampling = MODELS["llama"], chosen("all", most)
     drawing = {"uniform": numbers(len(PROMPTS), most)}
     plain = decode(model, PROMPTS, sampling, **drawing)
-    longer = [
-        [*prompt, *row, *[5] * MOST] for prompt, row in zip(PROMPTS, plain.completions, strict=True)
-    ]  # it guesses past the end
-    told = []
-    done = decode(
-        model,
-        PROMPTS,
-        sampling,
-        **drawing,
-        drafts=Oracle(model, longer, many),
-        finished=lambda row, ids: told.append((row, ids)),
-    )
+    # It guesses past the end.
+    longer = [[*prompt, *row, *[5] * MOST] for prompt, row in zip(PROMPTS, plain.completions, strict=True)]
+    told, drafts = [], Oracle(model, longer, many)
+    done = decode(model, PROMPTS, sampling, **drawing, drafts=drafts, finished=lambda *ended: told.append(ended))
     assert done.completions == plain.completions
     assert sorted(told) == list(enumerate(plain.completions))
     assert done.right == sum(len(row) - 1 - -(-(len(row) - 1) // (many + 1)) for row in plain.completions)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "greedy"])
 @pytest.mark.parametrize("kind", [Always, Bad])
 def test_with_torchs_generator_the_distribution_is_that_of_plain_drawing(way, kind):
@@ -126,19 +120,9 @@ def test_with_torchs_generator_the_distribution_is_that_of_plain_drawing(way, ki
     tables = []
     for drafts in (None, learner):
         torch.manual_seed(7 + (drafts is None))
-        table = {}
-        for place, row in enumerate(decode(TINY, every, sampling, most_rows=2500, drafts=drafts).completions):
-            table[place // count, *row] = table.get((place // count, *row), 0) + 1
-        tables.append(table)
-    statistic, freedom = 0.0, -1
-    for key in set(tables[0]) | set(tables[1]):
-        first, second = (table.get(key, 0) for table in tables)
-        if first + second >= 10:
-            statistic += (first - second) ** 2 / (first + second)
-            freedom += 1
-    assert freedom >= 3
-    # The 99.99% quantile of chi-square, by Wilson and Hilferty.
-    assert statistic < freedom * (1 - 2 / (9 * freedom) + 3.72 * (2 / (9 * freedom)) ** 0.5) ** 3
+        rows = decode(TINY, every, sampling, most_rows=2500, drafts=drafts).completions
+        tables.append(Counter((place // count, *row) for place, row in enumerate(rows)))
+    assert_same_distribution(*tables)
 
 
 def test_a_seed_draws_the_same_with_any_history_and_takes_one_number_of_the_generator():
@@ -159,17 +143,10 @@ def test_scores_are_noted_once_for_every_token_that_stays():
             noted.extend(zip(rows.tolist(), places.tolist(), scores_RV.isfinite().sum(1).tolist(), strict=True))
 
     learner, sampling = Always(MODELS["llama"], DEVICE), chosen("top_k")
+    how = {"uniform": numbers(len(PROMPTS), 30), "support": Notes(), "drafts": learner, "most_rows": 7}
     for _ in range(2):
         noted.clear()
-        cost = decode(
-            MODELS["llama"],
-            PROMPTS,
-            sampling,
-            uniform=numbers(len(PROMPTS), 30),
-            support=Notes(),
-            drafts=learner,
-            most_rows=7,
-        )
+        cost = decode(MODELS["llama"], PROMPTS, sampling, **how)
     wanted = [(row, place, 3) for row, ids in enumerate(cost.completions) for place in range(len(ids))]
     assert sorted(noted) == wanted
     assert cost.right > 50
@@ -241,11 +218,9 @@ def test_guesses_that_are_wrong_end_by_themselves_and_begin_again_when_they_woul
         good = False
 
         def guess(self, text_RS, length_R, key_R):
-            return (
-                torch.full((len(text_RS), MOST), 5, device=DEVICE)
-                if not self.good
-                else super().guess(text_RS, length_R, key_R)
-            )
+            if self.good:
+                return super().guess(text_RS, length_R, key_R)
+            return torch.full((len(text_RS), MOST), 5, device=DEVICE)
 
     drafts = Turning(model, DEVICE)
     drafts.counts = {"rows": 100, "guessed": 100, "tried": 100, "right": 90}
@@ -274,8 +249,7 @@ def test_what_a_pass_costs_says_how_many_tokens_pay():
 
 @pytest.mark.slow
 def test_a_model_in_4_bits_draws_the_same_tokens_with_guesses(repeating_model):
-    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
-    model = AutoModelForCausalLM.from_pretrained(repeating_model, quantization_config=quantisation).eval()
+    model = AutoModelForCausalLM.from_pretrained(repeating_model, quantization_config=nf4()).eval()
     start = AutoTokenizer.from_pretrained(repeating_model)("1234", add_special_tokens=False)["input_ids"]
     prompts = [start, start[:2]] * 4
     for way in ("all", "greedy", "everything"):

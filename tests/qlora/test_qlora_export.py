@@ -1,6 +1,7 @@
 """Exports are loaded back by plain transformers and PEFT, and say what the trained model says."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -106,8 +107,6 @@ def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
 
 
 def test_a_comparison_that_cannot_be_made_is_said_before_the_work(run, tmp_path, capsys, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     out = tmp_path / "out"
     assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--compare-4bit"]) == 2

@@ -1,13 +1,13 @@
 """Each hazard of a 4-bit base, run for real: what goes wrong without the guard, and that it does not with it."""
 
 import logging
+import sys
 import warnings
 
 import pytest
 import torch
-from datasets import Dataset
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+from peft import get_peft_model, prepare_model_for_kbit_training
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
@@ -22,47 +22,12 @@ from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
-
-ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
-
-
-def nf4(compute=torch.float32):
-    return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute
-    )
-
-
-def lora(**changes):
-    return LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **changes})
-
-
-def digits(completions, **_):
-    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    make_tiny_model(path, architecture="llama", hidden=64)
-    return str(path)
+from tests.qlora.runs import ROWS, RUN, digits, lora, nf4
 
 
 def config(tmp_path, **changes):
-    values = {
-        "output_dir": str(tmp_path / "out"),
-        "per_device_train_batch_size": 4,
-        "num_generations": 4,
-        "max_completion_length": 4,
-        "max_steps": 1,
-        "learning_rate": 1e-4,
-        "logging_steps": 1,
-        "report_to": "none",
-        **FLOAT32,
-        "gradient_checkpointing": False,
-        "save_strategy": "no",
-    }
-    return GRPOPlusConfig(**{**values, **changes})
+    values = {**RUN, "max_completion_length": 4, "max_steps": 1, "learning_rate": 1e-4, "gradient_checkpointing": False}
+    return GRPOPlusConfig(output_dir=str(tmp_path / "out"), **{**values, **changes})
 
 
 def trainer(model, args, kind=GRPOPlusTrainer, **changes):
@@ -79,6 +44,22 @@ def dtypes(model):
     return {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
 
 
+def kept(model):
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def assert_kept(model, before):
+    for name, value in model.named_parameters():
+        assert value.dtype == before[name].dtype
+        assert torch.equal(value, before[name]), name
+
+
+def moments(run):
+    """Types of the optimizer's moments."""
+    state = [v for s in run.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
+    return {value.dtype for value in state}
+
+
 def base_bytes(model):
     """Every stored byte of the 4-bit layers: packed weights and scales."""
     return {
@@ -91,12 +72,6 @@ def base_bytes(model):
 
 
 class TestPrecision:
-    def test_adapters_are_float32_where_the_host_makes_them_bfloat16(self, folder, tmp_path):
-        stock = trainer(folder, config(tmp_path), GRPOTrainer)
-        ours = trainer(folder, config(tmp_path))
-        assert dtypes(stock.model) == {torch.bfloat16}
-        assert dtypes(ours.model) == {torch.float32}
-
     @pytest.mark.slow
     def test_small_updates_arrive_that_bfloat16_would_have_lost(self, folder, tmp_path):
         args = {"learning_rate": 1e-5, "lr_scheduler_type": "constant", "max_steps": 2, "max_grad_norm": 0.0}
@@ -104,6 +79,7 @@ class TestPrecision:
         moved = {}
         for kind in (GRPOTrainer, GRPOPlusTrainer):
             run = trainer(folder, config(tmp_path, **args), kind)
+            assert dtypes(run.model) == {torch.float32 if kind is GRPOPlusTrainer else torch.bfloat16}
             before = {n: p.detach().clone() for n, p in run.model.named_parameters() if "lora_A" in n}
             run.train()
             after = dict(run.model.named_parameters())
@@ -129,12 +105,8 @@ class TestPrecision:
         whole.train()
         again = trainer(folder, config(tmp_path, **args))
         again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
-        assert dtypes(again.model) == {torch.float32}
-        state = [v for s in again.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
-        assert state
-        assert {value.dtype for value in state} == {torch.float32}
-        saved = again.state.global_step
-        assert saved == 2
+        assert dtypes(again.model) == moments(again) == {torch.float32}
+        assert again.state.global_step == 2
         finals = dict(again.model.named_parameters())
         for name, value in whole.model.named_parameters():
             if value.requires_grad:
@@ -146,9 +118,7 @@ class TestPrecision:
         trainer(folder, config(tmp_path, **args), GRPOTrainer).train()
         again = trainer(folder, config(tmp_path, **args))
         again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
-        assert dtypes(again.model) == {torch.float32}
-        state = [v for s in again.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
-        assert {value.dtype for value in state} == {torch.float32}
+        assert dtypes(again.model) == moments(again) == {torch.float32}
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -181,31 +151,24 @@ class TestPrecision:
 
     def test_casts_while_sampling_are_undone_to_the_bit(self, folder, tmp_path):
         run = trainer(folder, config(tmp_path))
-        before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+        before = kept(run.model)
         buffers = {n: b.detach().clone() for n, b in run.model.named_buffers()}
         with run.guard.sampling():
             torch.nn.Module.to(run.model, torch.bfloat16)
             assert dtypes(run.model) == {torch.bfloat16}
-        for name, value in run.model.named_parameters():
-            assert value.dtype == before[name].dtype
-            assert torch.equal(value, before[name]), name
-        for name, value in run.model.named_buffers():
-            assert torch.equal(value, buffers[name]), name
+        assert_kept(run.model, before)
+        assert all(torch.equal(value, buffers[name]) for name, value in run.model.named_buffers())
 
     @pytest.mark.slow
     def test_an_evaluation_in_16_bits_leaves_the_adapters_as_they_were(self, folder, tmp_path):
         rows = {"eval_dataset": ROWS.select(range(4))}
         run = trainer(folder, config(tmp_path, bf16_full_eval=True, per_device_eval_batch_size=4), **rows)
         run.train()
-        before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
-        packed = base_bytes(run.model)
-        seen = []
+        before, packed, seen = kept(run.model), base_bytes(run.model), []
         next(linear_4bit(run.model)).register_forward_hook(lambda *_: seen.append(dtypes(run.model)))
         run.evaluate()
         assert {torch.bfloat16} in seen
-        for name, value in run.model.named_parameters():
-            assert value.dtype == before[name].dtype
-            assert torch.equal(value, before[name]), name
+        assert_kept(run.model, before)
         assert all(torch.equal(value, packed[key]) for key, value in base_bytes(run.model).items())
 
 
@@ -304,7 +267,7 @@ class TestRefusals:
         text = self.refusal(folder, config(tmp_path, use_vllm=True), quantization_config=eight)
         assert "the base is 8-bit, which vLLM in the same process cannot hold" in text
 
-    @pytest.mark.parametrize("targets", [["q_proj", "lm_head"], r".*(q_proj|lm_head)", "lm_head", ["model.lm_head"]])
+    @pytest.mark.parametrize("targets", [["q_proj", "lm_head"], r".*(q_proj|lm_head)", ["model.lm_head"]])
     def test_an_adapter_on_the_head_is_refused_before_loading(self, targets, tmp_path):
         missing = str(tmp_path / "no_such_model")
         assert "lm_head" in self.refusal(missing, config(tmp_path), peft_config=lora(target_modules=targets))
@@ -320,11 +283,13 @@ class TestRefusals:
             assert f"already quantised with {method}" in text
             assert "16-bit checkpoint" in text
 
-    def test_an_unknown_4_bit_format_is_refused_before_loading(self, tmp_path):
+    def test_an_unknown_4_bit_format_is_refused_before_loading_with_all_else_that_is_wrong(self, tmp_path):
         missing, quantization = str(tmp_path / "no_such_model"), nf4()
         quantization.bnb_4bit_quant_type = "nf8"
-        text = self.refusal(missing, config(tmp_path), quantization_config=quantization)
+        lost = lora(target_modules=["lm_head"])
+        text = self.refusal(missing, config(tmp_path), quantization_config=quantization, peft_config=lost)
         assert "bnb_4bit_quant_type is 'nf8', expected nf4 or fp4" in text
+        assert "the config has 2 problems" in text
 
     def test_a_base_without_adapters_is_refused(self, folder, tmp_path):
         assert "use_peft: true" in self.refusal(folder, config(tmp_path), peft_config=None)
@@ -338,26 +303,15 @@ class TestRefusals:
         assert "freezes all that it finds" in self.refusal(frozen, config(tmp_path))
 
     def test_a_missing_bitsandbytes_is_named(self, folder, tmp_path, monkeypatch):
-        import sys
-
         quantization = nf4()
         monkeypatch.setitem(sys.modules, "bitsandbytes", None)
         text = self.refusal(folder, config(tmp_path), quantization_config=quantization)
         assert "pip install 'bitsandbytes" in text
 
-    def test_everything_wrong_is_reported_together(self, folder, tmp_path):
-        quantization = nf4()
-        quantization.bnb_4bit_quant_type = "nf8"
-        lost = lora(target_modules=["lm_head"])
-        text = self.refusal(folder, config(tmp_path), quantization_config=quantization, peft_config=lost)
-        assert "the config has 2 problems" in text
-
 
 @pytest.mark.slow
 def test_a_checkpoint_that_is_stored_in_4_bits_loads_and_trains(folder, tmp_path):
     loaded(folder).save_pretrained(tmp_path / "stored")
-    from transformers import AutoTokenizer
-
     AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "stored")
     run = trainer(str(tmp_path / "stored"), config(tmp_path), quantization_config=None)
     before = base_bytes(run.model)
@@ -368,14 +322,11 @@ def test_a_checkpoint_that_is_stored_in_4_bits_loads_and_trains(folder, tmp_path
     assert all(torch.equal(after[key], value) for key, value in before.items())
 
 
-def test_a_low_rate_is_warned_of(folder, tmp_path, caplog):
+@pytest.mark.parametrize(("rate", "warned"), [(1e-6, True), (2e-5, False)])
+def test_a_low_rate_is_warned_of(folder, tmp_path, caplog, rate, warned):
     with caplog.at_level(logging.WARNING):
-        trainer(folder, config(tmp_path, learning_rate=1e-6))
-    assert "learning_rate is 1e-06: adapters need about ten times" in caplog.text
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        trainer(folder, config(tmp_path, learning_rate=2e-5))
-    assert "learning_rate" not in caplog.text
+        trainer(folder, config(tmp_path, learning_rate=rate))
+    assert (f"learning_rate is {rate}: adapters need about ten times" in caplog.text) == warned
 
 
 def guard(capacity, model, args, quantisation):

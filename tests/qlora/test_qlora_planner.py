@@ -7,9 +7,19 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, DynamicCache
+from peft import get_peft_model
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    DynamicCache,
+    MambaConfig,
+    Qwen3Config,
+)
+from trl import ModelConfig
 
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.memory.estimate import GIB, Settings, cache, estimate, weights
 from grpo_plus.memory.fit import SHORTEST, DoesNotFitError, fit
@@ -18,6 +28,7 @@ from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.sampling.rollout import rows_within
 from grpo_plus.testing import make_tiny_model
 from tests.memory.live import Live
+from tests.qlora.runs import lora, nf4
 
 QWEN3 = {
     "1.7B": (28, 2048, 6144, 16, 8, True),
@@ -28,7 +39,6 @@ TABLES = 4 * (16 + 256) + 4  # of one matrix: the two code books and an offset
 
 
 def qwen3(size):
-    from transformers import Qwen3Config
 
     layers, hidden, intermediate, heads, kv_heads, tied = QWEN3[size]
     return Qwen3Config(
@@ -41,10 +51,7 @@ def stored_bytes(model):
     total = sum(parameter.nbytes for parameter in model.parameters())
     for layer in linear_4bit(model):
         state = layer.weight.quant_state
-        tensors = [state.absmax]
-        if state.nested:
-            tensors.append(state.state2.absmax)
-        total += sum(tensor.nbytes for tensor in tensors)
+        total += state.absmax.nbytes + (state.state2.absmax.nbytes if state.nested else 0)
     return total
 
 
@@ -53,17 +60,12 @@ def stored_bytes(model):
 @pytest.mark.parametrize("double", [True, False])
 def test_weights_are_those_that_bitsandbytes_stores(architecture, double, tmp_path):
     made, _ = make_tiny_model(tmp_path, architecture=architecture, hidden=128, layers=2)
-    quantisation = BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )  # fmt: skip
+    quantisation = nf4(torch.bfloat16, double=double)
     model = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=quantisation, dtype=torch.bfloat16)
-    planned = weights(shape_of(made.config), Settings(double_quantisation=double))
+    planned, other = (weights(shape_of(made.config), Settings(double_quantisation=b)) for b in (double, not double))
     matrices = sum(1 for _ in linear_4bit(model))
     assert stored_bytes(model) == pytest.approx(planned, abs=4 * matrices)  # the last block of scales is padded
-    assert stored_bytes(model) != pytest.approx(
-        weights(shape_of(made.config), Settings(double_quantisation=not double))
-    )
+    assert stored_bytes(model) != pytest.approx(other)
 
 
 def test_weights_of_an_8_bit_base(tmp_path):
@@ -83,24 +85,21 @@ def test_adapters_are_those_that_peft_makes(architecture):
     model, _ = make_tiny_model(architecture=architecture, hidden=64, layers=2)
     shape = shape_of(model.config)
     for targets in ("all-linear", sorted(set(shape.lora_units) - {"experts"})[:2]):
-        adapted = get_peft_model(
-            make_tiny_model(architecture=architecture, hidden=64, layers=2)[0],
-            LoraConfig(r=8, target_modules=targets, task_type="CAUSAL_LM"),
-        )
+        model, _ = make_tiny_model(architecture=architecture, hidden=64, layers=2)
+        adapted = get_peft_model(model, lora(r=8, target_modules=targets))
         made = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
         assert shape.lora_weights(8, targets) == made
 
 
 def test_optimizer_state_is_that_of_adam():
     model, _ = make_tiny_model(architecture="llama", hidden=64)
-    adapted = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted = get_peft_model(model, lora(r=8))
     trained = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained)
     adapted(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
     optimizer.step()
-    state = sum(
-        value.nbytes for entry in optimizer.state.values() for value in entry.values() if value.dim() > 0
-    )  # the step counter aside
+    values = [value for entry in optimizer.state.values() for value in entry.values()]
+    state = sum(value.nbytes for value in values if value.dim() > 0)  # the step counter aside
     found = estimate(shape_of(model.config), Settings(rank=8, optimizer="adamw_torch"))
     assert found.optimizer == state
     assert found.adapters == sum(parameter.nbytes + parameter.grad.nbytes for parameter in trained)
@@ -128,7 +127,6 @@ def test_the_cache_is_the_one_that_grows(architecture, changes):
 
 
 def test_a_model_whose_layers_differ_is_planned_by_its_largest():
-    from transformers import CONFIG_MAPPING, AutoConfig
 
     if "gemma4_text" not in CONFIG_MAPPING:
         pytest.skip("this release of transformers has one shape for all layers")
@@ -142,13 +140,11 @@ def test_a_model_whose_layers_differ_is_planned_by_its_largest():
     shape = shape_of(config)
     assert (shape.heads, shape.kv_heads, shape.head_dim, shape.windows) == (4, 2, 16, (14, None))
     assert rows_within(model, 100, 2 * 2 * 2 * 16 * 4 * 100 * 3.9) == 3
-    adapted = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+    adapted = get_peft_model(model, lora(r=8))
     assert shape.lora_weights(8) == sum(one.numel() for one in adapted.parameters() if one.requires_grad)
 
 
 def test_widths_that_a_config_lists_by_layer_count_by_the_largest():
-    from transformers import AutoConfig
-
     config = AutoConfig.for_model(
         "gemma3n_text", vocab_size=100, vocab_size_per_layer_input=100, hidden_size=32, hidden_size_per_layer_input=8,
         intermediate_size=[64, 96], num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
@@ -159,7 +155,6 @@ def test_widths_that_a_config_lists_by_layer_count_by_the_largest():
 
 
 def test_a_model_without_attention_is_not_planned_for():
-    from transformers import MambaConfig
 
     with pytest.raises(ValueError, match="it cannot be planned for: its config names no attention heads"):
         shape_of(MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=100), "it")
@@ -173,16 +168,12 @@ def test_activations_are_within_a_fifth_of_what_a_step_holds(layers, intermediat
         num_key_value_heads=2,
     )  # fmt: skip
     shape = shape_of(model.config)
-    adapted = get_peft_model(
-        model.to(torch.bfloat16), LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM")
-    ).train()
+    adapted = get_peft_model(model.to(torch.bfloat16), lora(r=8)).train()
     if recompute:
         adapted.gradient_checkpointing_enable({"use_reentrant": False})
     adapted.enable_input_require_grads()
-    asked = Settings(
-        micro_batch=2, prompt_length=128, completion_length=128, rank=8, checkpointing=recompute, four_bit=False
-    )
-    planned = estimate(shape, asked)
+    lengths = {"prompt_length": 128, "completion_length": 128}
+    planned = estimate(shape, Settings(micro_batch=2, rank=8, checkpointing=recompute, four_bit=False, **lengths))
     ids = torch.zeros(2, 256, dtype=torch.long)
     with Live() as live, torch.autocast("cpu", torch.bfloat16):
         model.model(ids, use_cache=False).last_hidden_state.sum().backward()
@@ -224,16 +215,13 @@ class TestFit:
         recompute=st.booleans(),
     )
     def test_what_is_found_fits_and_gives_no_more_than_it_must(self, capacity, length, batch, rows, recompute):
-        asked = Settings(
-            micro_batch=batch, rollout_rows=rows, completion_length=length, checkpointing=recompute, prompts=1
-        )
+        sizes = {"micro_batch": batch, "rollout_rows": rows, "completion_length": length}
+        asked = Settings(**sizes, checkpointing=recompute, prompts=1)
         try:
             found = fit(self.SHAPE, asked, capacity * GIB, generations=8)
         except DoesNotFitError:
-            least = asked.but(
-                micro_batch=1, rollout_rows=1, completion_length=min(SHORTEST, length), rank=4, checkpointing=True
-            )
-            assert estimate(self.SHAPE, least).peak > capacity * GIB
+            sizes = {"micro_batch": 1, "rollout_rows": 1, "completion_length": min(SHORTEST, length)}
+            assert estimate(self.SHAPE, asked.but(**sizes, rank=4, checkpointing=True)).peak > capacity * GIB
             return
         chosen = found.settings
         assert estimate(self.SHAPE, chosen).peak <= capacity * GIB
@@ -291,10 +279,6 @@ class TestCommand:
         values = yaml.safe_load(text.split("\n\n")[-1])
         assert values["max_completion_length"] == 2048
         assert values["per_device_train_batch_size"] * values["gradient_accumulation_steps"] == 8
-        from trl import ModelConfig
-
-        from grpo_plus import GRPOPlusConfig
-
         known = {*GRPOPlusConfig.__dataclass_fields__, *ModelConfig.__dataclass_fields__}
         assert set(values) <= known
 
@@ -335,23 +319,21 @@ class TestCommand:
         assert "is already quantised with gptq" in capsys.readouterr().err
 
     @pytest.mark.slow
-    def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys):
-        assert main(["plan", "--model", str(tmp_path / "nothing.json")]) == 2
-        assert "nothing.json" in capsys.readouterr().err
-        (tmp_path / "t5.json").write_text(json.dumps({"model_type": "t5", "d_model": 8, "num_heads": 2}))
-        assert main(["plan", "--model", str(tmp_path / "t5.json")]) == 2
-        assert "no causal language model" in capsys.readouterr().err
-        for number, values in enumerate(
-            (
-                '{"model_type": "llama", "hidden_size": "x"}',
-                '{"model_type": "llama", "quantization_config": "abc"}',
-                '{"model_type": "llama", "num_hidden_layers": -1}',
-                "[]",
-            )
-        ):
-            (tmp_path / f"bad{number}.json").write_text(values)
-            assert main(["plan", "--model", str(tmp_path / f"bad{number}.json")]) == 2
-            assert f"bad{number}.json" in capsys.readouterr().err
-        (tmp_path / "empty.json").write_text("{}")
-        assert main(["plan", "--model", str(tmp_path / "empty.json")]) == 2
-        assert "names no model_type" in capsys.readouterr().err
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (None, "config.json"),
+            ('{"model_type": "t5", "d_model": 8, "num_heads": 2}', "no causal language model"),
+            ('{"model_type": "llama", "hidden_size": "x"}', "config.json"),
+            ('{"model_type": "llama", "quantization_config": "abc"}', "config.json"),
+            ('{"model_type": "llama", "num_hidden_layers": -1}', "config.json"),
+            ("[]", "config.json"),
+            ("{}", "names no model_type"),
+        ],
+    )
+    def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys, text, said):
+        path = tmp_path / "config.json"
+        if text is not None:
+            path.write_text(text)
+        assert main(["plan", "--model", str(path)]) == 2
+        assert said in capsys.readouterr().err

@@ -1,14 +1,16 @@
 """Leaner rollouts against `generate`: equal token for token when greedy, equal in distribution when drawn."""
 
+import contextlib
 import functools
 import logging
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, PeftModelForCausalLM, get_peft_model
+from peft import PeftModelForCausalLM, PromptTuningConfig, get_peft_model
 from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -19,6 +21,7 @@ from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.rollouts import Rollouts
 from tests.device import DEVICE
+from tests.qlora.runs import assert_same_distribution, lora
 
 decode = functools.partial(decoding.decode, device=DEVICE)
 LETTERS = "abcdefgh"
@@ -78,47 +81,21 @@ def test_greedy_rollouts_are_those_of_generate(name, prompts, copies, rows, how)
     assert "generate" not in vars(model)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"temperature": 0.6},
-        {"top_k": 3},
-        {"top_p": 0.8},
-        {"min_p": 0.2},
-        {"repetition_penalty": 1.5, "temperature": 1.3, "top_p": 0.95},
-    ],
-)
+DRAWING = [{}, {"temperature": 0.6}, {"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.2}]
+
+
+@pytest.mark.sample(1, 2)
+@pytest.mark.parametrize("changes", [*DRAWING, {"repetition_penalty": 1.5, "temperature": 1.3, "top_p": 0.95}])
 def test_drawn_rollouts_have_the_distribution_of_generate(changes):
-    count, prompts = 3000, [[5, 6, 5], [6]]
-    every = [prompt for prompt in prompts for _ in range(count)]
-    wanted = config(3, [6], do_sample=True, **changes)
-    inputs = padded(every)
+    count = 3000
+    inputs = padded([prompt for prompt in ([5, 6, 5], [6]) for _ in range(count)])
     tables = []
     for lean in (False, True):
         torch.manual_seed(11 + lean)
-        if lean:
-            with Rollout(2500, lambda _: None).applied(TINY):
-                output = TINY.generate(**inputs, generation_config=wanted)
-        else:
-            output = TINY.generate(**inputs, generation_config=wanted)
-        rows = completions(output, 3, {6})
-        table = {}
-        for place, row in enumerate(rows):
-            key = (place // count, *row)
-            table[key] = table.get(key, 0) + 1
-        tables.append(table)
-    statistic, freedom = 0.0, -1
-    for key in set(tables[0]) | set(tables[1]):
-        first, second = (table.get(key, 0) for table in tables)
-        if first + second >= 10:
-            statistic += (first - second) ** 2 / (first + second)
-            freedom += 1
-    assert freedom >= 3
-    # The 99.99% quantile of chi-square, by Wilson and Hilferty.
-    bound = freedom * (1 - 2 / (9 * freedom) + 3.72 * (2 / (9 * freedom)) ** 0.5) ** 3
-    assert statistic < bound
+        with Rollout(2500, lambda _: None).applied(TINY) if lean else contextlib.nullcontext():
+            output = TINY.generate(**inputs, generation_config=config(3, [6], do_sample=True, **changes))
+        tables.append(Counter((place // count, *row) for place, row in enumerate(completions(output, 3, {6}))))
+    assert_same_distribution(*tables)
 
 
 def test_a_wrong_distribution_would_be_seen():
@@ -142,6 +119,11 @@ class Countdown(torch.nn.Module):
         self.most = most
         self.passes = []
 
+    def drawn(self, lengths, most=None, **options):
+        """What drawing from prompts of these lengths costs."""
+        sampling = Sampling(stops=(0,), most=most or self.most, pad=0, draw=False)
+        return decode(self, [[length] for length in lengths], sampling, **options)
+
     def forward(self, input_ids, past_key_values, **_):
         rows, width = input_ids.shape
         past_key_values.update(*torch.zeros(2, rows, 1, width, 1, device=input_ids.device), 0)
@@ -155,8 +137,7 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
     generator = torch.Generator().manual_seed(0)
     lengths = torch.exp(torch.randn(64, generator=generator) * 0.7 + 4.5).long().clamp(1, 512).tolist()
     model = Countdown(max(lengths))
-    sampling = Sampling(stops=(0,), most=max(lengths), pad=0, draw=False)
-    cost = decode(model, [[length] for length in lengths], sampling, most_rows=rows)
+    cost = model.drawn(lengths, most_rows=rows)
     assert cost.completions == [list(range(length - 1, -1, -1)) for length in lengths]
     assert cost.row_steps == sum(length - 1 for length in lengths) == sum(model.passes) - cost.prefills
     assert cost.stock_row_steps == 64 * (max(lengths) - 1)
@@ -166,7 +147,7 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
 
 @pytest.mark.parametrize("lengths", [[1, 1], [3, 9, 1, 5]])
 def test_without_guesses_every_row_step_gives_a_token(lengths):
-    cost = decode(Countdown(9), [[length] for length in lengths], Sampling(stops=(0,), most=9, pad=0, draw=False))
+    cost = Countdown(9).drawn(lengths)
     assert cost.useful == cost.tokens_per_pass == 1.0
     assert cost.saved == (0.0 if lengths == [1, 1] else 1 - 14 / 32)
 
@@ -175,14 +156,7 @@ def test_without_guesses_every_row_step_gives_a_token(lengths):
 def test_each_row_is_told_of_once_when_it_ends_while_others_run(rows):
     lengths, told = [9, 4, 30, 17, 17, 2], []
     model = Countdown(30)
-    sampling = Sampling(stops=(0,), most=40, pad=0, draw=False)
-    cost = decode(
-        model,
-        [[length] for length in lengths],
-        sampling,
-        most_rows=rows,
-        finished=lambda row, ids: told.append((row, ids, len(model.passes))),
-    )
+    cost = model.drawn(lengths, 40, most_rows=rows, finished=lambda *ended: told.append((*ended, len(model.passes))))
     assert sorted((row, ids) for row, ids, _ in told) == list(enumerate(cost.completions))
     assert [passes for *_, passes in told] == sorted(passes for *_, passes in told)
     assert told[0][2] < told[-1][2] == len(model.passes)
@@ -243,8 +217,7 @@ class TestOutOfMemory:
                     raise torch.OutOfMemoryError("CUDA out of memory.")
                 return super().forward(input_ids, past_key_values, **keywords)
 
-        sampling = Sampling(stops=(0,), most=40, pad=0, draw=False)
-        cost = decode(Narrow(30), [[length] for length in lengths], sampling)
+        cost = Narrow(30).drawn(lengths, 40)
         assert cost.completions == [list(range(length - 1, -1, -1)) for length in lengths]
         assert cost.places <= limit
 
@@ -359,10 +332,7 @@ class TestFallback:
         assert refusal(model) == f"LlamaForCausalLM has a {method} of its own"
 
     def test_a_patch_of_the_adapters_is_seen(self, monkeypatch):
-        adapted = get_peft_model(
-            make_tiny_model(architecture="llama")[0], LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM")
-        )
-        assert refusal(adapted) is None
+        adapted = get_peft_model(make_tiny_model(architecture="llama")[0], lora())
         monkeypatch.setattr(PeftModelForCausalLM, "generate", lambda *_, **__: None)
         assert refusal(adapted) == "PeftModelForCausalLM has a generate of its own"
 
@@ -386,19 +356,14 @@ class TestFallback:
         assert "does not keep keys and values of all tokens (sliding-window" in refusal(model)
 
     def test_adapters_are_fine_and_prompts_that_are_learned_are_not(self):
-        from peft import PromptTuningConfig
-
-        model = make_tiny_model(architecture="llama", vocab=LETTERS)[0].to(DEVICE)
-        adapted = get_peft_model(model, LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM"))
+        adapted = get_peft_model(make_tiny_model(architecture="llama", vocab=LETTERS)[0].to(DEVICE), lora())
         assert refusal(adapted) is None
         wanted, inputs = config(5, [6]), padded([[5, 6, 7], [8]])
         stock = adapted.generate(**inputs, generation_config=wanted)
         with Rollout(None, lambda _: None).applied(adapted):
             assert torch.equal(adapted.generate(**inputs, generation_config=wanted), stock)
-        prompted = get_peft_model(
-            make_tiny_model(architecture="llama")[0], PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
-        )
-        assert "changes the prompt" in refusal(prompted)
+        learned = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+        assert "changes the prompt" in refusal(get_peft_model(make_tiny_model(architecture="llama")[0], learned))
 
     def test_generate_comes_back_after_an_error(self):
         model = MODELS["llama"]

@@ -1,9 +1,7 @@
 """Adapter-only completions from a server that speaks vLLM's interface (a stand-in: vLLM itself does not run here)."""
 
-import importlib.util
 import json
 import socket
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -12,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
-from peft import LoraConfig
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+from peft import IA3Config, LoraConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.memory.advice import settings_of, suggestion
@@ -25,17 +22,9 @@ from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import Weights
 from grpo_plus.sampling.vllm_server import OTHER_ANSWERS, OWN, VllmServer, request_problems
-from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
-
-_SPEC = importlib.util.spec_from_file_location("vllm_like", Path(__file__).parent / "vllm_like.py")
-vllm_like = importlib.util.module_from_spec(_SPEC)
-sys.modules["vllm_like"] = vllm_like
-_SPEC.loader.exec_module(vllm_like)
-
-ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
-NF4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+from tests.qlora import vllm_like
+from tests.qlora.runs import ROWS, RUN, digits, logged, lora, nf4
 
 
 @pytest.fixture(autouse=True)
@@ -44,16 +33,9 @@ def no_pauses(monkeypatch):
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    make_tiny_model(path, architecture="llama", hidden=64)
-    return str(path)
-
-
 @pytest.fixture
 def state(folder):
-    base = AutoModelForCausalLM.from_pretrained(folder, quantization_config=NF4, dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(folder, quantization_config=nf4(), dtype=torch.float32)
     for layer in base.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
             layer.support_avx512bf16_for_cpu = False
@@ -66,39 +48,14 @@ def url(state):
         yield address
 
 
-def digits(completions, **_):
-    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
-
-
 def config(tmp_path, url, **changes):
-    values = {
-        "output_dir": str(tmp_path / "out"),
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "num_generations": 4,
-        "max_completion_length": 6,
-        "max_steps": 3,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "report_to": "none",
-        **FLOAT32,
-        "save_strategy": "no",
-        "use_vllm": True,
-        "vllm_mode": "server",
-        "vllm_server_base_url": url,
-        "vllm_server_timeout": 0.2,
-    }
-    return GRPOPlusConfig(**{**values, **changes})
+    server = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": url, "vllm_server_timeout": 0.2}
+    values = {**RUN, **server, "gradient_accumulation_steps": 2, "max_steps": 3, "lr_scheduler_type": "constant"}
+    return GRPOPlusConfig(output_dir=str(tmp_path / "out"), **{**values, **changes})
 
 
-def trainer(folder, args, **lora):
-    values = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
-    return GRPOPlusTrainer(folder, digits, args, ROWS, ROWS, quantization_config=NF4, peft_config=LoraConfig(**values))
-
-
-def logged(run, name):
-    return [entry[name] for entry in run.state.log_history if name in entry]
+def trainer(folder, args, **changes):
+    return GRPOPlusTrainer(folder, digits, args, ROWS, ROWS, quantization_config=nf4(), peft_config=lora(**changes))
 
 
 PARTS = {"weights": Weights(lambda: None), "accelerator": None, "folder": Path(), "name": "model"}
@@ -107,7 +64,9 @@ GAP = "sampling/sampling_logp_difference/max"
 
 class TestTraining:
     @pytest.mark.slow
-    def test_each_step_draws_from_the_weights_of_that_step(self, folder, tmp_path, state, url):
+    def test_each_step_draws_from_the_weights_of_that_step_and_leaves_nothing_behind(
+        self, folder, tmp_path, state, url
+    ):
         run = trainer(folder, config(tmp_path, url))
         before = {n: p.detach().clone() for n, p in run.model.named_parameters() if p.requires_grad}
         run.train()
@@ -121,6 +80,11 @@ class TestTraining:
         assert by_adapter == [name for name in state.loads for _ in range(2)]  # two prompts a step
         assert {(body["n"], body["max_tokens"], body["logprobs"]) for body in state.completions} == {(4, 6, 0)}
         assert run.args.use_vllm is True
+        assert state.adapters == {}
+        assert not (tmp_path / "out" / "_vllm_adapter").exists()
+        run.evaluate()
+        assert len(state.loads) == 4
+        assert len(state.adapters) == 1
 
     @pytest.mark.slow
     def test_without_the_update_the_gap_shows(self, folder, tmp_path, url, monkeypatch):
@@ -133,25 +97,14 @@ class TestTraining:
 
     @pytest.mark.slow
     def test_temperature_and_end_tokens_arrive(self, folder, tmp_path, state, url, caplog):
-        run = trainer(
-            folder, config(tmp_path, url, temperature=0.7, top_k=5, max_steps=1, generation_kwargs={"seed": 3})
-        )
+        asked = {"temperature": 0.7, "top_k": 5, "max_steps": 1, "generation_kwargs": {"seed": 3}}
+        run = trainer(folder, config(tmp_path, url, **asked))
         assert "does not say which log-probabilities it returns" in caplog.text
         run.train()
         assert max(logged(run, GAP)) < 1e-4
         (body, *_) = state.completions
         assert (body["temperature"], body["top_k"], body["seed"]) == (0.7, 5, 3)
         assert body["stop_token_ids"] == list(run.eos_token_ids)
-
-    @pytest.mark.slow
-    def test_nothing_is_left_behind_and_evaluation_still_works(self, folder, tmp_path, state, url):
-        run = trainer(folder, config(tmp_path, url, max_steps=1))
-        run.train()
-        assert state.adapters == {}
-        assert not (tmp_path / "out" / "_vllm_adapter").exists()
-        run.evaluate()
-        assert len(state.loads) == 2
-        assert len(state.adapters) == 1
 
     @pytest.mark.slow
     def test_a_policy_with_a_reference_copy_sends_the_policy(self, folder, tmp_path, state, url):
@@ -239,24 +192,18 @@ class TestServer:
         assert "--max-lora-rank 32" in text  # vLLM makes room for some ranks only
 
     @pytest.mark.slow
-    def test_an_adapter_too_large_for_it(self, folder, tmp_path, state, url):
-        state.most_rank = 2
+    @pytest.mark.parametrize(
+        ("field", "value", "said"),
+        [
+            ("most_rank", 2, r"HTTP 500: LoRA rank 4 is greater than max_lora_rank 2\."),
+            ("blind", True, "HTTP 404: .*No adapter found for .*on a disk that both share"),
+            ("hide_ids", True, "must know return_token_ids; update vLLM"),
+        ],
+    )
+    def test_one_that_cannot_serve_the_adapter_or_tell_ids(self, field, value, said, folder, tmp_path, state, url):  # noqa: PLR0917
+        setattr(state, field, value)
         run = trainer(folder, config(tmp_path, url))
-        with pytest.raises(ServerError, match=r"HTTP 500: LoRA rank 4 is greater than max_lora_rank 2\."):
-            run.train()
-
-    @pytest.mark.slow
-    def test_a_folder_that_it_does_not_see(self, folder, tmp_path, state, url):
-        state.blind = True
-        run = trainer(folder, config(tmp_path, url))
-        with pytest.raises(ServerError, match=r"HTTP 404: .*No adapter found for .*on a disk that both share"):
-            run.train()
-
-    @pytest.mark.slow
-    def test_one_that_returns_no_token_ids(self, folder, tmp_path, state, url):
-        state.hide_ids = True
-        run = trainer(folder, config(tmp_path, url))
-        with pytest.raises(ServerError, match="must know return_token_ids; update vLLM"):
+        with pytest.raises(ServerError, match=said):
             run.train()
 
     @pytest.mark.slow
@@ -293,10 +240,9 @@ class TestServer:
 
     @pytest.mark.slow
     def test_what_is_no_server_of_vllm(self, state, url, monkeypatch):
-        with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
-            Client("localhost:8000", patience=1)
-        with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
-            Client("http://[localhost", patience=1)
+        for address in ("localhost:8000", "http://[localhost"):
+            with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
+                Client(address, patience=1)
         monkeypatch.setattr(state, "get", lambda _: (200, "<html>"))
         with pytest.raises(ServerError, match="answered no JSON"):
             Client(url, patience=1).models()
@@ -314,9 +260,8 @@ class TestRequests:
         (problem,) = request_problems({name: 5, "seed": 1, "stop": ["x"]}, None)
         assert problem.startswith(f"generation_kwargs has {name} (5), which ")
         assert request_problems({"seed": 1, "max_tokens": 8, "structured_outputs": {"regex": "a"}}, None) == []
-        assert (
-            "would go before vllm_structured_outputs_regex ('b')" in request_problems({"structured_outputs": 1}, "b")[0]
-        )
+        (problem,) = request_problems({"structured_outputs": 1}, "b")
+        assert "would go before vllm_structured_outputs_regex ('b')" in problem
 
     def test_no_field_of_the_request_is_left_out_of_that_list(self):
         class Asked(Client):
@@ -325,12 +270,8 @@ class TestRequests:
                 raise ServerError("enough")
 
         seen = []
-        server = VllmServer(
-            Asked("http://127.0.0.1:9", patience=0.1),
-            AdapterPush(),
-            sampling={"top_p": 0.5},
-            **PARTS,
-        )
+        client = Asked("http://127.0.0.1:9", patience=0.1)
+        server = VllmServer(client, AdapterPush(), sampling={"top_p": 0.5}, **PARTS)
         with pytest.raises(ServerError, match="enough"):
             server._complete([[1, 2]])
         assert set(seen[0]) - {"top_p"} == set(OWN)
@@ -361,8 +302,6 @@ class TestAdapters:
 
     def test_what_it_can_is_let_through(self):
         assert adapter_problems(LoraConfig(r=8, use_rslora=True, init_lora_weights="gaussian")) == []
-        from peft import IA3Config
-
         assert "this one is IA3" in adapter_problems(IA3Config())[0]
 
     def test_a_loss_that_needs_weights_per_token_says_so(self, folder, tmp_path):
@@ -372,19 +311,17 @@ class TestAdapters:
 
 
 def test_what_the_server_draws_takes_no_memory_here(tmp_path):
-    args = config(tmp_path, "http://127.0.0.1:9", rollout="stock", max_completion_length=2048)
-    shape = shape_of(AutoConfig.for_model("qwen3", num_hidden_layers=4))
-    there = estimate(shape, settings_of(args, None, bits=4))
-    here = estimate(
-        shape, settings_of(config(tmp_path, None, use_vllm=False, max_completion_length=2048), None, bits=4)
-    )
+    model = AutoConfig.for_model("qwen3", num_hidden_layers=4)
+
+    def planned(url, **changes):
+        return settings_of(config(tmp_path, url, max_completion_length=2048, **changes), None, bits=4)
+
+    elsewhere = planned("http://127.0.0.1:9", rollout="stock")
+    there, here = (estimate(shape_of(model), each) for each in (elsewhere, planned(None, use_vllm=False)))
     assert there.cache == 0 < here.cache
     assert there.prefill == 0
     assert there.train == here.train
-    text = suggestion(
-        AutoConfig.for_model("qwen3", num_hidden_layers=4), "m", settings_of(args, None, bits=4), 2**33, 4
-    )
-    assert "rollout" not in text
+    assert "rollout" not in suggestion(model, "m", elsewhere, 2**33, 4)
 
 
 class TestHostileServers:
@@ -392,10 +329,13 @@ class TestHostileServers:
 
     @staticmethod
     @contextmanager
-    def answering(script):
+    def answering(status, script):
+        """A server that answers with this status and what a script writes."""
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 with suppress(OSError):
+                    self.send_response(status)
                     script(self)
 
             do_POST = do_GET
@@ -419,17 +359,16 @@ class TestHostileServers:
 
         def other(handler):
             asked.append(handler.headers.get("Authorization"))
-            handler.send_response(200)
             handler.end_headers()
 
-        with self.answering(other) as elsewhere:
+        with self.answering(200, other) as elsewhere:
 
             def away(handler):
-                handler.send_response(status)
                 handler.send_header("Location", f"{elsewhere}/v1/models")
                 handler.end_headers()
 
-            with self.answering(away) as url, pytest.raises(ServerError, match="vllm_server_base_url to the final"):
+            refused = pytest.raises(ServerError, match="vllm_server_base_url to the final")
+            with self.answering(status, away) as url, refused:
                 Client(url, patience=1).models()
         assert asked == []
 
@@ -438,14 +377,13 @@ class TestHostileServers:
         sent = []
 
         def trickle(handler):
-            handler.send_response(200)
             handler.end_headers()
             while len(sent) < 600:
                 handler.wfile.write(b" ")
                 sent.append(1)
                 time.sleep(0.05)
 
-        with self.answering(trickle) as url, pytest.raises(ServerError, match=r"gave no answer within 0\.5 s"):
+        with self.answering(200, trickle) as url, pytest.raises(ServerError, match=r"gave no answer within 0\.5 s"):
             Client(url, patience=1, timeout=0.5).models()
         assert len(sent) < 300
 
@@ -454,7 +392,6 @@ class TestHostileServers:
         sent = []
 
         def endless(handler):
-            handler.send_response(200)
             handler.end_headers()
             while len(sent) < 4000:
                 handler.wfile.write(b" " * (1 << 20))
@@ -462,7 +399,7 @@ class TestHostileServers:
 
         wanted = {"n": 2, "max_tokens": 1000, "prompt": [1] * 24}
         assert vllm_http.largest_answer(wanted) == (4 << 20) + 512 * 2 * 1024
-        with self.answering(endless) as url, pytest.raises(ServerError, match=r"5 MiB.*more than was asked for"):
+        with self.answering(200, endless) as url, pytest.raises(ServerError, match=r"5 MiB.*more than was asked for"):
             Client(url, patience=1).complete(wanted)
         assert len(sent) < 100
 
@@ -472,21 +409,13 @@ class TestHostileServers:
         b'{"choices": [{"token_ids": "ab", "logprobs": {"token_logprobs": [0, 0]}}]}', b'{"choices": [{"token_ids": [1.5], "logprobs": {"token_logprobs": [0]}}]}',
         b'{"choices": [{"token_ids": [-1], "logprobs": {"token_logprobs": [0]}}]}', b'{"choices": [{"token_ids": [1], "logprobs": [0]}]}', b'{"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}',
     ], ids=lambda body: body[:60].decode())  # fmt: skip
-    def test_an_answer_of_wrong_types_is_the_servers_fault(self, body, tmp_path):
+    def test_an_answer_of_wrong_types_is_the_servers_fault(self, body):
         def answer(handler):
-            handler.send_response(200)
             handler.end_headers()
             handler.wfile.write(body)
 
-        options = {
-            "weights": Weights(lambda: None),
-            "accelerator": None,
-            "folder": tmp_path,
-            "sampling": {},
-            "name": "base",
-        }
-        with self.answering(answer) as url:
-            server = VllmServer(Client(url, patience=1), AdapterPush(), **options)
+        with self.answering(200, answer) as url:
+            server = VllmServer(Client(url, patience=1), AdapterPush(), sampling={}, **PARTS)
             with pytest.raises(ServerError, match=url):
                 server._complete([[1, 2]])
 
@@ -495,11 +424,10 @@ class TestHostileServers:
         monkeypatch.setenv("VLLM_API_KEY", "zq7Xw2Lk9Pm4Rt")
 
         def echo(handler):
-            handler.send_response(400)
             handler.end_headers()
             handler.wfile.write(str(handler.headers).encode())
 
-        with self.answering(echo) as url, pytest.raises(ServerError) as caught:
+        with self.answering(400, echo) as url, pytest.raises(ServerError) as caught:
             Client(url, patience=1).models()
         assert "400" in str(caught.value)
         assert "zq7Xw2Lk9Pm4Rt" not in str(caught.value)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from grpo_plus import quickstart
+from grpo_plus.cli import main
 from grpo_plus.evaluation.measure import measure_problems
 
 
@@ -39,10 +40,10 @@ def test_a_resumed_run_keeps_its_first_measurement(train, tmp_path, varied):
     before = (out / "measure" / "before.jsonl").read_text()
     after = samples(out / "measure" / "after.jsonl")
     assert samples(out / "measure" / "before.jsonl") != after
-    code, text, err = train(
-        out, 'save_strategy: "steps"', save_steps=1, resume_from_checkpoint=str(out / "checkpoint-1"), **again
-    )
+    again["resume_from_checkpoint"] = str(out / "checkpoint-1")
+    code, text, err = train(out, 'save_strategy: "steps"', save_steps=1, **again)
     assert code == 0, err
+    assert "before training math" in (out / "README.md").read_text()
     assert (out / "measure" / "before.jsonl").read_text() == before
     assert "Accuracy before training" in text
 
@@ -83,8 +84,6 @@ def test_what_the_command_says(train, tmp_path, changes, expected):
 
 
 def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home):
-    from grpo_plus.cli import main
-
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "1+1", "solution": "2"}\n' * 8)
     base = {
@@ -98,7 +97,7 @@ def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home)
     assert "measure needs verifiers" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, beside, port):
     """Each measures half of the rows, with the same draws as one process; training goes through `accelerate launch`."""
     out = tmp_path / "two"

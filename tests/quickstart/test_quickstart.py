@@ -41,21 +41,15 @@ def test_guesses_are_near_and_seldom_right():
     assert 0.08 < sum(scores(guesses, found)) / 400 < 0.25
 
 
-def test_no_question_of_the_test_split_is_trained_on():
-    splits = quickstart.dataset()
+def test_no_question_of_the_test_split_is_trained_on_or_part_of_the_warm_start():
+    splits, rows = quickstart.dataset(), quickstart.solutions()
     assert {name: len(rows) for name, rows in splits.items()} == quickstart.ROWS
     asked = {name: {row[0]["content"] for row in rows["prompt"]} for name, rows in splits.items()}
-    assert not asked["train"] & asked["test"]
     assert all(len(asked[name]) == count for name, count in quickstart.ROWS.items())
-
-
-def test_no_question_of_the_test_split_is_part_of_the_warm_start():
-    rows = quickstart.solutions()
     learned = {row[0]["content"] for row in rows["prompt"]}
-    held_out = {row[0]["content"] for row in quickstart.dataset()["test"]["prompt"]}
     assert len(rows) == quickstart.SOLUTIONS
     assert len(learned) > 9_000
-    assert not learned & held_out
+    assert not asked["test"] & (asked["train"] | learned)
 
 
 @pytest.mark.slow
@@ -137,7 +131,7 @@ def test_an_interrupted_start_leaves_nothing_half(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, 1)
 @pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target\nnum_iterations: 2", "load_in_4bit: true"])
 def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, line):
     out = tmp_path / "out"
@@ -152,9 +146,7 @@ def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, lin
     assert lines[at + 1] == f"The report is {out / 'report.html'}."
     nexts = [each.removeprefix("  ") for each in lines[at + 3 :]]
     endings = ["--advantage sign", "--verifiers near", "--load_in_4bit true"]
-    assert [each.rsplit(" --output_dir", 1)[0].endswith(end) for each, end in zip(nexts, endings, strict=True)] == [
-        True
-    ] * 3
+    assert all(each.rsplit(" --output_dir", 1)[0].endswith(end) for each, end in zip(nexts, endings, strict=True))
     assert all(f"grpo-plus train {out.parent / 'changed.yaml'} " in each for each in nexts)
     assert open_run(out) is not None
     if line != "load_in_4bit: true":
@@ -163,13 +155,6 @@ def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, lin
         assert all(math.isfinite(value.sum()) for value in after.values())
     else:
         assert (out / "adapter_model.safetensors").is_file()
-
-
-@pytest.mark.slow
-def test_the_card_tells_the_accuracies(train, tmp_path):
-    code, _, err = train(tmp_path / "out")
-    assert code == 0, err
-    assert "before training math" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.slow

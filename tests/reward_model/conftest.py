@@ -14,12 +14,8 @@ def pairs(count, *, seed=0, shuffled=False, chat=False):
         low, high = str(draws.randint(0, 4)), str(draws.randint(5, 9))
         if shuffled and draws.random() < 0.5:
             low, high = high, low
-        row = {
-            "prompt": f"{at}: ",
-            "chosen": f"is {low}",
-            "rejected": f"is {high}",
-            "kind": "even" if at % 2 == 0 else "odd",
-        }
+        row = {"prompt": f"{at}: ", "chosen": f"is {low}", "rejected": f"is {high}"}
+        row |= {"kind": "even" if at % 2 == 0 else "odd"}
         if chat:
             row |= {"prompt": [{"role": "user", "content": row["prompt"]}]}
             row |= {side: [{"role": "assistant", "content": row[side]}] for side in ("chosen", "rejected")}

@@ -1,6 +1,8 @@
 import math
 
 import pytest
+from tokenizers.processors import TemplateProcessing
+from trl.data_utils import apply_chat_template
 
 from grpo_plus.reward_model.preferences import read_pairs
 from grpo_plus.reward_model.reading import as_text, padded, step_ids, token_ids
@@ -34,35 +36,26 @@ ASKED, RIGHT, WRONG = [user("2+2?")], [said("4")], [said("5")]
     ],
 )
 def test_every_form_of_preferences_is_read_as_whole_conversations(row, chosen):
-    (pair,) = read_pairs([row])
+    pair, other, again = read_pairs([row, {**row, "margin": 2}, {**row, "margin": None}])
     assert pair.chosen == chosen
-    assert pair.margin is None
+    assert (pair.margin, other.margin, again.margin) == (None, 2.0, None)
 
 
 def test_pairs_of_one_prompt_are_one_group_and_texts_without_a_prompt_each_their_own():
-    def groups(*rows):
-        return [pair.group for pair in read_pairs(rows)]
-
-    other = {"prompt": ASKED, "chosen": RIGHT, "rejected": [said("6")]}
-    first, second, third = groups(
-        {"prompt": ASKED, "chosen": RIGHT, "rejected": WRONG},
-        other,
-        {"prompt": [user("1?")], "chosen": RIGHT, "rejected": WRONG},
-    )
-    assert first == second != third
-    (implicit,) = groups({"chosen": ASKED + RIGHT, "rejected": ASKED + WRONG})
-    assert implicit == first
-    one, two = groups({"chosen": "a", "rejected": "b"}, {"chosen": "a", "rejected": "b"})
+    asked = {"prompt": ASKED, "chosen": RIGHT, "rejected": WRONG}
+    implicit = {"chosen": ASKED + RIGHT, "rejected": ASKED + WRONG}
+    rows = [asked, {**asked, "rejected": [said("6")]}, {**asked, "prompt": [user("1?")]}, implicit]
+    first, second, third, fourth = (pair.group for pair in read_pairs(rows))
+    assert first == second == fourth != third
+    one, two = (pair.group for pair in read_pairs([{"chosen": "a", "rejected": "b"}] * 2))
     assert one != two
 
 
 GOOD = {"prompt": "2+2=", "chosen": "4", "rejected": "5"}
 BAD_PAIRS = [
     ({"prompt": "2+2=", "chosen": "4", "rejected": "4"}, "chosen and rejected are equal ('4')"),
-    ({"chosen": ASKED + RIGHT, "rejected": ASKED + RIGHT}, "chosen and rejected are equal"),
     ({"prompt": "2+2=", "chosen": "", "rejected": "4"}, "chosen is empty"),
     ({"prompt": "2+2=", "chosen": "4", "rejected": " \n"}, "rejected is empty"),
-    ({"prompt": "2+2=", "chosen": "4", "rejected": []}, "rejected is empty"),
     ({"prompt": ASKED, "chosen": RIGHT, "rejected": [said(" ")]}, "rejected is empty"),
     ({"prompt": ASKED, "chosen": ASKED, "rejected": ASKED + WRONG}, "chosen is empty: it is the prompt"),
     ({"chosen": ASKED + RIGHT, "rejected": ASKED}, "one side is the beginning of the other"),
@@ -73,16 +66,12 @@ BAD_PAIRS = [
     ({"prompt": ASKED, "chosen": "4", "rejected": "5"}, "prompt is a list of messages and chosen text"),
     ({"prompt": ASKED, "chosen": RIGHT, "rejected": "5"}, "chosen is a list of messages and rejected text"),
     ({"prompt": "2+2=", "chosen": 4, "rejected": "5"}, "chosen is 4, expected a text or a list of messages"),
-    ({"prompt": "2+2=", "chosen": None, "rejected": "5"}, "chosen is None"),
     ({"prompt": 3, "chosen": "4", "rejected": "5"}, "prompt is 3"),
     ({"prompt": ASKED, "chosen": ["4"], "rejected": WRONG}, "chosen has '4', expected messages"),
-    (
-        {"prompt": ASKED, "chosen": [said(None)], "rejected": WRONG},
-        "chosen has a message whose content is None, no text",
-    ),
+    ({"prompt": ASKED, "chosen": [said(None)], "rejected": WRONG}, "chosen has a message whose content is None"),
     ({**GOOD, "margin": math.nan}, "margin is nan, expected a finite number"),
-    ({**GOOD, "margin": math.inf}, "margin is inf"),
     ({**GOOD, "margin": "1"}, "margin is '1'"),
+    ({**GOOD, "margin": 1e39}, "margin is 1e+39"),
 ]
 
 
@@ -110,10 +99,6 @@ def test_no_rows_and_prompts_that_the_sides_hold_already_are_refused():
     assert len(read_pairs([doubled, GOOD])) == 2  # a short prompt may begin an answer by chance
 
 
-def test_margins_are_read():
-    assert [pair.margin for pair in read_pairs([{**GOOD, "margin": 2}, {**GOOD, "margin": None}])] == [2.0, None]
-
-
 STEPS = {"prompt": "1+1-1?", "completions": ["1+1=2", "2-1=0"], "labels": [True, False]}
 
 
@@ -133,7 +118,6 @@ BAD_STEPS = [
     ({**STEPS, "labels": 1}, "labels is 1, expected a list"),
     ({**STEPS, "completions": "12"}, "completions is '12', expected a list"),
     ({**STEPS, "completions": ["1", " "]}, "completions[1] is empty"),
-    ({**STEPS, "completions": ["1", 2]}, "completions[1] is 2"),
     ({**STEPS, "completions": [], "labels": []}, "completions is empty: there are no steps"),
     ({**STEPS, "prompt": ""}, "prompt is empty"),
     ({**STEPS, "prompt": [said("4")]}, "prompt has no message of the user"),
@@ -155,8 +139,6 @@ def test_labels_of_one_class_are_refused(labels, told):
 
 
 def test_texts_and_tokens_are_those_that_trl_hands_to_a_reward_model():
-    from trl.data_utils import apply_chat_template
-
     tokenizer = make_tiny_tokenizer()
     messages = ASKED + RIGHT
     assert as_text(tokenizer, messages) == apply_chat_template({"messages": messages}, tokenizer)["text"]
@@ -168,8 +150,6 @@ def test_texts_and_tokens_are_those_that_trl_hands_to_a_reward_model():
 
 
 def test_no_special_tokens_are_added_that_the_text_does_not_have():
-    from tokenizers.processors import TemplateProcessing
-
     tokenizer = make_tiny_tokenizer()
     plain = token_ids(tokenizer, "2+2=4")
     start = (tokenizer.bos_token, tokenizer.bos_token_id)

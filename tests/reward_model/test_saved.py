@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from grpo_plus.cli._rewards import resolve_rewards
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.saved import TakenError, place_problem, write_whole
 from grpo_verifiers.files import folder_lock
@@ -85,8 +86,6 @@ def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, c
 
 
 def test_every_reader_puts_back_what_a_killed_process_had_moved_away(cli, tmp_path):
-    from grpo_plus.cli._rewards import resolve_rewards
-
     config = json.dumps({"architectures": ["LlamaForSequenceClassification"]})
     folder, aside = tmp_path / "made", tmp_path / ".made.old"
     write_whole(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"}, overwrite=False)

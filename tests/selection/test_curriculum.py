@@ -36,10 +36,7 @@ def test_prompts_open_from_easy_to_hard(progress, expected):
 def test_the_schedule_has_a_start_and_an_end():
     assert opened(0.0, start=0.6) == [1, 1, 1, 0, 0]
     assert opened(0.5, full=1.0) == [1, 1, 1, 0, 0]
-
-
-def test_prompts_of_one_difficulty_open_together():
-    assert opened(0.0, difficulty=(1, 1, 1, 2, 2)) == [1, 1, 1, 0, 0]
+    assert opened(0.0, difficulty=(1, 1, 1, 2, 2)) == [1, 1, 1, 0, 0]  # of one difficulty open together
 
 
 @pytest.fixture
@@ -48,21 +45,13 @@ def measured(tmp_path):
 
     def measured(rates, labels=("exact",), lines=()):
         path = tmp_path / "samples.jsonl"
-        found = [
-            {
-                "row": row,
-                "sample": sample,
-                "prompt": prompt,
-                "completion": "",
-                "tokens": 1,
-                "cut_off": False,
-                "verdicts": {
-                    label: {"score": float(sample < 4 * rate), "status": "", "detail": ""} for label in labels
-                },
-            }
-            for row, (prompt, rate) in enumerate(rates.items())
-            for sample in range(4)
-        ]
+        fixed = {"completion": "", "tokens": 1, "cut_off": False}
+        found = []
+        for row, (prompt, rate) in enumerate(rates.items()):
+            for sample in range(4):
+                verdict = {"score": float(sample < 4 * rate), "status": "", "detail": ""}
+                verdicts = dict.fromkeys(labels, verdict)
+                found.append({"row": row, "sample": sample, "prompt": prompt, **fixed, "verdicts": verdicts})
         path.write_text("".join(f"{line}\n" for line in [*map(json.dumps, found), *lines]))
         return str(path)
 
@@ -79,12 +68,9 @@ def refused(match, given=None, **keywords):
         selection_weights("curriculum", history() if given is None else given, **keywords)
 
 
-def test_the_difficulty_comes_from_one_place():
+def test_the_difficulty_comes_from_one_place_that_there_is():
     refused("column and file are both unset, expected one of them")
     refused("column and file are both set, expected one of them", column="a", file="b")
-
-
-def test_a_missing_column_is_named_with_the_nearest():
     refused("unknown column 'levl'. Did you mean 'level'", history(level=[1] * 5), column="levl")
 
 

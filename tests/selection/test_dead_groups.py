@@ -36,9 +36,6 @@ def test_live_candidates_fill_dead_places_in_order_as_far_as_there_are_any():
     assert replacements([2, 5, 7], [False, True]) == [(2, 1)]
 
 
-# -- fresh prompts --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_place_comes_once_a_pass_in_another_order_each(shuffle):
     cursor = Cursor(7, shuffle=shuffle)
@@ -81,9 +78,6 @@ def test_what_is_wanted_comes_first_and_the_rest_only_where_a_whole_pass_has_no_
     assert all(0 <= place < size for place in found)
 
 
-# -- coins ----------------------------------------------------------------------------------------------------------
-
-
 def test_coins_are_even_independent_of_all_other_streams_and_go_on_from_their_state():
     state = torch.get_rng_state()
     coins, again, other = Coins(1), Coins(1), Coins(2)
@@ -110,8 +104,6 @@ def test_a_tied_group_stops_or_weighs_as_much_more_as_it_is_rarer():
     assert coins.drawn == 8000  # a group with contrast draws none
     assert shares([False] * 50, coins, 1.0) == [1.0] * 50
 
-
-# -- rows put together anew -----------------------------------------------------------------------------------------
 
 PROMPTS, COMPLETIONS = (3, 1, 4, 2), (5, 1, 0, 3)
 
@@ -174,11 +166,7 @@ def test_rows_of_narrower_and_wider_batches_are_padded_as_if_drawn_together(mult
     one = made(multiple=multiple, sequence=sequence)
     other = made((9, 2), (1, 11), multiple=multiple, sequence=sequence, seed=1)
     tiny = made((1, 1), (1, 1), multiple=multiple, sequence=sequence, seed=2)
-    rows = [
-        *cut(one, COMPLETIONS),
-        *cut(other, (1, 11)),
-        *cut(tiny, (1, 1)),
-    ]
+    rows = [*cut(one, COMPLETIONS), *cut(other, (1, 11)), *cut(tiny, (1, 1))]
     chosen = [rows[place] for place in (5, 0, 6, 2)]
     joined = join(chosen, pad=99, multiple=multiple, device=DEVICE)
     lengths = [11, 5, 1, 0]

@@ -43,23 +43,21 @@ def test_no_share_is_above_that_of_the_floor():
     assert float(shares(distribution(WEIGHTS, ROWS, 0.1), ROWS).max()) <= 1 / 0.1 + 1e-9
 
 
-def test_draws_with_replacement_follow_the_distribution():
-    chances, count = distribution(WEIGHTS, ROWS, 0.1), 40_000
-    found = torch.bincount(
-        torch.tensor(drawn(chances, count, torch.Generator().manual_seed(0), again=True)), minlength=4
-    )
-    deviations = (found - count * chances) / (count * chances * (1 - chances)).sqrt()
+def assert_follow(found, chances):
+    counts, count = torch.bincount(torch.tensor(found), minlength=4), len(found)
+    deviations = (counts - count * chances) / (count * chances * (1 - chances)).sqrt()
     assert float(deviations.abs().max()) < 4
 
 
-def test_the_first_of_draws_without_replacement_follows_the_distribution():
-    chances, count = distribution(WEIGHTS, ROWS, 0.1), 4000
+def test_draws_with_replacement_and_the_first_of_those_without_follow_the_distribution():
+    chances = distribution(WEIGHTS, ROWS, 0.1)
+    first, second = (drawn(chances, 40_000, torch.Generator().manual_seed(0), again=True) for _ in range(2))
+    assert first == second  # equal generators draw the same
+    assert_follow(first, chances)
     generator = torch.Generator().manual_seed(0)
-    batches = [drawn(chances, 2, generator, again=False) for _ in range(count)]
+    batches = [drawn(chances, 2, generator, again=False) for _ in range(4000)]
     assert all(len(set(batch)) == 2 for batch in batches)
-    found = torch.bincount(torch.tensor([batch[0] for batch in batches]), minlength=4)
-    deviations = (found - count * chances) / (count * chances * (1 - chances)).sqrt()
-    assert float(deviations.abs().max()) < 4
+    assert_follow([batch[0] for batch in batches], chances)
 
 
 def test_prompts_without_a_chance_are_never_drawn():
@@ -68,9 +66,3 @@ def test_prompts_without_a_chance_are_never_drawn():
         found = drawn(chances, 50, torch.Generator().manual_seed(0), again=again)
         assert len(found) == 50
         assert set(found) == {1, 2}
-
-
-def test_equal_generators_draw_the_same():
-    chances = distribution(WEIGHTS, ROWS, 0.1)
-    first, second = (drawn(chances, 9, torch.Generator().manual_seed(7), again=True) for _ in range(2))
-    assert first == second

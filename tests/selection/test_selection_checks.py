@@ -36,9 +36,8 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_weights_are_named_with_the_first_prompt(name):
     values, message = WRONG[name]
-    with pytest.raises(
-        SelectionOutputError, match=r"the selection 'mine' must return a tensor of 3 weights.*" + message
-    ):
+    said = r"the selection 'mine' must return a tensor of 3 weights.*" + message
+    with pytest.raises(SelectionOutputError, match=said):
         selection_weights(Selection("mine", lambda history: torch.tensor(values)), HISTORY)
 
 
@@ -63,15 +62,10 @@ def test_integers_and_booleans_are_weights():
 def test_keywords_are_checked_from_the_signature():
     assert check_selection_kwargs("contrast", {"power": 0, "explore": 1.0, "decay": 0, "weighted": False}) == []
     found = check_selection_kwargs("contrast", {"power": -1, "explore": 2, "weighted": 1, "decai": 0.5})
+    words = ["'power' is -1", "'explore' is 2", "'weighted' is 1", "'decai'. Did you mean 'decay'?"]
     assert len(found) == 4
-    assert "'power' is -1, expected a finite number of at least 0" in found[0]
-    assert "'explore' is 2, expected a number of at least 0 and at most 1" in found[1]
-    assert "'weighted' is 1, expected true or false" in found[2]
-    assert "unknown keyword 'decai'. Did you mean 'decay'?" in found[3]
-
-
-def test_uniform_draws_nothing_so_it_takes_no_keywords_of_draws():
-    (found,) = check_selection_kwargs("uniform", {"explore": 0.5})
+    assert all(word in problem for word, problem in zip(words, found, strict=True))
+    (found,) = check_selection_kwargs("uniform", {"explore": 0.5})  # it draws nothing
     assert "unknown keyword 'explore'. There is: decay." in found
 
 

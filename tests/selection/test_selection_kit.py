@@ -20,16 +20,8 @@ def test_built_ins_keep_the_contract(check):
     check()
 
 
-def negative(history):
-    return history.drawn - 1
-
-
 def nan_before_anything_is_seen(history):
     return history.pass_rates().nan_to_num(1.0) if bool(history.seen.any()) else history.pass_rates()
-
-
-def wrong_for_pairs(history):
-    return torch.ones(len(history)) / (history.num_generations - 2)
 
 
 def changing(history):
@@ -37,27 +29,15 @@ def changing(history):
     return torch.ones(len(history))
 
 
-def by_place(history):
-    return torch.arange(len(history)) + 1.0
-
-
-def random(history):
-    return torch.rand(len(history))
-
-
-def swallowing(history, **_):
-    return torch.ones(len(history))
-
-
 BREAK = {
-    "weights": negative,
+    "weights": lambda history: history.drawn - 1,
     "empty_history": nan_before_anything_is_seen,
-    "pairs": wrong_for_pairs,
+    "pairs": lambda history: torch.ones(len(history)) / (history.num_generations - 2),
     "leaves_history_alone": changing,
-    "permutes": by_place,
-    "deterministic": random,
+    "permutes": lambda history: torch.arange(len(history)) + 1.0,
+    "deterministic": lambda history: torch.rand(len(history)),
     "pickles": lambda history: torch.ones(len(history)),
-    "unknown_keyword_raises": swallowing,
+    "unknown_keyword_raises": lambda history, **_: torch.ones(len(history)),
 }
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from grpo_plus.advantages import RewardTable, StepScores, advantages, compute_advantages, get_advantage
+from grpo_plus.advantages import RewardTable, advantages, compute_advantages, get_advantage
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.roulette import shares
@@ -66,20 +66,11 @@ class World:
 
     def table(self, members, flipped=False):
         rewards = self.rewards[list(members)]
-        steps = [(row, float(token), at) for row, m in enumerate(members) for at, token in enumerate(self.words[m])]
-        table = RewardTable(
-            rewards=1 - rewards if flipped else rewards,
-            weights=torch.tensor([1.0, 0.5]) if flipped else torch.tensor([1.0, 0.0]),
-            groups=torch.zeros(len(members), dtype=torch.long),
-            lengths=torch.tensor([len(self.words[member]) for member in members]),
-            steps=StepScores(
-                torch.tensor([row for row, _, _ in steps]),
-                torch.tensor([score for _, score, _ in steps], dtype=torch.float64),
-                torch.tensor([(at, at + 1) for _, _, at in steps]),
-                torch.tensor([at for _, _, at in steps]),  # the state is how far a completion is
-            ),
-        )
-        return table.to(device=DEVICE)
+        # The state of a step is how far a completion is.
+        steps = [[(float(token), at, at + 1, at) for at, token in enumerate(self.words[m])] for m in members]
+        lengths, weights = [len(self.words[m]) for m in members], [1.0, 0.5] if flipped else [1.0, 0.0]
+        rewards = 1 - rewards if flipped else rewards
+        return RewardTable.of(rewards, weights=weights, lengths=lengths, steps=steps).to(device=DEVICE)
 
     def advantages(self, members, flipped=False):
         found = compute_advantages(self.estimator, self.table(members, flipped), **KEYWORDS.get(self.estimator, {}))
@@ -176,7 +167,7 @@ def assert_equal(world, found, expected):
     assert (found - expected)[compared].abs().max() < (1e-7 if pulled else 1e-12)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, 8)
 @pytest.mark.parametrize("words", WORDS)
 @pytest.mark.parametrize("name", PRESETS)
 def test_roulette_expects_the_gradient_of_plain_sampling_under_every_objective(name, words):
@@ -193,7 +184,7 @@ def test_roulette_is_unbiased_under_every_reduction(reduce):
     assert_equal(world, world.roulette()[0], world.plain())
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(4, 6)
 @pytest.mark.parametrize("words", WORDS)
 @pytest.mark.parametrize("name", OF_GROUPS)
 def test_roulette_expects_the_gradient_of_plain_sampling_under_every_estimator_of_groups(name, words):
@@ -215,13 +206,11 @@ def test_without_its_weights_roulette_would_be_biased():
 
 
 CHANCES = (0.2, 0.5, 0.3)
-
-
 GROUPS = [(0.4, (0, 1, 1, 1)), (0.3, (0, 0, 1, 0)), (0.2, (1, 1, 1, 1)), (0.1, (1, 0, 0, 1))]
 """A law of groups with few outcomes, for batches of two prompts."""
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(3, 6)
 @pytest.mark.parametrize("name", PRESETS)
 def test_weighted_selection_expects_the_gradient_of_drawing_all_prompts_alike(name):
     world = World("one token", name)
@@ -240,7 +229,7 @@ def pairs(items):
     return itertools.product(list(items), repeat=2)
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo", "luspo"])
 def test_selection_and_roulette_together_are_unbiased(name):
     world = World("up to two", name)

@@ -23,6 +23,19 @@ from grpo_plus.quickstart import chains, is_held_out
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture
+def trainings(monkeypatch):
+    """The trainings of a study."""
+    seen, real = [], task.train
+
+    def noting(*given, **keywords):
+        seen.append(real(*given, **keywords))
+        return seen[-1]
+
+    monkeypatch.setattr(task, "train", noting)
+    return seen
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A folder of studies, which share the warm-started models."""
@@ -61,6 +74,7 @@ def test_gradients_are_independent_of_how_products_are_computed():
     torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), stacked @ stacked.T)
 
 
+@pytest.mark.nightly
 def test_supervised_arms_get_the_budgets_of_grpo(home):
     rows, table = run(home, "supervised_vs_grpo", "--held-out", "4")
     assert len(table) == 7
@@ -80,42 +94,27 @@ def test_a_budget_without_the_run_that_has_it_is_an_error(home):
         supervised_vs_grpo.run(case, Place(home, []))
 
 
-def test_outcome_process_and_both_train_with_the_parts_that_they_name(home, monkeypatch):
-    seen, real = {}, task.train
-
-    def noting(model, rows, fields, **keywords):
-        trained = real(model, rows, fields, **keywords)
-        chosen = trained.trainer.estimator
-        seen[len(seen)] = (chosen.estimator.name, chosen.keywords.get("outcome_weight"))
-        return trained
-
-    monkeypatch.setattr(task, "train", noting)
+def test_outcome_process_and_both_train_with_the_parts_that_they_name(home, trainings):
     rows, table = run(home, "outcome_process_both")
     assert len(table) == 4
-    assert [name for name, _ in seen.values()] == ["zscore", "process", "process"]
-    assert [weight for _, weight in seen.values()][1:] == [0.0, 1.0]
+    chosen = [trained.trainer.estimator for trained in trainings]
+    assert [each.estimator.name for each in chosen] == ["zscore", "process", "process"]
+    assert [each.keywords.get("outcome_weight") for each in chosen[1:]] == [0.0, 1.0]
     assert all(len(row["found"]["steps"]) == 2 for row in rows)
 
 
-def test_credit_for_turns_and_the_outcome_train_with_the_parts_that_they_name(home, monkeypatch):
-    seen, real = [], task.train
-
-    def noting(model, rows, fields, **keywords):
-        trained = real(model, rows, fields, **keywords)
-        chosen = trained.trainer.estimator
-        seen.append((chosen.estimator.name, chosen.keywords.get("credit"), chosen.keywords.get("outcome_weight")))
-        assert sum(log.get("tools/calls", 0) for log in trained.logs) >= 0
-        return trained
-
-    monkeypatch.setattr(task, "train", noting)
+@pytest.mark.nightly
+def test_credit_for_turns_and_the_outcome_train_with_the_parts_that_they_name(home, trainings):
     rows, table = run(home, "turn_credit", "--warm-steps", "60")
     assert len(table) == 1 + len(turn_credit.ARMS)
-    assert [name for name, *_ in seen] == ["zscore", "process", "process", "gigpo"]
-    assert seen[1][1:] == ("return", 1.0)
-    assert seen[2][1:] == ("turn", 1.0)
+    chosen = [trained.trainer.estimator for trained in trainings]
+    assert [each.estimator.name for each in chosen] == ["zscore", "process", "process", "gigpo"]
+    weights = [(each.keywords.get("credit"), each.keywords.get("outcome_weight")) for each in chosen]
+    assert weights[1:3] == [("return", 1.0), ("turn", 1.0)]
     assert all(len(row["found"]["won"]) == 2 and 0 <= row["found"]["held_out"] <= 1 for row in rows)
 
 
+@pytest.mark.nightly
 def test_sign_target_and_zscore_note_their_course(home):
     rows, table = run(home, "sign_target_zscore")
     assert len(table) == 4
@@ -127,19 +126,14 @@ def test_sign_target_and_zscore_note_their_course(home):
         assert row["found"]["seconds"][0] == 0 < row["found"]["seconds"][1] < row["found"]["seconds"][2]
 
 
-def test_grpo_ppo_and_sao_draw_as_much_and_train_their_critics(home, monkeypatch):
-    seen, real = [], task.train
-
-    def noting(model, rows, fields, **keywords):
-        trained = real(model, rows, fields, **keywords)
-        losses = [log for log in trained.logs if "critic/loss" in log]
-        seen.append((trained.trainer.args.num_generations, bool(losses)))
-        return trained
-
-    monkeypatch.setattr(task, "train", noting)
+@pytest.mark.nightly
+def test_grpo_ppo_and_sao_draw_as_much_and_train_their_critics(home, trainings):
     rows, table = run(home, "grpo_ppo_sao", "--steps", "2")
     assert [line.split()[1] for line in table] == ["arm", "grpo", "ppo_trunk", "ppo_model", "sao"]
-    assert seen == [(8, False), (1, True), (1, True), (1, True)] * 2  # memory, then the course
+    learns = [any("critic/loss" in log for log in trained.logs) for trained in trainings]
+    sizes = [trained.trainer.args.num_generations for trained in trainings]
+    wanted = [(8, False), (1, True), (1, True), (1, True)]
+    assert list(zip(sizes, learns, strict=True)) == wanted * 2  # memory, then the course
     courses = [row["found"] for row in rows if row["case"]["part"] == "course"]
     assert [one["drawn"] for one in courses] == [[0, 64]] * 4
     assert all(row["found"]["peak"] >= row["found"]["start"] > 100 for row in rows if row["case"]["part"] == "memory")

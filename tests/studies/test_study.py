@@ -24,9 +24,8 @@ def made(calls, **further):
         return {"value": case["steps"] + case["seed"]}
 
     def show(options, rows):
-        return Shown(
-            ["seed", "value"], [[str(r.case["seed"]), str(r.found["value"])] for r in rows], [Panel("", "", "", [])]
-        )
+        found = [[str(row.case["seed"]), str(row.found["value"])] for row in rows]
+        return Shown(["seed", "value"], found, [Panel("", "", "", [])])
 
     settings = {
         "name": "made", "title": "Made", "about": "", "steps": ("steps", 10), "seeds": 2, "show": show, "run": run,
@@ -52,20 +51,15 @@ def test_runs_that_have_ended_are_not_repeated(tmp_path, capsys):
     assert "this call took" in text.splitlines()[-2]
     lines = (tmp_path / "made" / "results.jsonl").read_text().splitlines()
     assert [json.loads(line)["found"] for line in lines] == [{"value": 10}, {"value": 11}, {"value": 12}]
-    assert (
-        (tmp_path / "made" / "table.md").read_text().startswith("Made (seeds: 3, steps: 10)\n\n| seed | value |\n|---")
-    )
+    table = (tmp_path / "made" / "table.md").read_text()
+    assert table.startswith("Made (seeds: 3, steps: 10)\n\n| seed | value |\n|---")
 
 
 @pytest.mark.parametrize("change", [["--steps", "11"], ["--quick"], "version"])
 def test_other_settings_are_other_runs(tmp_path, change):
-    calls = []
+    calls, version = [], change == "version"
     start(made(calls), tmp_path)
-    start(
-        made(calls, version=2) if change == "version" else made(calls),
-        tmp_path,
-        *([] if change == "version" else change),
-    )
+    start(made(calls, **({"version": 2} if version else {})), tmp_path, *([] if version else change))
     assert [seed for seed, _ in calls] == [0, 1, 0, 1]
 
 

@@ -79,32 +79,33 @@ def test_solutions_that_cannot_be_learned_are_refused(refused, write, case):
 
 
 @pytest.mark.slow
-def test_a_missing_dataset_is_named(refused):
-    said = refused(warm_start={"dataset": "./nowhere.jsonl"})
-    assert "'./nowhere.jsonl' does not exist" in said
+def test_a_missing_dataset_is_named_and_everything_held_out_is_an_error(refused):
+    assert "'./nowhere.jsonl' does not exist" in refused(warm_start={"dataset": "./nowhere.jsonl"})
+    assert "all of 16 are held out" in refused(measure={"split": "train"})
 
 
 @pytest.mark.slow
 def test_solutions_with_a_prompt_of_their_own_are_shown_beside_the_runs(refused, write):
-    talk = solutions(
-        solution=lambda row: [
-            {"role": "user", "content": f"What is {row['question']}?"},
-            {"role": "assistant", "content": row["solution"]},
-        ]
-    )
-    said = refused(warm_start={"dataset": write(talk, "other.jsonl")})
-    assert "carries a prompt of its own in 'solution'" in said
-    assert "What is 0+1?" in said
-    assert "Add." in said
+    def turns(row):
+        asked = {"role": "user", "content": f"What is {row['question']}?"}
+        return [asked, {"role": "assistant", "content": row["solution"]}]
+
+    talk = solutions(solution=turns)
     alone = [{"talk": row["solution"]} for row in talk]  # no column to make the run's prompt from
-    said = refused(warm_start={"dataset": write(alone, "other.jsonl"), "solution": "talk"})
-    assert "has a prompt of another form than the run's prompts" in said
-    assert "What is 0+1?" in said
-    assert "Add." in said
+    for rows, column, told in (
+        (talk, "solution", "carries a prompt of its own in 'solution'"),
+        (alone, "talk", "has a prompt of another form than the run's prompts"),
+    ):
+        said = refused(warm_start={"dataset": write(rows, "other.jsonl"), "solution": column})
+        assert all(words in said for words in (told, "What is 0+1?", "Add."))
+
+
+def plain():
+    return Template("A:", lambda each: f"A:{each['content']}")
 
 
 def test_held_out_prompts_are_known_with_other_white_space():
-    tokenizer = Template("A:", lambda each: f"A:{each['content']}")
+    tokenizer = plain()
     rows = [Row([{"role": "user", "content": " 1+1 \n"}], "2"), Row([{"role": "user", "content": "1+2"}], "3")]
     found = encode(rows, tokenizer, column="solution", held_out=[ASKED])
     assert (len(found), found.held_out) == (1, 1)
@@ -112,7 +113,7 @@ def test_held_out_prompts_are_known_with_other_white_space():
 
 
 def test_a_tokenizer_without_an_end_is_named():
-    tokenizer = Template("A:", lambda each: f"A:{each['content']}")
+    tokenizer = plain()
     tokenizer.eos_token_id = None
     with pytest.raises(ConfigError, match="no eos_token"):
         encode([Row(ASKED, "2")], tokenizer, column="solution")
@@ -135,11 +136,6 @@ def test_a_full_disk_is_named_whichever_library_writes(tmp_path):
     with pytest.raises(ConfigError, match="no space left on the disk"):
         Store(tmp_path, {}).keep(save, {}, alone=True)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_everything_held_out_is_an_error(refused):
-    assert "all of 16 are held out" in refused(measure={"split": "train"})
 
 
 class Template:
@@ -191,7 +187,7 @@ def test_a_line_break_behind_the_last_token_is_not_learned():
 
 
 def test_cut_solutions_are_counted_and_do_not_end():
-    tokenizer = Template("A:", lambda each: f"A:{each['content']}")
+    tokenizer = plain()
     rows = [Row(ASKED, "2"), Row(ASKED, "22222"), Row([{"role": "user", "content": "1+1+1+1+1"}], "5")]
     found = encode(rows, tokenizer, column="solution", max_length=10)
     assert (len(found), found.cut, found.too_long) == (2, 1, 1)

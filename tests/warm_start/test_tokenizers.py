@@ -12,36 +12,29 @@ TEMPLATE = (
     "{{ '<s>' }}{% for m in messages %}{{ '<|user|>' if m['role'] == 'user' else '<|model|>' }}{{ m['content'] }}"
     "{{ '</s>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|model|>' }}{% endif %}"
 )
-LINES = [
-    "What is 2 + 2 = 4?",
-    "the sum is 4, so x = 4\nand then (x) is 12",
-    "Answer: 4",
-    "I think that 10 + 3 is 13.",
-] * 9
+LINES = ["What is 2 + 2 = 4?", "the sum is 4, so x = 4\nand then (x) is 12", "Answer: 4", "I think that 10 + 3 is 13."]
 PROMPTS = ["2+2=", "Answer: ", "What is 2 + 2?\n", "so", [{"role": "user", "content": "2 + 2?"}]]
 SOLUTIONS = ["4", " 4", "  4", "the sum is 4,\nso x = 4 ", "(x)", "\n4", "Answer: 12", "'s", "."]
+
+
+def learned(tokenizer, trainer, lines=LINES, **options):
+    tokenizer.train_from_iterator(lines * 9, trainer(show_progress=False, **{"special_tokens": SPECIALS, **options}))
+    return tokenizer
 
 
 def unigram(scheme):
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=True)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    trainer = trainers.UnigramTrainer(
-        vocab_size=120, special_tokens=SPECIALS, unk_token="<unk>", initial_alphabet=list("0123456789\n()'")
-    )
-    tokenizer.train_from_iterator(LINES, trainer)
-    return tokenizer
+    trained = {"vocab_size": 120, "unk_token": "<unk>", "initial_alphabet": list("0123456789\n()'")}
+    return learned(tokenizer, trainers.UnigramTrainer, **trained)
 
 
 def bpe(scheme):
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    trainer = trainers.BpeTrainer(
-        vocab_size=120, special_tokens=SPECIALS, initial_alphabet=list("▁0123456789\n()'"), show_progress=False
-    )
-    tokenizer.train_from_iterator(LINES, trainer)
-    return tokenizer
+    return learned(tokenizer, trainers.BpeTrainer, vocab_size=120, initial_alphabet=list("▁0123456789\n()'"))
 
 
 def llama():
@@ -52,9 +45,8 @@ def llama():
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1)]
     )
     all_bytes = [f"<0x{byte:02X}>" for byte in range(256)]
-    trainer = trainers.BpeTrainer(vocab_size=380, special_tokens=[*SPECIALS, *all_bytes], show_progress=False)
-    tokenizer.train_from_iterator([line.replace("\n", " ") for line in LINES], trainer)
-    return tokenizer
+    trained = {"vocab_size": 380, "special_tokens": [*SPECIALS, *all_bytes]}
+    return learned(tokenizer, trainers.BpeTrainer, [line.replace("\n", " ") for line in LINES], **trained)
 
 
 def byte_level(add_prefix_space):
@@ -62,11 +54,7 @@ def byte_level(add_prefix_space):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(LINES, trainer)
-    return tokenizer
+    return learned(tokenizer, trainers.BpeTrainer, vocab_size=320, initial_alphabet=alphabet)
 
 
 KINDS = {
@@ -101,10 +89,8 @@ def test_solutions_follow_the_prompts_ids_with_no_space_added(kind):
         assert list(ids[:start]) == list(asked["input_ids"])
         assert tokenizer.decode(ids) == tokenizer.decode(ids[:start]) + row.solution + "</s>", row
     apart = tokenizer(SOLUTIONS, add_special_tokens=False)["input_ids"]
-    alike = [
-        ids[start:-1] == own for ids, start, own in zip(found.ids, found.starts, apart * len(PROMPTS), strict=True)
-    ]
-    assert all(alike) is (kind == "bytes")
+    rows = zip(found.ids, found.starts, apart * len(PROMPTS), strict=True)
+    assert all(ids[start:-1] == own for ids, start, own in rows) is (kind == "bytes")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,9 +7,10 @@ import pytest
 import torch
 from peft import load_peft_weights
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from grpo_plus import _trl
+from grpo_plus.cli._arguments import parse
 from grpo_plus.warm_start.examples import Row, encode
 from grpo_plus.warm_start.make import Start, train
 from grpo_plus.warm_start.options import WarmStart
@@ -22,9 +23,23 @@ LORA = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear", "lor
 
 @pytest.fixture
 def tokenizer(tiny_model):
-    from transformers import AutoTokenizer
-
     return AutoTokenizer.from_pretrained(tiny_model)
+
+
+@pytest.fixture
+def run(cli):
+    """What a training that ends well prints."""
+
+    def run(path, *flags):
+        code, said, err = cli("train", path, *flags)
+        assert code == 0, err
+        return said
+
+    return run
+
+
+SAVING = {"save_strategy": "steps", "save_steps": 1}
+AGAIN = {"max_steps": 2, "resume_from_checkpoint": "last"}
 
 
 def examples_of(tokenizer, count=8):
@@ -121,11 +136,10 @@ def test_grpo_begins_with_the_warm_started_weights_and_a_second_run_reuses_them(
 
 
 @pytest.mark.slow
-def test_a_run_that_finds_its_warm_start_trains_as_the_one_that_made_it(config, cli, tmp_path):
+def test_a_run_that_finds_its_warm_start_trains_as_the_one_that_made_it(config, run, tmp_path):
     weights = []
     for _ in range(2):
-        code, said, err = cli("train", config(max_steps=2, learning_rate=1e-3, advantage="raw", beta=0.1))
-        assert code == 0, err
+        said = run(config(max_steps=2, learning_rate=1e-3, advantage="raw", beta=0.1))
         weights.append(load_file(tmp_path / "out" / "model.safetensors"))
     assert "reused" in said
     assert all(torch.equal(weights[0][name], weight) for name, weight in weights[1].items())
@@ -233,18 +247,14 @@ def test_rows_that_are_measured_are_not_learned(build, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_keeps_the_warm_start_that_it_began_with(config, cli, tmp_path):
-    saving = {"save_strategy": "steps", "save_steps": 1, "beta": 0.1, **LORA}
-    code, _, err = cli("train", config(**saving))
-    assert code == 0, err
+def test_a_resumed_run_keeps_the_warm_start_that_it_began_with(config, cli, run, tmp_path):
+    saving = {**SAVING, "beta": 0.1, **LORA}
+    run(config(**saving))
     (folder,) = kept_in(tmp_path / "out" / "_warm_start")
-    on = {**saving, "max_steps": 2, "resume_from_checkpoint": "last"}
-    code, said, err = cli("train", config(**on))
-    assert code == 0, err
-    assert f"reused from {folder}" in said
+    on = saving | AGAIN
+    assert f"reused from {folder}" in run(config(**on))
     for changed in ({"steps": 5}, None):
-        code, said, err = cli("train", config(**{**on, "max_steps": 3 + (changed is None), "warm_start": changed}))
-        assert code == 0, err
+        said = run(config(**{**on, "max_steps": 3 + (changed is None), "warm_start": changed}))
         assert f"began, from {folder}; what warm_start says now has no effect" in said
         assert kept_in(tmp_path / "out" / "_warm_start") == [folder]
     (folder / "adapter_model.safetensors").unlink()
@@ -254,18 +264,14 @@ def test_a_resumed_run_keeps_the_warm_start_that_it_began_with(config, cli, tmp_
 
 
 @pytest.mark.slow
-def test_a_run_without_a_warm_start_gets_none_by_resuming(config, cli, tmp_path):
-    saving = {"save_strategy": "steps", "save_steps": 1}
-    assert cli("train", config(**saving, warm_start=None))[0] == 0
-    code, said, err = cli("train", config(**saving, max_steps=2, resume_from_checkpoint="last"))
-    assert code == 0, err
+def test_a_run_without_a_warm_start_gets_none_by_resuming(config, run, tmp_path):
+    run(config(**SAVING, warm_start=None))
+    said = run(config(**SAVING, **AGAIN))
     assert "a resumed run makes none: warm_start has no effect" in said
     assert not (tmp_path / "out" / "_warm_start").exists()
 
 
 def test_an_empty_mapping_asks_for_a_warm_start_and_null_for_none(config):
-    from grpo_plus.cli._arguments import parse
-
     def given(*flags, **changes):
         return parse("grpo-plus train", [config(**changes), *flags])
 
@@ -287,24 +293,21 @@ def test_prompts_of_the_run_may_all_have_system_messages_of_their_own(build, wri
 
 
 @pytest.mark.slow
-def test_a_moved_run_finds_the_warm_start_that_it_began_with(config, cli, tmp_path):
-    saving = {"save_strategy": "steps", "save_steps": 1}
-    assert cli("train", config(**saving))[0] == 0
+def test_a_moved_run_finds_the_warm_start_that_it_began_with(config, run, tmp_path):
+    run(config(**SAVING))
     (tmp_path / "out").rename(tmp_path / "moved")
-    changed = config(**saving, max_steps=2, warm_start={"steps": 3}, output_dir=str(tmp_path / "moved"))
-    code, said, err = cli("train", changed, "--resume_from_checkpoint", "last")
-    assert code == 0, err
+    said = run(config(**SAVING, **AGAIN, warm_start={"steps": 3}, output_dir=str(tmp_path / "moved")))
     assert f"from {tmp_path / 'moved' / '_warm_start'}" in said
 
 
 @pytest.mark.slow
-def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli):
-    saving = {"save_strategy": "steps", "save_steps": 1, "use_peft": True}
-    assert cli("train", config(**saving))[0] == 0
-    again = ("--resume_from_checkpoint", "last", "--max_steps", "2")
-    code, _, err = cli("train", config(**saving), *again, "--lora_r", "4")
-    assert code == 2
-    assert "r 16 then, 4 now" in err
-    code, _, err = cli("train", config(**saving), *again, "--use_peft", "false")
-    assert code == 2
-    assert "this config trains none: put use_peft" in err
+def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run):
+    path = config(**SAVING, use_peft=True)
+    run(path)
+    for flags, told in (
+        (("--lora_r", "4"), "r 16 then, 4 now"),
+        (("--use_peft", "false"), "this config trains none: put use_peft"),
+    ):
+        code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", *flags)
+        assert code == 2
+        assert told in err

@@ -1,0 +1,42 @@
+"""Tiny 4-bit runs that the tests of this folder train."""
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import BitsAndBytesConfig
+
+from tests.device import FLOAT32
+
+ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
+RUN = {**FLOAT32, "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 6}
+RUN |= {"learning_rate": 1e-2, "logging_steps": 1, "report_to": "none", "save_strategy": "no"}
+
+
+def digits(completions, **_):
+    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
+
+
+def nf4(compute=torch.float32, *, double=True):
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=double,
+        bnb_4bit_compute_dtype=compute,
+    )
+
+
+def lora(**changes):
+    return LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **changes})
+
+
+def logged(run, name):
+    return [entry[name] for entry in run.state.log_history if name in entry]
+
+
+def assert_same_distribution(*tables):
+    """Of two counts of the same length: chi-square stays below its 99.99% quantile, by Wilson and Hilferty."""
+    pairs = [[table[key] for table in tables] for key in set(tables[0]) | set(tables[1])]
+    parts = [(first - second) ** 2 / (first + second) for first, second in pairs if first + second >= 10]
+    freedom = len(parts) - 1
+    assert freedom >= 3
+    assert sum(parts) < freedom * (1 - 2 / (9 * freedom) + 3.72 * (2 / (9 * freedom)) ** 0.5) ** 3
