@@ -1,7 +1,9 @@
+import contextlib
 import textwrap
 
 import pytest
 
+from tests.cli.commands import Commands
 from tests.two_steps import TRAINING, write_data
 
 REWARDS = '''
@@ -43,10 +45,30 @@ def elsewhere(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with data and reward functions beside the config."""
     write_data(tmp_path, REWARDS)
     (tmp_path / "empty.jsonl").touch()
     return tmp_path
+
+
+@pytest.fixture
+def cli(cli):
+    return Commands(cli)
+
+
+@pytest.fixture
+def ranked(two_ranks, folder):
+    """Runs the command as two ranks, without a launcher; gives their exit codes and what they said."""
+
+    def ranked(*words, **options):
+        script = folder / "ranked.py"
+        script.write_text(
+            "import sys\nfrom grpo_plus.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+        )
+        with contextlib.suppress(AssertionError), two_ranks(script, *words, log=folder / "log", **options) as running:
+            codes = [each.wait(240) for each in running.processes]
+        return codes, (folder / "log").read_text(errors="replace")
+
+    return ranked
 
 
 @pytest.fixture
@@ -56,11 +78,8 @@ def config(folder, tiny_model):
     def config(text="", name="config.yaml", **changes):
         import yaml
 
-        values = (
-            yaml.safe_load(TRAINING.format(model=tiny_model, folder=folder))
-            | (yaml.safe_load(textwrap.dedent(text)) or {})
-            | changes
-        )
+        values = yaml.safe_load(TRAINING.format(model=tiny_model, folder=folder))
+        values |= (yaml.safe_load(textwrap.dedent(text)) or {}) | changes
         values = {key: value for key, value in values.items() if value is not None}
         path = folder / name
         path.write_text(yaml.safe_dump(values))

@@ -12,7 +12,8 @@ from threading import Thread
 class Hub:
     """What the hub was sent.
 
-    ``refuse``: answer the creation of a repository with this status. ``down_after``: so many commits, then no answers.
+    ``refuse``: answer the creation of a repository with this status. ``down``: no answers; ``down_after``: so many commits,
+    then none.
     """
 
     address: str = ""
@@ -21,6 +22,7 @@ class Hub:
     messages: list = field(default_factory=list)
     tokens: set = field(default_factory=set)
     refuse: int = 0
+    down: bool = False
     down_after: int | None = None
 
 
@@ -45,7 +47,9 @@ def running_hub():
                 self.wfile.write(body)
 
         def do_GET(self):
-            if self.path.startswith("/api/whoami"):
+            if hub.down:
+                self.close_connection = True
+            elif self.path.startswith("/api/whoami"):
                 self.answer({"name": "me", "type": "user", "auth": {"accessToken": {"role": "write"}}, "orgs": []})
             elif self.path.startswith("/api/models/me/") and hub.created and not hub.refuse:
                 self.answer({"id": "me/sums", "modelId": "me/sums", "sha": "0" * 40, "siblings": [], "tags": []})
@@ -57,7 +61,7 @@ def running_hub():
         def do_POST(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             hub.tokens.add(self.headers.get("Authorization"))
-            if hub.down_after is not None and hub.created and len(hub.messages) >= hub.down_after:
+            if hub.down or (hub.down_after is not None and hub.created and len(hub.messages) >= hub.down_after):
                 self.close_connection = True
                 return
             if self.path == "/api/repos/create":
@@ -70,9 +74,8 @@ def running_hub():
                 self.answer({"errors": [], "warnings": []})
             elif "/preupload/" in self.path:
                 sent = [each["path"] for each in json.loads(body)["files"]]
-                self.answer(
-                    {"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in sent]}
-                )
+                kinds = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in sent]
+                self.answer({"files": kinds})
             elif "/commit/" in self.path:
                 for line in body.decode().splitlines():
                     item = json.loads(line)

@@ -2,22 +2,29 @@
 
 import contextlib
 import io
+import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
+from peft import AutoPeftModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from grpo_plus.cli._talk import _Readable
+from grpo_plus.quickstart.tools import base
+from tests import started
+from tests.waiting import comes
 
 QUESTION = {"user": "What is {question}, please?", "system": "Be brief."}
 
 
 @pytest.fixture
 def piped(cli, monkeypatch):
-    """A chat that reads these lines."""
 
     def piped(text, *words):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
@@ -35,8 +42,6 @@ def answer(model, tokenizer, messages, most):
 
 @pytest.fixture
 def loaded(tiny_model):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     return AutoModelForCausalLM.from_pretrained(tiny_model), AutoTokenizer.from_pretrained(tiny_model)
 
 
@@ -55,18 +60,13 @@ def test_every_line_is_a_turn_of_one_conversation(piped, loaded, tiny_model):
 
 @pytest.mark.slow
 def test_a_run_is_asked_as_it_was_trained(cli, config, folder, tiny_model):
-    """With its adapter, its prompt's words around the line, and its verifiers where there is a gold answer."""
     lora = {"use_peft": True, "lora_target_modules": ["all-linear"], "lora_r": 4, "learning_rate": 0.05}
     path = config(prompt=QUESTION, max_steps=1, verifiers=["exact"], advantage="center", **lora)
-    code, _, err = cli("train", path)
-    assert code == 0, err
+    cli.done("train", path)
     run = folder / "out"
     code, out, err = cli("chat", run, "--once", "2 + 2", "--gold", "4", "--temperature", "0")
     assert code == 0, err
     assert f"As in the run {run}: prompt {{" in err
-    from peft import AutoPeftModelForCausalLM
-    from transformers import AutoTokenizer
-
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 2 + 2, please?"}]
     model, tokenizer = AutoPeftModelForCausalLM.from_pretrained(run), AutoTokenizer.from_pretrained(run)
     said = answer(model, tokenizer, messages, 8)
@@ -93,34 +93,10 @@ def test_verdicts_need_a_gold_answer_where_the_verifier_does(piped, tiny_model):
 
 def test_a_tool_is_called_and_its_result_is_shown(cli, tmp_path):
     """The model of the quickstart's tools: it has learned nothing, so the chat must survive whatever it writes."""
-    from grpo_plus.quickstart.tools import base
-
     code, out, err = cli("chat", base(), "--tools", "calculator", "--once", "12+7=", "--max-completion-length", "12")
     assert code == 0, err
     assert "The model may call what the command line has: tools: calculator." in err
     assert out
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("nowhere/model/x", "--once", "a"), "cannot be loaded"),
-        (("./nowhere", "--once", "a"), "does not exist or holds no config.json"),
-        (("{tiny}", "--once", " "), "--once is empty"),
-        (("{tiny}", "--once", "a", "--gold", "4"), "--gold is for a verifier, and there is none"),
-        (("{tiny}", "--once", "a", "--verifier", "mth"), "Did you mean 'math'?"),
-        (("{tiny}", "--once", "a", "--temperature", "-1"), "temperature is -1.0"),
-        (("{tiny}", "--once", "a", "--template", "boxd"), "Did you mean 'boxed'?"),
-        (("{tiny}", "--once", "a", "--column", "answer=b"), "a chat has none"),
-        (("{tiny}", "--once", "a", "--settings-from", "nowhere"), "there is no run with a record in it"),
-        (("{tiny}", "--once", "\udcff"), "the input is no text in UTF-8"),
-    ],
-)
-def test_wrong_words_are_one_message(cli, tiny_model, words, expected):
-    code, _, err = cli("chat", *(word.format(tiny=tiny_model) for word in words))
-    assert code == 2
-    assert expected in err
-    assert "Traceback" not in err
 
 
 @pytest.mark.slow
@@ -128,7 +104,7 @@ def test_wrong_words_are_one_message(cli, tiny_model, words, expected):
 def test_a_terminal_is_left_in_order(tiny_model, clean_environment, way):
     master, end = pty.openpty()
     command = [sys.executable, "-m", "grpo_plus.cli", "chat", tiny_model, "--max-completion-length", "4"]
-    process = subprocess.Popen(
+    process = started.Popen(
         command, stdin=end, stdout=end, stderr=end, env={**clean_environment, "TERM": "dumb"}, start_new_session=True
     )
     os.close(end)
@@ -136,9 +112,9 @@ def test_a_terminal_is_left_in_order(tiny_model, clean_environment, way):
     reader = threading.Thread(target=_read, args=(master, seen), daemon=True)
     reader.start()
     try:
-        _wait(lambda: b"> " in seen[0])
+        assert comes(lambda: b"> " in seen[0])
         os.write(master, b"hello\n")
-        _wait(lambda: seen[0].count(b"\n> ") >= 2 or seen[0].count(b"> ") >= 2)
+        assert comes(lambda: seen[0].count(b"> ") >= 2)
         if way == "interrupt":
             os.kill(process.pid, signal.SIGINT)
         else:
@@ -158,55 +134,35 @@ def _read(master, seen):
             seen[0] += piece
 
 
-def _wait(holds, seconds=120):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_chat(tiny_model, clean_environment):
-    script = (
-        f"yes hi | head -50 | {sys.executable} -m grpo_plus.cli chat {tiny_model} --max-completion-length 2 | head -1"
-    )
-    done = subprocess.run(
-        ["bash", "-c", f"{script}; echo ${{PIPESTATUS[2]}}"], capture_output=True, text=True, timeout=300,
-        env=clean_environment, check=False,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "0"
-    assert "Traceback" not in done.stderr
+    command = [sys.executable, "-m", "grpo_plus.cli", "chat", tiny_model, "--max-completion-length", "2"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with started.Popen(command, env=clean_environment, **pipes) as process:
+        process.stdin.write(b"hi\n" * 50)
+        process.stdin.close()
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+    assert process.returncode == 0
 
 
 def test_a_record_is_data_until_it_is_trusted(cli, tmp_path, tiny_model):
-    """A folder from somebody else: its record names files that lie beside it."""
-    import json
-    import shutil
-
     run = tmp_path / "theirs"
     shutil.copytree(tiny_model, run)
     (run / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef check(completion):\n    return 1.0\n")
     (run / "grpo_plus").mkdir()
-    record = {
-        "schema": 1,
-        "status": "done",
-        "config": {"verifiers": [f"{run}/evil.py:check"], "plugins": [f"{run}/evil.py"]},
-    }
-    (run / "grpo_plus" / "run.json").write_text(json.dumps(record))
-    code, _, err = cli("chat", run, "--once", "hi", "--max-completion-length", "3")
+    config = {"verifiers": [f"{run}/evil.py:check"], "plugins": [f"{run}/evil.py"]}
+    (run / "grpo_plus" / "run.json").write_text(json.dumps({"schema": 1, "status": "done", "config": config}))
+    command = ("chat", run, "--once", "hi", "--max-completion-length", "3")
+    code, _, err = cli(*command)
     assert code == 0, err
     assert "names code for its verifiers" in err
     assert not (tmp_path / "ran").exists()
-    code, _, err = cli("chat", run, "--once", "hi", "--max-completion-length", "3", "--trust-run")
-    assert code == 0, err
+    cli.done(*command, "--trust-run")
     assert (tmp_path / "ran").exists()
 
 
 def test_what_the_model_draws_moves_no_cursor(capsys, tiny_model):
-    from transformers import AutoTokenizer
-
-    from grpo_plus.cli._talk import _Readable
-
     streamer = _Readable(AutoTokenizer.from_pretrained(tiny_model))
     streamer.on_finalized_text("a\x1b[2Jb\u202ec\x9b\nd", stream_end=True)
     assert capsys.readouterr().out == "a␛[2Jb‹RLO›c‹U+009B›\nd\n"

@@ -5,6 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from accelerate.commands.launch import launch_command_parser
+
+from grpo_plus.cli._arguments import make_parser
+from grpo_plus.cli._early import launch_options, light_parser, mappings
+from grpo_plus.config import MAPPINGS
 
 PROGRAM = """
 import json, sys
@@ -67,7 +72,6 @@ def test_a_mistake_is_told_before_torch_is_imported(told, words, expected):
 
 
 def test_training_says_at_once_that_it_reads_the_config(cli, config):
-    """The line comes before the imports: the module that prints it imports none of them."""
     code, out, err = cli("train", config(num_generations=1))
     assert code == 2, err
     assert out.splitlines()[0].startswith("Reading ")
@@ -76,18 +80,12 @@ def test_training_says_at_once_that_it_reads_the_config(cli, config):
 
 
 def test_what_is_known_early_is_what_the_parser_takes():
-    from grpo_plus.cli._arguments import make_parser
-    from grpo_plus.cli._early import launch_options, light_parser, mappings
-    from grpo_plus.config import MAPPINGS
-
     late = {option for action in make_parser("x")._actions for option in action.option_strings}
     early = set(light_parser()._option_string_actions)
     dotted = {option for option in late if "." in option}
     assert {option.removeprefix("--").partition(".")[0] for option in dotted} <= set(mappings())
     assert late - dotted - early <= {"-h", "--help"}
     assert set(MAPPINGS) <= set(mappings())
-    from accelerate.commands.launch import launch_command_parser
-
     known = {option for action in launch_command_parser()._actions for option in action.option_strings}
     plain = {option.replace("_", "-") for option in launch_options()}
     assert {option.replace("_", "-") for option in known if option.startswith("--")} - plain <= {"--help"}

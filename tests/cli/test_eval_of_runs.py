@@ -15,14 +15,12 @@ def samples(path):
 @pytest.fixture
 def run(cli, config, folder):
     path = config(prompt=PROMPT, max_steps=1, max_completion_length=5, temperature=0.7, **MEASURED)
-    code, _, err = cli("train", path)
-    assert code == 0, err
+    cli.done("train", path)
     return folder / "out"
 
 
 @pytest.mark.slow
 def test_a_run_is_evaluated_as_it_measured_itself(cli, run, folder, tmp_path):
-    """The samples of ``measure`` after training, token by token."""
     common = ("--dataset", folder / "data.jsonl", "--split", "train", "--verifier", "math", "-n", "2", "--limit", "3")
     code, _, err = cli("eval", run, *common, "--out", tmp_path / "again.jsonl", "--device", "cpu")
     assert code == 0, err
@@ -34,29 +32,18 @@ def test_a_run_is_evaluated_as_it_measured_itself(cli, run, folder, tmp_path):
     assert [row["completion"] for row in again] == [row["completion"] for row in after]
     assert "Be brief." in json.dumps(again[0]["prompt"])
     # Flags override; a prompt of one's own replaces that of the run where they say the same.
-    code, _, err = cli(
+    cli.done(
         "eval", run, *common, "--out", tmp_path / "own.jsonl", "--user", "{answer}?", "--system", "Be long.",
         "--max-completion-length", "3", "--temperature", "0",
     )  # fmt: skip
-    assert code == 0, err
     own = samples(tmp_path / "own.jsonl")
     assert "Be long." in json.dumps(own[0]["prompt"])
     assert "times two" not in json.dumps(own[0]["prompt"])
     assert "boxed" in json.dumps(own[0]["prompt"])
     assert max(row["tokens"] for row in own) <= 3
     # A base may be asked the same way as what became of it, and a run as if it were no run.
-    code, _, err = cli(
-        "eval",
-        run,
-        *common,
-        "--no-run-settings",
-        "--prompt-column",
-        "answer",
-        "--max-completion-length",
-        "2",
-        "--out",
-        tmp_path / "bare.jsonl",
-    )
+    flags = ("--no-run-settings", "--prompt-column", "answer", "--max-completion-length", "2")
+    code, _, err = cli("eval", run, *common, *flags, "--out", tmp_path / "bare.jsonl")
     assert code == 0, err
     assert "As in the run" not in err
     assert "Be brief" not in json.dumps(samples(tmp_path / "bare.jsonl"))
@@ -69,20 +56,4 @@ def test_many_cut_off_completions_are_told_and_the_length_too(cli, run, folder, 
     assert code == 0, err
     assert "As in the run" in err
     assert "of the completions were cut off at 5 tokens, before they could end: raise --max-completion-length" in out
-    code, _, err = cli("eval", run, *common, "--user", "{nothing}")
-    assert code == 2
-    assert "nothing" in err
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (("--settings-from", "."), "--settings-from .: there is no run with a record in it."),
-        (("--settings-from", ".", "--no-run-settings"), "are both given: keep one"),
-    ],
-)
-def test_settings_that_cannot_be_taken(cli, folder, tiny_model, flags, expected):
-    rows = folder / "data.jsonl"
-    code, _, err = cli("eval", tiny_model, "--dataset", rows, "--split", "train", "--verifier", "math", *flags)
-    assert code == 2
-    assert expected in err
+    assert "nothing" in cli.refused("eval", run, *common, "--user", "{nothing}")

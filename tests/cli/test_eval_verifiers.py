@@ -1,17 +1,12 @@
 """Verifiers that only look at evaluations: they are logged there, and training never notices."""
 
 import ast
+import re
 
 import pytest
 
-EVALUATED = {
-    "eval_strategy": "steps",
-    "eval_steps": 1,
-    "num_generations_eval": 4,
-    "per_device_eval_batch_size": 8,
-    "dataset_test_split": "train",
-    "max_steps": 2,
-}
+EVALUATED = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 4, "per_device_eval_batch_size": 8}
+EVALUATED |= {"dataset_test_split": "train", "max_steps": 2}
 
 AGAIN = """
 from grpo_verifiers import verifier
@@ -32,11 +27,8 @@ def logs(out, start):
 
 
 def trained(rows):
-    times = ("time", "time/", "runtime", "per_second")
-    return [
-        {key: value for key, value in row.items() if not (key.startswith("time/") or key.endswith(times))}
-        for row in rows
-    ]
+    timed = re.compile(r"^time/|(time|per_second)$")
+    return [{key: value for key, value in row.items() if not timed.search(key)} for row in rows]
 
 
 @pytest.mark.slow
@@ -44,10 +36,8 @@ def trained(rows):
 def test_evaluation_has_its_own_and_training_is_as_without(cli, config, folder, log_completions):
     (folder / "again.py").write_text(AGAIN)
     more = EVALUATED | {"plugins": ["./again.py"], "advantage": "sign", "log_completions": log_completions}
-    code, plain, err = cli("train", config(**more))
-    assert code == 0, err
-    code, out, err = cli("train", config(eval_verifiers=["again", {"name": "odd", "weight": -2}], **more))
-    assert code == 0, err
+    plain = cli.done("train", config(**more))
+    out = cli.done("train", config(eval_verifiers=["again", {"name": "odd", "weight": -2}], **more))
     assert len(logs(out, "loss")) == 2
     assert trained(logs(out, "loss")) == trained(logs(plain, "loss"))
     assert not any("again" in key or "score" in key for row in logs(out, "loss") for key in row)
@@ -67,18 +57,12 @@ def test_evaluation_has_its_own_and_training_is_as_without(cli, config, folder, 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"eval_verifiers": ["mth"]}, "Did you mean 'math'?"),
         ({"eval_verifiers": [{"name": "math", "wieght": 1}]}, "eval_verifiers[0]: unknown key 'wieght'"),
         ({"verifiers": ["math"], "eval_verifiers": ["math"]}, "eval_verifiers has 'math', which verifiers has too"),
-        ({"eval_verifiers": ["exact"], "eval_strategy": "no"}, "eval_strategy is 'no'"),
-        (
-            {"eval_verifiers": [{"name": "exact", "columns": {"answer": "gold"}}]},
-            "eval_dataset has no column 'gold', which exact needs",
-        ),
+        ({"eval_verifiers": [{"name": "exact", "columns": {"answer": "gold"}}]}, "eval_dataset has no column 'gold'"),
     ],
 )
 def test_what_is_refused(cli, config, changes, expected):
-    code, _, err = cli("train", config(**(EVALUATED | changes)))
-    assert code == 2
+    err = cli.refused("train", config(**(EVALUATED | changes)))
     assert expected in err
     assert "train_dataset" not in err

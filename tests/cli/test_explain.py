@@ -3,17 +3,15 @@
 import re
 
 import pytest
+from datasets import Dataset
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.cli._arguments import parse
+from grpo_plus.cli.train import build_trainer
+from grpo_verifiers.code import probe
 
 EXAMPLES = (
-    "quickstart",
-    "process",
-    "verifiers",
-    "estimators",
-    "code_rl",
-    "math_8gb",
-    "math_12gb",
-    "math_16gb",
-    "math_24gb",
+    *("quickstart", "process", "verifiers", "estimators", "code_rl", "math_8gb", "math_12gb", "math_16gb", "math_24gb"),
     "papers/ppo",
 )
 CHECKS = """
@@ -36,51 +34,45 @@ def row(out, label):
     return [float(word) for word in line.strip().removeprefix(label).split()]
 
 
+def of_tokens(out):
+    """The numbers of the lines that show each completion's advantages."""
+    lines = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
+    return [[float(word) for word in line] for line in lines]
+
+
 def listed(values):
     return ",".join(repr(float(value)) for value in values)
 
 
 def trained(path, *flags):
-    """The trainer that the config describes, after its run."""
-    from grpo_plus.cli._arguments import parse
-    from grpo_plus.cli.train import build_trainer
-
     trainer = build_trainer(parse("test", [str(path), *flags]))
     trainer.train()
     return trainer
 
 
 ESTIMATORS = [
-    {},
-    {"scale_rewards": "batch"},
-    {"scale_rewards": False},
-    {"multi_objective_aggregation": "normalize_then_sum"},
+    *[{}, {"scale_rewards": "batch"}, {"scale_rewards": False}, {"multi_objective_aggregation": "normalize_then_sum"}],
+    *[{"advantage": name} for name in ("opo", "gdpo", "batch_whiten", "best_of_n")],
     {"advantage": "zscore", "advantage_kwargs": {"ddof": 0}},
     {"advantage": "sign", "advantage_kwargs": {"band": 0.25}},
-    {"advantage": "opo"},
-    {"advantage": "gdpo"},
-    {"advantage": "batch_whiten"},
-    {"advantage": "best_of_n"},
     {"advantage": "mix", "advantage_kwargs": {"parts": {"rloo": 1.0, "gdpo": 0.5}}},
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 10)
 @pytest.mark.parametrize("chosen", ESTIMATORS, ids=str)
 @pytest.mark.parametrize("several", [False, True], ids=["one reward", "several"])
 def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, folder, chosen, several):
     (folder / "checks.py").write_text(CHECKS)
     rewards = {"reward_funcs": ["./rewards.py:digits"] if several else None}
-    path = config(
-        plugins=["./checks.py"], verifiers=VERIFIERS[: 1 + several], num_generations=8, max_steps=1, **rewards, **chosen
-    )
+    given = {"plugins": ["./checks.py"], "verifiers": VERIFIERS[: 1 + several], "num_generations": 8, "max_steps": 1}
+    path = config(**given, **rewards, **chosen)
     trainer = trained(path)
     columns = [list(values) for values in trainer._logs["rewards"].values()]
     assert len(columns) == (3 if several else 1)
     given = ";".join(listed(float("nan") if value is None else value for value in column) for column in columns)
     lengths = ",".join(str(int(length)) for length in _lengths(trainer))
-    code, out, err = cli("explain", path, "--rewards", given, "--lengths", lengths)
-    assert code == 0, err
+    out = cli.done("explain", path, "--rewards", given, "--lengths", lengths)
     assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=2e-5)
     if several:
         for label in ("1·digits", "2·even", "-0.5·vowels"):
@@ -98,18 +90,11 @@ def _lengths(trainer):
     "keywords", [{"credit": "step"}, {"credit": "return", "gamma": 0.8, "ddof": 0, "outcome_weight": 0.5}]
 )
 def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, config, folder, tiny_model, keywords):
-    from datasets import Dataset
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
     sums = Dataset.from_list([{"prompt": f"{number}+{number}="} for number in range(16)])
 
     def scorer(completion_ids, **_):
-        """Every completion in three steps."""
-        ends = [[len(ids) * part // 3 for part in range(4)] for ids in completion_ids]
-        return [
-            [(of[at], of[at + 1], float((row * 7 + at * 3) % 4) / 2) for at in range(3)] for row, of in enumerate(ends)
-        ]
+        rows = enumerate([len(ids) * part // 3 for part in range(4)] for ids in completion_ids)
+        return [[(of[at], of[at + 1], float((row * 7 + at * 3) % 4) / 2) for at in range(3)] for row, of in rows]
 
     def right(completions, **_):
         return [float(at % 3 == 0) for at, _ in enumerate(completions)]
@@ -128,92 +113,83 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     path = config(**{key: settings[key] for key in ("advantage", "advantage_kwargs")})
     flags = ["--rewards", listed(trainer._logs["rewards"]["right"]), "--lengths", ",".join(map(str, lengths))]
     flags += ["--steps", ";".join(listed(score for _, _, score in of_row) for of_row in steps)]
-    code, out, err = cli("explain", path, *flags)
-    assert code == 0, err
+    out = cli.done("explain", path, *flags)
     assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=1e-5)
     tokens = list(trainer._logs["extra"]["advantages_per_token"])
-    shown = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
-    for of_row, values, printed in zip(steps, tokens, shown, strict=True):
-        expected = [values[start] for start, _, _ in of_row]
-        assert list(map(float, printed)) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    for of_row, values, printed in zip(steps, tokens, of_tokens(out), strict=True):
+        assert printed == pytest.approx([values[start] for start, _, _ in of_row], rel=1e-4, abs=1e-5)
 
 
 def test_golden_steps(cli, config):
     keywords = {"ddof": 0, "eps": 0, "outcome_weight": 0, "credit": "return"}
     flags = ("--rewards", "1,0", "--steps", "1,0;1,1,0")
     only_steps = {"reward_funcs": None, "verifiers": [{"name": "math_steps", "weight": 0}]}
-    code, out, err = cli("explain", config(advantage="process", advantage_kwargs=keywords, **only_steps), *flags)
-    assert code == 0, err
+    out = cli.done("explain", config(advantage="process", advantage_kwargs=keywords, **only_steps), *flags)
     assert row(out, "steps of 1") == [1, 0]
     assert row(out, "steps of 2") == [1, 1, 0]
-    shown = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
-    assert list(map(float, shown[0])) == pytest.approx([-0.4082, -1.2247], abs=1e-4)
-    assert list(map(float, shown[1])) == pytest.approx([0.4082, -0.4082, -1.2247], abs=1e-4)
+    one, two = of_tokens(out)
+    assert one == pytest.approx([-0.4082, -1.2247], abs=1e-4)
+    assert two == pytest.approx([0.4082, -0.4082, -1.2247], abs=1e-4)
 
 
-def test_a_weight_that_training_refuses_is_refused_here_too(cli, config):
-    code, _, err = cli("explain", config(advantage="process", advantage_kwargs={"outcome_weight": 0}))
-    assert code == 2
-    assert "outcome_weight of the advantage estimator 'process' is 0, and so the reward 'digits' (weight 1)" in err
+THREE = {"verifiers": ["exact", {"name": "think_format", "weight": 0.5}]}
 
 
-@pytest.mark.parametrize("flags", [(), ("--rewards", "1,0"), ("--lengths", "10,10,10,10")])
-def test_no_step_scores_are_made_up(cli, config, flags):
-    code, out, err = cli("explain", config(advantage="process"), *flags)
-    assert code == 0, err
-    assert "need step scores: --steps" in out
+@pytest.mark.parametrize(
+    ("values", "flags", "needed"),
+    [
+        ({"advantage": "process"}, (), "need step scores: --steps"),
+        ({"advantage": "process"}, ("--rewards", "1,0"), "need step scores: --steps"),
+        ({"advantage": "process"}, ("--lengths", "10,10,10,10"), "need step scores: --steps"),
+        ({"advantage": "gdpo", **THREE}, (), "a list for each of digits, exact, think_format"),
+    ],
+)
+def test_scores_are_not_made_up(cli, config, values, flags, needed):
+    out = cli.done("explain", config(**values), *flags)
+    assert needed in out
     assert "advantages" not in out
 
 
-def test_an_estimator_of_single_rewards_makes_up_none(cli, config):
-    path = config(advantage="gdpo", verifiers=["exact", {"name": "think_format", "weight": 0.5}])
-    code, out, err = cli("explain", path)
-    assert code == 0, err
-    assert "a list for each of digits, exact, think_format" in out
-    assert "advantages" not in out
-
-
-def test_a_single_list_stands_for_the_weighted_sum(cli, config):
-    path = config(advantage="center", verifiers=["exact", {"name": "think_format", "weight": 0.5}])
-    code, out, err = cli("explain", path, "--rewards", "1,0")
-    assert code == 0, err
+def test_a_single_list_stands_for_the_weighted_sum_by_the_weights_of_the_trainer(cli, config):
+    out = cli.done("explain", config(advantage="center", **THREE), "--rewards", "1,0")
     assert "rewards are the weighted sum: 1·digits + 1·exact + 0.5·think_format" in out
     assert row(out, "advantages") == [0.5, -0.5]
-
-
-def test_the_weights_of_the_config_are_those_of_the_trainer(cli, config):
     path = config(advantage="center", verifiers=["exact"], reward_weights=[3.0, 0.25])
-    code, out, err = cli("explain", path, "--rewards", "1,0;0,1")
-    assert code == 0, err
+    out = cli.done("explain", path, "--rewards", "1,0;0,1")
     assert row(out, "advantages") == [1.375, -1.375]
     assert "exact: weight 0.25" in out
-    code, _, err = cli("explain", config(verifiers=["exact"], reward_weights=[3.0]))
-    assert code == 2
-    assert "reward_weights holds 1 weights" in err
 
 
 CRITIC = {"advantage": "gae", "critic": {"on": "trunk"}}
 
 
-def test_a_critics_values_are_shown_beside_the_advantages_that_they_give(cli, config):
+def test_values_of_a_critic_are_shown_beside_the_advantages_and_the_mean_reward_stands_for_them_where_there_are_none(
+    cli, config
+):
     flags = ("--rewards", "1,0", "--values", ".5,.6,.8;.4,.2", "--advantage_kwargs.lam", "0.5")
-    code, out, err = cli("explain", config(**CRITIC), *flags)
-    assert code == 0, err
+    out = cli.done("explain", config(**CRITIC), *flags)
     assert row(out, "values of 1") == [0.5, 0.6, 0.8]
     assert row(out, "values of 2") == [0.4, 0.2]
-    shown = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
-    assert [list(map(float, of_row)) for of_row in shown] == [[0.25, 0.3, 0.2], [-0.3, -0.2]]
+    assert of_tokens(out) == [[0.25, 0.3, 0.2], [-0.3, -0.2]]
     assert "compares nothing within a group" in out
-
-
-def test_without_values_the_mean_reward_stands_for_them_and_is_said_to(cli, config):
-    code, out, err = cli("explain", config(**CRITIC), "--rewards", "1,1,1,0")
-    assert code == 0, err
+    out = cli.done("explain", config(**CRITIC), "--rewards", "1,1,1,0")
     assert "the critic's values are taken to be the mean reward" in out
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
 
 
+WEIGHTLESS = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0}}
 REFUSED = {
+    "a weight that training refuses": (
+        WEIGHTLESS, (), "outcome_weight of the advantage estimator 'process' is 0, and so the reward 'digits' (weight 1)"
+    ),
+    "too few weights": ({"verifiers": ["exact"], "reward_weights": [3.0]}, (), "reward_weights holds 1 weights"),
+    "evaluation without its strategy": (
+        {"eval_verifiers": ["exact"]}, (), "eval_verifiers are set, but eval_strategy is 'no'"
+    ),
+    "rewards that are none": ({}, ("--rewards", "1,x"), "--rewards is '1,x'"),
+    "lengths of too few": (
+        {}, ("--rewards", "1,0", "--lengths", "1"), "--lengths has 1 values, but --rewards has 2"
+    ),
     "steps that nobody reads": ({}, ("--steps", "1;1;1;1"), "this advantage estimator reads no steps"),
     "steps of too few": ({"advantage": "process"}, ("--steps", "1,0;1"), "--steps has 2 lists, but --rewards has 4"),
     "steps that are none": ({"advantage": "process"}, ("--steps", "1;a;1;1"), "--steps is 'a'"),
@@ -223,13 +199,13 @@ REFUSED = {
     ),
     "values that nobody reads": ({}, ("--values", "1;1;1;1"), "this advantage estimator reads no critic"),
     "values of too few": (CRITIC, ("--values", ".5,.6;.4"), "--values has 2 lists, but --rewards has 4 completions"),
-    "endless values": (CRITIC, ("--values", "1;inf;1;1"), "--values are not all finite"),
     "values of other lengths": (
         CRITIC, ("--rewards", "1,0", "--values", "1,1;1", "--lengths", "2,2"), "lists of 2,1 numbers: leave --lengths out"
     ),
     "ragged lists": ({}, ("--rewards", "1,0;1"), "lists of 2, 1 numbers"),
-    "too many lists": ({}, ("--rewards", "1,0;1,0"), "2 lists, but the config has 1 rewards (digits)"),
     "endless rewards": ({}, ("--rewards", "1,inf"), "expected finite numbers"),
+    "a negative length": ({}, ("--lengths", "1,2,3,-4"), "expected whole numbers of at least 1"),
+    "half a token": ({}, ("--lengths", "1,2,3,1.5"), "expected whole numbers of at least 1"),
 }  # fmt: skip
 
 
@@ -245,8 +221,7 @@ def test_explain_refuses_a_sample_that_does_not_fit(cli, config, case):
 
 def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
     flags = ("--rewards", "1,0,1", "--steps", "1,nan,0;;1")
-    code, out, err = cli("explain", config(advantage="process"), *flags)
-    assert code == 0, err
+    out = cli.done("explain", config(advantage="process"), *flags)
     assert "steps of 2        none" in out
     assert "nan" in out
 
@@ -254,15 +229,13 @@ def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pytestconfig):
-    code, out, err = cli("explain", pytestconfig.rootpath / "examples" / f"{name}.yaml")
-    assert code == 0, err
+    out = cli.done("explain", pytestconfig.rootpath / "examples" / f"{name}.yaml")
     assert "notes:" not in out
     assert "vLLM" not in out
 
 
 def test_the_only_note_on_sao_is_that_its_warm_up_shortens_the_schedule(cli, pytestconfig):
-    code, out, err = cli("explain", pytestconfig.rootpath / "examples" / "papers" / "sao.yaml")
-    assert code == 0, err
+    out = cli.done("explain", pytestconfig.rootpath / "examples" / "papers" / "sao.yaml")
     (note,) = out.partition("notes:")[2].strip().splitlines()
     assert "critic warmup_steps" in note
     assert "sg[r]·A·lp_t where 1 − 0.3 ≤ r ≤ 1 + 5.0, else 0" in out
@@ -271,14 +244,17 @@ def test_the_only_note_on_sao_is_that_its_warm_up_shortens_the_schedule(cli, pyt
 @pytest.mark.slow
 def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     path = config(epsilon=0.3, vllm_mode="server", lora_r=8, dataset_test_split="other")
-    code, out, err = cli("explain", path)
-    assert code == 0, err
-    notes = out.partition("notes:")[2]
+    notes = cli.done("explain", path).partition("notes:")[2]
     for name in ("epsilon (0.3)", "vllm_mode ('server')", "lora_r (8)", "dataset_test_split ('other')"):
         assert f"- {name} is not read: " in notes
     caplog.clear()
-    code, out, err = cli("train", path)
-    assert code == 0, err
+    out = cli.done("train", path)
+    noted = cli.done("explain", config(objective="reinforce", num_iterations=2, top_entropy_quantile=0.5)).partition(
+        "notes:"
+    )[2]
+    assert "top_entropy_quantile (0.5)" in noted
+    assert "'reinforce', which has no ratio" in noted
+    assert "notes:" not in cli.done("explain", config(objective="reinforce"))
     logged = [record.message for record in caplog.records if "vllm_mode ('server') is not read" in record.message]
     assert len(logged) == 1
     assert out.count("lora_r (8) is not read") == 1
@@ -298,77 +274,55 @@ def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
 def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, monkeypatch, values, said):
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
     for command in ("explain", "train"):
-        code, out, err = cli(command, config(**values))
-        assert code == 2, out
-        assert said in err
+        assert said in cli.refused(command, config(**values))
 
 
 @pytest.mark.parametrize(
     ("values", "drawn"),
     [
-        ({}, "TRL's own loop"),
         ({"verifiers": ["math"]}, "rollout auto, as many rows at once as memory allows, with drafts (the default"),
         ({"verifiers": ["math"], "rollout": "stock"}, "TRL's own loop"),
         ({"verifiers": ["math"], "rollout_draft": "none"}, "rollout auto, as many rows at once as memory allows, no "),
         ({"verifiers": ["math"], "use_vllm": True}, "vLLM (colocate)"),
-        ({"rollout": "auto"}, "rollout auto, as many rows"),
         ({"rollout": "auto", "rollout_rows": 4}, "rollout auto, 4 rows"),
         ({"use_transformers_continuous_batching": True}, "transformers' continuous batching"),
-        ({"use_vllm": True, "vllm_mode": "server"}, "vLLM (server)"),
     ],
 )
 def test_explain_says_who_draws(cli, config, values, drawn):
-    code, out, err = cli("explain", config(**values))
-    assert code == 0, err
-    assert f"drawn by: {drawn}" in out
+    assert f"drawn by: {drawn}" in cli.done("explain", config(**values))
 
 
-def test_options_that_the_objective_does_not_read_here_are_not_said_to_matter(cli, config):
+def test_explain_says_whether_the_policy_moves_within_a_batch_and_what_the_objective_reads(cli, config):
     def matter(**values):
-        code, out, err = cli("explain", config(objective="dapo", **values))
-        assert code == 0, err
+        out = cli.done("explain", config(objective="dapo", **values))
         return set(re.search("options of TRL that matter: (.*)", out)[1].split(", "))
 
     plain = matter()
     assert not plain & {"vllm_importance_sampling_correction", "use_bias_correction_kl", "ref_model_sync_steps"}
     assert matter(use_vllm=True) - plain == {"vllm_importance_sampling_correction"}
     assert matter(beta=0.1) - plain == {"use_bias_correction_kl", "sync_ref_model"}
-
-
-def test_explain_says_whether_the_policy_moves_within_a_batch(cli, config):
     for objective in ({}, {"objective": "grpo"}):
-        _, out, _ = cli("explain", config(**objective))
-        assert "the ratio is 1 throughout" in out
-        _, out, _ = cli("explain", config(num_iterations=2, **objective))
-        assert "the ratio is 1" not in out
-
-
-def test_eval_verifiers_without_an_evaluation_are_refused_before_training(cli, config):
-    for command in ("explain", "train"):
-        code, _, err = cli(command, config(eval_verifiers=["exact"]))
-        assert code == 2
-        assert "eval_verifiers are set, but eval_strategy is 'no'" in err
+        assert "the ratio is 1 throughout" in cli.done("explain", config(**objective))
+        assert "the ratio is 1" not in cli.done("explain", config(num_iterations=2, **objective))
 
 
 @pytest.mark.slow
 def test_explain_says_how_this_machine_holds_programs(cli, config):
-    from grpo_verifiers.code import probe
+    def told(**keywords):
+        return cli.done(
+            "explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": keywords}])
+        )
 
-    findings = probe()
-    code, out, err = cli("explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": {"level": "none"}}]))  # fmt: skip
-    assert code == 0, err
+    findings, out = probe(), told(level="none")
     assert f"  programs run at level {findings.level}: {findings.details[findings.level]}\n" in out
     if findings.level != "none":
         assert re.search(r"programs run at level .*, memory: (cgroup v1|cgroup v2|polled)\)", out)
-    elsewhere = {"piston": "http://127.0.0.1:9/api/v2"}
-    _, out, _ = cli("explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": elsewhere}]))
-    assert "programs run" not in out
+    assert "programs run" not in told(piston="http://127.0.0.1:9/api/v2")
 
 
 def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     path = config(selection="contrast", objective="dapo", num_generations=4, per_device_train_batch_size=4)
-    code, out, err = cli("explain", path, "--selection_kwargs.explore", "0.25")
-    assert code == 0, err
+    out = cli.done("explain", path, "--selection_kwargs.explore", "0.25")
     assert "selection: contrast, unbiased: groups count (1/N)/π" in out
     assert "right of a group" in out
     assert "  explore = 0.25" in out
@@ -390,8 +344,7 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     ],
 )
 def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
-    code, out, err = cli("explain", config(**settings))
-    assert code == 0, err
+    out = cli.done("explain", config(**settings))
     assert told in out
     assert ("biased" in out) == ("curriculum" in out)
 
@@ -413,15 +366,21 @@ def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
     ids=str,
 )
 def test_explain_says_what_becomes_of_dead_groups_and_what_it_costs(cli, config, values, told):
-    code, out, err = cli("explain", config(num_generations=8, per_device_train_batch_size=8, **values))
-    assert code == 0, err
+    out = cli.done("explain", config(num_generations=8, per_device_train_batch_size=8, **values))
     for text in told:
         assert text in out
 
 
 def test_explain_names_the_judge_of_the_rewards_and_what_ends_the_run(cli, config):
     given = {"hacking_monitor": {"every": 1, "verifier": "exact"}, "max_steps": 12, "stop_on": ["nan", "hacking"]}
-    code, out, _ = cli("explain", config(verifiers=["math"], **given))
-    assert code == 0
+    out = cli.done("explain", config(verifiers=["math"], **given))
     assert "hacking monitor: every 1 steps 32 completions are judged by exact, beside the whole reward" in out
     assert "the run ends, with exit code 3, when one of these begins: nan, hacking" in out
+
+
+def test_target_is_a_piece_like_any_other(cli, config):
+    settings = {"objective": "grpo", "objective_kwargs": {"surrogate": "target"}, "num_iterations": 2}
+    assert "w = 1/occurrences" in cli.done("explain", config(**settings))
+    err = cli.refused("explain", config(**settings, beta=0.1))
+    assert "beta is 0.1" in err
+    assert "remove kl" not in err

@@ -9,10 +9,11 @@ import sys
 import pytest
 from trl import DatasetMixtureConfig, GRPOConfig, ModelConfig
 
-from grpo_plus.cli import COMMANDS
+from grpo_plus.cli import COMMANDS, main
 from grpo_plus.cli._arguments import PlusScriptArguments
 from grpo_plus.cli._declared import as_written
 from grpo_plus.cli._help import host_options, our_options, text
+from grpo_plus.cli._parser import Parser
 from grpo_plus.config import GRPOPlusConfig
 
 HOSTS = {
@@ -70,15 +71,16 @@ def test_the_sources_declare_the_fields_that_the_classes_have():
     ) - (set(OURS) & {spec.name for spec in dataclasses.fields(GRPOPlusConfig)})
 
 
-def test_ours_come_first_and_the_hosts_have_its_own_headings():
+def test_ours_come_first_and_the_hosts_have_its_own_headings_without_words_of_python():
     assert ALL.index("--advantage ") < ALL.index("--model_name_or_path") < ALL.index("--vllm_mode")
     headings = re.findall(r"^of TRL and transformers: (.*):$", ALL, flags=re.MULTILINE)
     assert len(headings) > 20
     assert headings[0].startswith("the ")  # TRL's own before transformers'
     assert "more of ours" not in HELP
+    assert "files|nccl|adapter" in ALL
+    assert not re.search(r"\| *None|Literal", ALL)
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", ["80", "200", "20"])
 def test_the_help_is_short_at_any_width_and_needs_no_config(columns, folder):
     done = subprocess.run(
@@ -91,8 +93,7 @@ def test_the_help_is_short_at_any_width_and_needs_no_config(columns, folder):
     assert not done.stderr
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("flag", ["-h", "--help", "--help-all", "--help_all"])
+@pytest.mark.parametrize("flag", ["--help", "--help_all"])
 def test_no_help_imports_torch_or_the_host(flag):
     program = (
         "import sys\nfrom grpo_plus.cli import main\n"
@@ -105,7 +106,6 @@ def test_no_help_imports_torch_or_the_host(flag):
     assert "--advantage " in done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_reader_that_leaves_early_is_no_error(encoding):
     command = f"{sys.executable} -m grpo_plus.cli train --help-all | head -n 1; exit ${{PIPESTATUS[0]}}"
@@ -119,8 +119,6 @@ def test_a_reader_that_leaves_early_is_no_error(encoding):
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "train"])
 def test_the_help_of_every_other_command_can_be_read(command, monkeypatch, capsys):
-    from grpo_plus.cli import main
-
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
@@ -132,21 +130,15 @@ def test_the_help_of_every_other_command_can_be_read(command, monkeypatch, capsy
 
 MISTYPED = [
     (("train", "--advantgae", "sign"), "--advantage"),
-    (("train", "--lerning_rate", "1"), "--learning_rate"),
-    (("explain", "--advantgae", "sign"), "--advantage"),
     (("explain", "--reward", "1,0"), "--rewards"),
     (("explain", "--lenghts", "1,2"), "--lengths"),
     (("sweep", "nowhere.yaml", "--vray", "a=1"), "--vary"),
     (("eval", "model", "--temperatur", "1"), "--temperature"),
-    (("plan", "--modle", "x"), "--model"),
-    (("verify", "data", "--verifer", "math"), "--verifier"),
-    (("export", "run", "--otu", "x"), "--out"),
     (("init", "--forec"), "--force"),
     (("report", "run", "--oot=x"), "--out"),
 ]
 
 
-@pytest.mark.sample(11)
 @pytest.mark.parametrize(("words", "meant"), MISTYPED, ids=[f"{words[0]} {words[-2]}" for words, _ in MISTYPED])
 def test_an_unknown_option_names_the_nearest(cli, words, meant):
     code, out, err = cli(*words)
@@ -157,28 +149,14 @@ def test_an_unknown_option_names_the_nearest(cli, words, meant):
 
 
 def test_every_command_is_listed_in_a_line(cli):
-    code, out, _ = cli("--help")
-    assert code == 0
+    out = cli.done("--help")
     for command, what in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(what)}$", out, flags=re.MULTILINE)
 
 
 def test_underscores_in_the_name_of_an_option_are_dashes_and_those_of_its_value_stay():
-    from grpo_plus.cli._parser import Parser
-
     parser = Parser(prog="grpo-plus")
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--prompt-column")
     options = parser.parse_args(["--top_k=3", "--prompt_column", "the_question"])
     assert (options.top_k, options.prompt_column) == (3, "the_question")
-
-
-def test_an_option_that_may_be_unset_shows_its_words_alone():
-    """`None` of the type is no word of the command line."""
-    assert "files|nccl|adapter" in ALL
-    assert not re.search(r"\| *None|Literal", ALL)
-
-
-@pytest.mark.parametrize("shown", [HELP, ALL], ids=["help", "help-all"])
-def test_the_help_says_the_words_that_a_run_is_resumed_with(shown):
-    assert "A folder, or last or auto: the newest one." in entries(shown)["resume_from_checkpoint"][0]

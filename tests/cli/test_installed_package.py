@@ -1,10 +1,11 @@
 """Third-party parts from a package that pip really installed, in a run that really launches."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from grpo_plus.advantages import RewardTable, compute_advantages
+from tests.cli.commands import install
 
 pytestmark = pytest.mark.slow
 
@@ -45,51 +46,30 @@ def third_party_check(completion: str) -> float:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder that the package is installed in."""
     source = tmp_path_factory.mktemp("source")
     (source / "pyproject.toml").write_text(PROJECT)
     (source / "third_party_parts.py").write_text(MODULE)
-    target = tmp_path_factory.mktemp("site")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
-    done = subprocess.run(
-        [*pip, "--no-build-isolation", "--no-index", "--target", str(target), str(source)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return target
+    return install(source, tmp_path_factory.mktemp("site"))
 
 
 def test_its_parts_are_found_by_name(site, monkeypatch, cli, config):
     monkeypatch.syspath_prepend(str(site))
-    from grpo_plus.advantages import RewardTable, compute_advantages
-
     assert compute_advantages("third_party", RewardTable.of([1.0, 0.0]), gain=2.0).tolist() == [1.0, -1.0]
-    code, out, err = cli("plugins")
-    assert code == 0, err
+    out = cli.done("plugins")
     assert out.count("(third-party-parts 2.5)") == 3
     for name in ("third_party", "third_party_loss", "third_party_check"):
         (line,) = [line for line in out.splitlines() if f" {name} " in line]
         assert "entry point" in line
-    code, _, err = cli("explain", config(advantage="third_party", advantage_kwargs={"gian": 2.0}))
-    assert code == 2
+    err = cli.refused("explain", config(advantage="third_party", advantage_kwargs={"gian": 2.0}))
     assert "Did you mean 'gain'?" in err
 
 
-def test_it_trains_on_two_launched_ranks(site, config, folder, beside, port):
-    """Launch arguments in the YAML, a part from the package, a verifier from it: the command starts the ranks itself."""
-    path = config(
-        advantage="third_party",
-        reward_funcs=None,
-        verifiers=[{"name": "third_party_check"}],
-        per_device_train_batch_size=2,
-        num_processes=2,
-        main_process_port=port(),
-    )
+def test_it_trains_on_two_ranks(site, config, folder, ranked):
+    checks = [{"name": "third_party_check"}]
+    path = config(advantage="third_party", reward_funcs=None, verifiers=checks, per_device_train_batch_size=2)
     path_first = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "grpo_plus.cli", "train", path]
-    with beside(command, folder / "log", environment={"PYTHONPATH": path_first}):
-        pass
-    text = (folder / "log").read_text()
+    codes, text = ranked("train", path, environment={"PYTHONPATH": path_first})
+    assert codes == [0, 0], text[-3000:]
     assert text.count("The model is in") == 1
     assert text.count("'rewards/third_party_check/mean'") == 2
     assert (folder / "out" / "model.safetensors").exists()

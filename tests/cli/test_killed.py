@@ -45,7 +45,6 @@ time.sleep(600)
 
 @pytest.fixture
 def tree():
-    """Ends every process that a test has put there, and what is below those."""
     known = set()
 
     def tree(process):
@@ -59,34 +58,21 @@ def tree():
             each.kill()
 
 
-@pytest.mark.parametrize(
-    ("how", "ends"),
-    [
-        ("run of a sweep", True),
-        ("rank of another launcher", True),
-        ("run of a shell", False),
-        ("launcher of another in between", False),
-    ],
-)
+HOWS = {"run of a sweep": True, "rank of another launcher": True, "parent that died before": True}
+HOWS |= {"run of a shell": False, "launcher of another in between": False}
+
+
+@pytest.mark.parametrize(("how", "ends"), HOWS.items())
 def test_a_process_ends_with_its_sweep_or_launcher_and_not_with_a_shell(how, ends, tree):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, how, CHILD], stdout=subprocess.PIPE, text=True)
-    child = psutil.Process(int(parent.stdout.readline()))
-    assert parent.stdout.readline() == "goes on\n"
-    tree(psutil.Process(parent.pid))
-    parent.kill()
-    parent.wait()
-    assert comes(lambda: gone(child), 30 if ends else 0.3) == ends
-    parent.stdout.close()
-
-
-def test_a_process_whose_sweep_was_killed_before_it_asked_ends_at_once(tree):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, "parent that died before", CHILD], stdout=subprocess.PIPE)
-    child = psutil.Process(int(parent.stdout.readline()))
-    tree(psutil.Process(parent.pid))
-    assert comes(lambda: gone(child), 30)
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", PARENT, how, CHILD], stdout=subprocess.PIPE, text=True) as parent:
+        child = psutil.Process(int(parent.stdout.readline()))
+        if how != "parent that died before":  # which its child does not wait for
+            assert parent.stdout.readline() == "goes on\n"
+        tree(psutil.Process(parent.pid))
+        if how != "parent that died before":
+            parent.kill()
+        assert comes(lambda: gone(child), 30 if ends else 0.3) == ends
+        parent.kill()
 
 
 LAUNCHERS = {
@@ -106,9 +92,13 @@ LAUNCHERS = {
 }  # fmt: skip
 
 
+WAYS = [*((launcher, False) for launcher in LAUNCHERS), ("ours", True), ("a sweep", True)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launcher", "whole_group"), [*((launcher, False) for launcher in LAUNCHERS), ("ours", True), ("a sweep", True)]
+    ("launcher", "whole_group"),
+    [pytest.param(*way, marks=() if way == WAYS[0] else pytest.mark.nightly) for way in WAYS],
 )
 def test_nothing_stays_of_a_launcher_or_sweep_that_is_killed(launcher, whole_group, config, port, tree):
     path = config("reward_funcs: [./waiting.py:waiting]\nverifiers: [math]\nper_device_train_batch_size: 4")
@@ -117,14 +107,10 @@ def test_nothing_stays_of_a_launcher_or_sweep_that_is_killed(launcher, whole_gro
     told, temporary = folder / "told", folder / "temporary"
     temporary.mkdir()
     words = {"CONFIG": str(path), "PORT": str(port())}
-    process = subprocess.Popen(
-        [sys.executable, "-m", *(words.get(word, word) for word in LAUNCHERS[launcher])],
-        env=os.environ | {"TOLD": str(told), "TMPDIR": str(temporary), "ACCELERATE_USE_CPU": "true"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        cwd=folder,
-    )
+    command = [sys.executable, "-m", *(words.get(word, word) for word in LAUNCHERS[launcher])]
+    env = os.environ | {"TOLD": str(told), "TMPDIR": str(temporary), "ACCELERATE_USE_CPU": "true"}
+    silent = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=env, start_new_session=True, cwd=folder, **silent)
     top = psutil.Process(process.pid)
     wanted = 1 if launcher == "a sweep" else 2
     assert comes(lambda: told.exists() and len(told.read_text().split()) == wanted, 240)

@@ -5,14 +5,10 @@ import yaml
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._arguments import parse
+from grpo_plus.cli.train import build_trainer
 
-PARTS = {
-    "measure": {"split": "train"},
-    "warm_start": {"steps": 2},
-    "critic": {"on": "model"},
-    "reward_model": {"every": 2},
-    "rounds": {"every": 1, "reference": "refresh"},
-}
+PARTS = {"measure": {"split": "train"}, "warm_start": {"steps": 2}, "critic": {"on": "model"}}
+PARTS |= {"reward_model": {"every": 2}, "rounds": {"every": 1, "reference": "refresh"}}
 OFF = {None: "null", False: "false"}
 
 
@@ -24,7 +20,6 @@ BASE = {
 
 @pytest.fixture
 def given(tmp_path):
-    """The value of a part after a config and flags."""
 
     def given(part, *flags, **values):
         asked = values.get(part) not in (None, False) or "{}" in flags
@@ -73,8 +68,6 @@ def test_mappings_of_keywords_are_empty_at_null_and_false_alike(given, field):
 
 
 def test_an_empty_measure_measures_the_test_split(config):
-    from grpo_plus.cli.train import build_trainer
-
     def build(**values):
         return build_trainer(parse("grpo-plus train", [config(**values)]))
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from grpo_plus.cli._plan_time import Pace, shown
+from tests.cli.hub import running_hub
 
 LORA = {"use_peft": True, "lora_target_modules": ["all-linear"], "lora_r": 4, "advantage": "center"}
 
@@ -25,8 +26,7 @@ def test_times_for_people(seconds, text):
 
 
 def test_without_a_run_there_is_no_basis(cli, config):
-    code, out, err = cli("plan", config(**LORA))
-    assert code == 0, err
+    out = cli.done("plan", config(**LORA))
     assert re.search(r"time: no basis \(no earlier run in .*/out\)\. --time-steps 4 makes four steps", out)
     assert "peak" in out
 
@@ -34,58 +34,40 @@ def test_without_a_run_there_is_no_basis(cli, config):
 @pytest.mark.slow
 def test_an_earlier_run_of_the_same_config_is_a_basis_and_of_another_one_is_none(cli, config, folder):
     path = config(**LORA, max_steps=4)
-    code, _, err = cli("train", path)
-    assert code == 0, err
+    cli.done("train", path)
     metrics = folder / "out" / "grpo_plus" / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     for line in lines:  # ten seconds a step, whatever this machine needs
         if line.get("kind") == "train":
             line["time"] = 1000.0 + 10 * line["step"]
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    code, out, err = cli("plan", path, "--max_steps", "360")
-    assert code == 0, err
+    out = cli.done("plan", path, "--max_steps", "360")
     assert "time: 10 s a step, half of the steps between 10 s and 10 s; of 3 steps of the run in" in out
     assert "60.0 min for 360 steps, between 60.0 min and 60.0 min at the pace of these" in out
     assert "an estimate: completions grow and shrink" in out
-    code, out, err = cli("plan", path, "--max_completion_length", "16")
-    assert code == 0, err
+    out = cli.done("plan", path, "--max_completion_length", "16")
     assert "is another: max_completion_length was 8, now 16). --time-steps 4" in out
 
 
 @pytest.mark.slow
-def test_steps_made_here_are_a_basis(cli, config, folder):
-    """Nothing of them stays, and what cannot train says why."""
-    path = config(**LORA, measure={"split": "train"}, verifiers=["exact"], save_strategy="steps", save_steps=1)
-    code, out, err = cli("plan", path, "--time-steps", "2", "--max_steps=7")
-    assert code == 0, err
-    assert re.search(r"time: \d+\.\d\d s a step, .* of 2 steps made on this machine now", out), out
-    assert re.search(r"for 7 steps, between", out)
-    assert not (folder / "out").exists()
-    watched = config(**LORA, hacking_monitor={"every": 5, "verifier": "exact"}, stop_on=["dead_groups"], max_steps=60)
-    assert cli("plan", watched, "--time-steps", "2")[0] == 0
-    code, _, err = cli("plan", config(**LORA, dataset_name="./nowhere.jsonl"), "--time-steps", "2")
-    assert code == 2
-    assert "--time-steps: the steps failed with code 2" in err
-    assert "nowhere.jsonl" in err
-    code, _, err = cli("plan", path, "--time-steps", "0")
-    assert code == 2
-    assert "--time-steps is 0, expected from 1 to 100" in err
-
-
-@pytest.mark.slow
-def test_steps_that_measure_send_nothing_to_the_hub(config, folder):
-    import os
-    import subprocess
-    import sys
-
-    from tests.cli.hub import running_hub
-
-    path = config(**LORA, push_to_hub=True, hub_model_id="me/sums")
+def test_steps_made_here_are_a_basis(cli, config, folder, monkeypatch):
+    """Nothing of them stays, nothing is sent to the hub, and what cannot train says why."""
+    given = {"measure": {"split": "train"}, "verifiers": ["exact"], "save_strategy": "steps", "save_steps": 1}
+    given |= {"hacking_monitor": {"every": 5, "verifier": "exact"}, "stop_on": ["dead_groups"], "max_steps": 60}
+    path = config(**LORA, **given, push_to_hub=True, hub_model_id="me/sums")
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
     with running_hub() as hub:
-        env = {key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
-        env |= {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_nobody", "HF_HUB_DISABLE_XET": "1"}
-        command = [sys.executable, "-m", "grpo_plus.cli", "plan", str(path), "--time-steps", "2"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=env, check=False)
-    assert done.returncode == 0, done.stderr
+        for name, value in {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_nobody", "HF_HUB_DISABLE_XET": "1"}.items():
+            monkeypatch.setenv(name, value)
+        code, out, err = cli("plan", path, "--time-steps", "2", "--max_steps=90")
+    assert code == 0, err
     assert not hub.created
     assert not hub.files
+    assert re.search(r"time: \d+\.\d\d s a step, .* of 2 steps made on this machine now", out), out
+    assert re.search(r"for 90 steps, between", out)
+    assert not (folder / "out").exists()
+    err = cli.refused("plan", config(**LORA, dataset_name="./nowhere.jsonl"), "--time-steps", "2")
+    assert "--time-steps: the steps failed with code 2" in err
+    assert "nowhere.jsonl" in err
+    assert "--time-steps is 0, expected from 1 to 100" in cli.refused("plan", path, "--time-steps", "0")

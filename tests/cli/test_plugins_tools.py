@@ -23,8 +23,7 @@ def bad(x): ...
 def test_tools_and_environments_are_listed_and_shown(cli, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(TOOLS)
     monkeypatch.chdir(tmp_path)
-    code, out, err = cli("plugins", "calculator", "./mine.py:ring", "./mine.py:Room", "./mine.py:bad")
-    assert code == 0, err
+    out = cli.done("plugins", "calculator", "./mine.py:ring", "./mine.py:Room", "./mine.py:bad")
     assert "tool calculator" in out
     assert "digits: an integer from 1 to 100 (12)" in out
     assert "bell: a string (required)" in out
@@ -32,8 +31,7 @@ def test_tools_and_environments_are_listed_and_shown(cli, tmp_path, monkeypatch)
     assert "environment Room" in out
     assert '"name": "leave"' in out
     assert "cannot be used: bad: the argument 'x' has no type hint" in out
-    code, out, err = cli("plugins")
-    assert code == 0, err
+    out = cli.done("plugins")
     assert "tools" in out
     assert "environments" in out
     assert "search_documents" in out

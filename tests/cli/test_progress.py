@@ -1,5 +1,6 @@
 """The step clock, and what the display makes of logs."""
 
+import ast
 import io
 import itertools
 import threading
@@ -16,30 +17,20 @@ from grpo_plus.training.clock import StepClock
 from grpo_plus.training.step_metrics import METRICS, PARTS
 from tests.waiting import comes
 
-LOGS = {
-    "loss": 0.25,
-    "reward": 0.5,
-    "frac_reward_zero_std": 0.25,
-    "completions/mean_length": 38.4,
-    "completions/clipped_ratio": 0.03,
-    "engine/tokens_saved": 0.42,
-    "num_tokens": 4000.0,
-    "kl": float("nan"),
-    "time/rollout": 1.0,
-    "time/scoring": 0.5,
-    "time/update": 0.5,
-}
+LOGS = {"loss": 0.25, "reward": 0.5, "frac_reward_zero_std": 0.25, "num_tokens": 4000.0, "kl": float("nan")}
+LOGS |= {"completions/mean_length": 38.4, "completions/clipped_ratio": 0.03, "engine/tokens_saved": 0.42}
+LOGS |= {"time/rollout": 1.0, "time/scoring": 0.5, "time/update": 0.5}
 
 
 def state(step=2, last=10, **more):
-    return SimpleNamespace(
-        is_world_process_zero=True, global_step=step, max_steps=last, num_input_tokens_seen=0, **more
-    )
+    given = {"is_world_process_zero": True, "global_step": step, "max_steps": last, "num_input_tokens_seen": 0}
+    return SimpleNamespace(**given | more)
 
 
-def test_dead_groups_are_those_without_an_advantage_where_that_is_known():
+def test_figures_in_words():
     assert Figures.of(LOGS).dead == 0.25
     assert Figures.of({**LOGS, "advantages/dead_group_fraction": 0.0}).dead == 0
+    assert [duration(seconds) for seconds in (0, 59.6, 3661, 360000)] == ["0:00:00", "0:01:00", "1:01:01", "100:00:00"]
 
 
 def display(*, terminal=False, width=200, **keywords):
@@ -66,7 +57,7 @@ def test_every_second_belongs_to_the_innermost_part():
     assert reported == dict.fromkeys(METRICS, 0.0)
 
 
-def test_one_line_says_how_it_goes():
+def test_one_line_says_how_it_goes_and_others_of_evaluation_and_end():
     shown, text = display()
     shown.on_train_begin(None, state(0), None)
     shown.on_step_end(None, state(2), None)
@@ -79,9 +70,6 @@ def test_one_line_says_how_it_goes():
     )
     assert left.endswith(" left")
     assert "\x1b" not in line
-
-
-def test_logs_of_evaluation_and_end():
     shown, text = display(width=40)  # a line of a log is one line, whatever the width says
     more = {"eval_rewards/math/mean": 0.25, "eval_score": 0.5, "eval_loss": 0.1, "eval_kl": None}
     shown.on_log(None, state(), None, logs={"eval_reward": 0.125, **more})
@@ -90,28 +78,21 @@ def test_logs_of_evaluation_and_end():
         "step 2: evaluation: reward 0.125, math 0.250, score 0.500",
         "trained to step 2 in 0:01:01",
     ]
-
-
-def test_other_ranks_are_silent():
     shown, text = display()
-    quiet = state()
-    quiet.is_world_process_zero = False
+    quiet = state(is_world_process_zero=False)
     for event in ("on_train_begin", "on_step_end", "on_evaluate", "on_train_end"):
         getattr(shown, event)(None, quiet, None)
     shown.on_log(None, quiet, None, logs=LOGS)
     assert text.getvalue() == ""
 
 
-def test_a_display_that_fails_is_switched_off_and_says_so_once(capsys):
+def test_a_display_or_a_picture_that_fails_says_so_once(capsys, monkeypatch):
     shown, _ = display()
     shown.console.print = None
     for _ in range(3):
         shown.on_log(None, state(), None, logs=LOGS)
     err = capsys.readouterr().err
     assert err.count("The progress display failed and is off now (TypeError") == 1
-
-
-def test_a_picture_that_cannot_be_drawn_is_a_line(monkeypatch):
     shown, text = display(terminal=True)
     monkeypatch.setattr(shown, "_draw", lambda: 1 / 0)
     shown.on_train_begin(None, state(), None)
@@ -164,21 +145,13 @@ def test_a_sparkline_has_a_bar_for_each_of_the_last_values(values):
     assert set(line) <= set(BARS)
 
 
-def test_durations():
-    assert [duration(seconds) for seconds in (0, 59.6, 3661, 360000)] == ["0:00:00", "0:01:00", "1:01:01", "100:00:00"]
-
-
 @pytest.mark.slow
 def test_the_parts_of_a_real_step_add_up_and_evaluation_is_none_of_them(cli, config, folder):
-    import ast
-
-    (folder / "slow.py").write_text(
-        "import time\n\n\ndef slow(completions, **_):\n    time.sleep(0.3)\n    return [float(len(str(c)) % 3) for c in completions]\n"
-    )
+    scored = "time.sleep(0.3) or [float(len(str(c)) % 3) for c in completions]"
+    (folder / "slow.py").write_text(f"import time\n\ndef slow(completions, **_):\n    return {scored}\n")
     evaluated = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "num_generations_eval": 4}
     path = config(reward_funcs=["./slow.py:slow"], dataset_test_split="train", advantage="sign", **evaluated)
-    code, out, err = cli("train", path)
-    assert code == 0, err
+    out = cli.done("train", path)
     rows = [ast.literal_eval(line) for line in out.splitlines() if line.startswith("{'loss'")]
     assert len(rows) == 2
     for row in rows:

@@ -1,5 +1,7 @@
 """The ``prompt`` mapping: columns, words, answer formats, and who gets a conversation."""
 
+import shutil
+
 import pytest
 import yaml
 from datasets import Dataset
@@ -29,16 +31,12 @@ def system(text):
         ({"column": "question", "system": "Be brief."}, False, "Be brief.\n\n1+1?"),
         ({"column": "question", "template": "boxed"}, True, [system(FORMATS["boxed"].text), user("1+1?")]),
         (
-            {"column": "question", "template": "think", "system": "Be brief."},
+            {"column": "question", "template": "think", "system": "Brief."},
             True,
-            [system("Be brief.\n\n" + FORMATS["think"].text), user("1+1?")],
+            [system("Brief.\n\n" + FORMATS["think"].text), user("1+1?")],
         ),
         ({"user": "Level {level}: {question}\nAnswer:"}, False, "Level 2: 1+1?\nAnswer:"),
-        (
-            {"user": r"{question} End with \boxed{} or \boxed{answer}."},
-            False,
-            r"1+1? End with \boxed{} or \boxed{answer}.",
-        ),
+        ({"user": r"{question} \boxed{} or \boxed{answer}."}, False, r"1+1? \boxed{} or \boxed{answer}."),
         ({"user": 'Answer as JSON {{"x": {level}}} {}'}, True, [user('Answer as JSON {"x": 2} {}')]),
     ],
 )
@@ -63,8 +61,11 @@ def test_nothing_set_changes_nothing_and_conversations_stay():
 def test_a_cell_that_is_no_text(value):
     with pytest.raises(UserError, match="expected text"):
         maker({"column": "question"}, chat=False)({"question": value})
-    with pytest.raises(UserError, match="expected text") if value != 3 else pytest.MonkeyPatch.context():
+    if value == 3:
         assert filled("{question}", {"question": value}) == "3"
+        return
+    with pytest.raises(UserError, match="expected text"):
+        filled("{question}", {"question": value})
 
 
 def test_placeholders_are_columns_only():
@@ -89,7 +90,6 @@ def test_what_is_refused(given, expected):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_checked_by_the_verifiers_it_names(name):
-    """A completion that does as told scores 1; one that ignores it, 0."""
     checks, problems = read_entries(yaml.safe_load(f"[{FORMATS[name].checked_by}]"))
     assert not problems
     good = {
@@ -108,20 +108,17 @@ def test_missing_columns_are_found_before_the_model_is_loaded(cli, config, folde
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text("{")
     broken = {"model_name_or_path": str(folder / "broken")}
-    code, _, err = cli("train", config(prompt={"user": "{questoin}?"}, **broken))
-    assert code == 2
+    err = cli.refused("train", config(prompt={"user": "{questoin}?"}, **broken))
     assert "unknown column 'questoin'. Did you mean 'question'?" in err
     assert "a brace that is none is written twice" in err
-    code, _, err = cli("train", config(prompt={"column": "question"}, **broken))
-    assert code == 2
+    err = cli.refused("train", config(prompt={"column": "question"}, **broken))
     assert f"model_name_or_path: the tokenizer of '{folder / 'broken'}' cannot be loaded" in err
 
 
 @pytest.mark.slow
 def test_one_prompt_is_shown_as_the_model_reads_it(cli, config):
     given = config(prompt={"column": "question", "template": "think_answer"}, max_steps=1)
-    code, out, err = cli("train", given)
-    assert code == 0, err
+    out = cli.done("train", given)
     shown = out[out.index("A prompt, as the model reads it:") :].partition("\n{")[0]
     assert "<|im_start|>system\n  First think" in shown
     assert "<|im_start|>user\n  what is 0?" in shown
@@ -130,39 +127,29 @@ def test_one_prompt_is_shown_as_the_model_reads_it(cli, config):
 
 @pytest.mark.slow
 def test_a_chat_template_that_opens_the_thinking_is_pointed_out(cli, config, tiny_model, tmp_path):
-    import shutil
-
     thinking = tmp_path / "thinking"
     shutil.copytree(tiny_model, thinking)
     template = thinking / "chat_template.jinja"
     template.write_text(template.read_text() + "<think>\n")
     more = {"model_name_or_path": str(thinking), "prompt": {"column": "question"}, "reward_funcs": None, "max_steps": 1}
-    code, out, err = cli("train", config(verifiers=["think_format"], **more))
-    assert code == 0, err
+    out = cli.done("train", config(verifiers=["think_format"], **more))
     assert "think_format needs kwargs: {prefilled: true}" in out
-    code, out, err = cli("train", config(verifiers=[{"name": "think_format", "kwargs": {"prefilled": True}}], **more))
-    assert code == 0, err
+    out = cli.done("train", config(verifiers=[{"name": "think_format", "kwargs": {"prefilled": True}}], **more))
     assert "needs kwargs" not in out
 
 
 @pytest.mark.slow
 def test_a_model_without_chat_template_gets_plain_text(cli, config, tiny_model, tmp_path):
-    import shutil
-
     plain = tmp_path / "plain"
     shutil.copytree(tiny_model, plain)
     (plain / "chat_template.jinja").unlink()
     more = {"model_name_or_path": str(plain), "max_steps": 1}
-    code, out, err = cli("train", config(prompt={"column": "question", "system": "Be brief."}, **more))
-    assert code == 0, err
+    out = cli.done("train", config(prompt={"column": "question", "system": "Be brief."}, **more))
     assert "  Be brief.\n  \n  what is 0?" in out
-    code, _, err = cli("train", config(prompt={"column": "question", "chat": True}, **more))
-    assert code == 2
-    assert "has no chat template" in err
+    assert "has no chat template" in cli.refused("train", config(prompt={"column": "question", "chat": True}, **more))
 
 
 def test_explain_says_how_the_answer_is_asked_for_and_checked(cli, config):
-    code, out, err = cli("explain", config(prompt={"column": "question", "template": "think_answer"}))
-    assert code == 0, err
+    out = cli.done("explain", config(prompt={"column": "question", "template": "think_answer"}))
     assert FORMATS["think_answer"].text in out
     assert "checked by verifiers: [{name: think_format, kwargs: {answer: answer}}]" in out

@@ -18,6 +18,7 @@ from grpo_plus.cli._launch import _check_machines
 from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._ranks import Fault, Own, cause, report
 from grpo_plus.cli._watch import Watch
+from grpo_plus.training.agreement import Agreement
 from tests.waiting import comes
 
 RANK = """
@@ -46,7 +47,6 @@ def as_before():
 
 @pytest.fixture
 def rank(tmp_path):
-    """Starts a process that is a rank, and leaves a handle for killing it."""
     started = []
 
     def rank(number, *words):
@@ -110,7 +110,6 @@ with PassedOn():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_launcher_whose_output_nobody_reads_any_more(number):
-    """As Ctrl-C ends what stands after a pipe, too."""
     words = [sys.executable, "-c", WAITS]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
@@ -121,8 +120,6 @@ def test_a_signal_ends_a_launcher_whose_output_nobody_reads_any_more(number):
 
 
 class Full(io.StringIO):
-    """A log on a full disk."""
-
     def write(self, _):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -172,26 +169,18 @@ def test_errors_of_a_lost_connection_follow_others(error, follows, tmp_path):
     assert [fault.follows for fault in _ranks.faults(tmp_path)] == [follows]
 
 
-def test_the_cause_is_what_follows_nothing():
+def test_the_cause_is_what_follows_nothing_and_its_message_is_last():
     lost = Fault("rank 0", "RuntimeError: Connection closed by peer", follows=True)
     bad, killed = Fault("rank 1", "Traceback\nValueError: bad"), Fault("rank 2", "was killed", sudden=True)
     assert cause([lost, bad], [killed]) is bad
     assert cause([lost], [killed]) is killed
     assert cause([lost], []) is lost
     assert cause([], []) is None
-
-
-def test_the_message_of_the_first_is_last_and_the_others_have_a_line_each():
     lost = Fault("rank 0", "Traceback\n  many lines\nRuntimeError: Connection closed by peer", follows=True)
     killed = Fault("rank 1", "the process was killed (SIGKILL).", sudden=True)
-    text = report(killed, [lost], "Resume with:\n  this")
-    assert text.splitlines() == [
-        "The others ended after it:",
-        "  rank 0: RuntimeError: Connection closed by peer",
-        "rank 1: the process was killed (SIGKILL).",
-        "Resume with:",
-        "  this",
-    ]
+    others = "The others ended after it:\n  rank 0: RuntimeError: Connection closed by peer\n"
+    told = others + "rank 1: the process was killed (SIGKILL).\nResume with:\n  this"
+    assert report(killed, [lost], "Resume with:\n  this") == told
     mistake = [Fault(f"rank {number}", "grpo-plus train: a mistake", 2) for number in range(3)]
     assert report(mistake[0], mistake[1:], "Resume") == "grpo-plus train: a mistake"
 
@@ -208,10 +197,7 @@ def test_without_a_launcher_nothing_is_told(monkeypatch):
     ("settings", "named"),
     [
         ({"num_processes": 4}, "main_process_ip is not set"),
-        (
-            {"num_processes": 5, "main_process_ip": "10.0.0.1"},
-            "num_processes is 5, which 2 machines cannot share evenly",
-        ),
+        ({"num_processes": 5, "main_process_ip": "10.0.0.1"}, "is 5, which 2 machines cannot share evenly"),
     ],
 )
 def test_machines_that_could_not_meet_are_refused_before_they_wait(settings, named):
@@ -235,3 +221,13 @@ def test_a_machine_counts_as_gone_after_the_silence_that_is_set(given, seconds, 
     assert machines.gone() is None
     machines._seen = {1: (b"7", now - seconds - 1)}
     assert machines.gone().line().startswith(f"machine 1 of 2: no sign of life for {seconds:g} seconds")
+
+
+def test_checkpoints_on_each_machine_are_refused(monkeypatch, tmp_path):
+    setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True, world_size=16))
+    assert Agreement(None).problems(setup) == []
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert "save_on_each_node: true" in Agreement(None).problems(setup)[0]
+    setup.args.save_on_each_node = False
+    assert Agreement(None).problems(setup) == []

@@ -25,8 +25,7 @@ REFUSED = {
 @pytest.fixture
 def saved(cli, config):
     def saved(**settings):
-        code, _, err = cli("train", config(save_strategy="steps", save_steps=1, **settings))
-        assert code == 0, err
+        cli.done("train", config(save_strategy="steps", save_steps=1, **settings))
 
     return saved
 
@@ -48,8 +47,7 @@ def test_what_cannot_go_on_is_one_line_without_a_traceback(cli, config, saved, f
 
 def test_what_changed_is_one_note(cli, config, saved, caplog):
     saved()
-    code, _, err = cli("train", config(max_steps=3, learning_rate=2e-3), "--resume_from_checkpoint", "last")
-    assert code == 0, err
+    cli.done("train", config(max_steps=3, learning_rate=2e-3), "--resume_from_checkpoint", "last")
     (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
     assert note.splitlines()[1:3] == [
         "  max_steps: 2 then, 3 now (the schedule is that of the new length)",

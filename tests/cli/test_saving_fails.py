@@ -12,6 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from grpo_plus.checkpoints.disk import failed_write
+from tests import started
+
+pytestmark = pytest.mark.slow
 
 FILLING = """
 seen = []
@@ -31,153 +34,127 @@ FILL = """
                 pass
             file.truncate(file.tell() - {left})
 """
+FREE = """
+    if len(seen) == {call}:
+        import os
+        os.unlink({path!r})"""
+UNSAVED = 74
+EVERY = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+AT_THE_END = {"save_strategy": "no", "max_steps": 2, "record": False}
 
 
 @pytest.fixture
 def disk(small_disk):
-    """A disk of its own, which a few checkpoints fit on."""
     return small_disk(4 * 1024 * 1024)
 
 
 @pytest.fixture
-def run_filling(cli, config, folder, caplog):
-    """Trains with a reward function that does something at one of its calls; gives config, exit code and messages."""
+def fill(disk):
+    """Fills the disk but for so many bytes, in the text of a reward function."""
+    return lambda left: FILL.format(path=str(disk / "other"), left=left)
 
-    def run_filling(act, call, **changes):
+
+@pytest.fixture
+def run_filling(cli, config, folder, caplog):
+    """Trains with a reward function that does something at one of its calls; gives messages."""
+
+    def run_filling(act, call, ends=UNSAVED, **changes):
         (folder / "filling.py").write_text(FILLING.format(call=call, act=act.strip()))
-        settings = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
-        path = config(**settings | changes)
-        code, _, err = cli("train", path)
-        return path, code, err + caplog.text
+        code, _, err = cli("train", config(**EVERY | changes))
+        assert code == ends, err
+        assert "Traceback" not in err
+        return err + caplog.text
 
     return run_filling
 
 
 PLACES = {"nothing": 0, "the card": 16_384, "the weights": 65_536, "the optimizer": 150_000, "its end": 270_000}
 ADAPTERS = {"use_peft": True, "lora_r": 64, "lora_target_modules": ["all-linear"]}
-UNSAVED = 74
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 6)
 @pytest.mark.parametrize("record", [True, False])
-@pytest.mark.parametrize("kind", ["whole", "adapters"])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, place, kind, record):  # noqa: PLR0917 - its cases
-    act = FILL.format(path=str(disk / "other"), left=PLACES[place])
+@pytest.mark.parametrize("kind", [{}, ADAPTERS], ids=["whole", "adapters"])
+@pytest.mark.parametrize("left", PLACES.values(), ids=PLACES)
+def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, folder, fill, left, kind, record):  # noqa: PLR0917 - its cases
     out = str(disk / "run")
-    beside = ADAPTERS if kind == "adapters" else {}
-    path, code, err = run_filling(act, 2, output_dir=out, record=record, **beside)
-    assert code == UNSAVED, err
-    assert "Traceback" not in err
+    err = run_filling(fill(left), 2, output_dir=out, record=record, **kind)
     assert f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (" in err
-    assert (
-        "The last whole checkpoint is checkpoint-1. Training goes on. Free some space: the next try is at step 3."
-        in err
-    )
+    said = "The last whole checkpoint is checkpoint-1. Training goes on. Free some space: the next try is at step 3."
+    assert said in err
     assert "checkpoint-3 was not written either: no space left" in err
     assert [folder.name for folder in (disk / "run").glob("checkpoint-*")] == ["checkpoint-1"]
     (disk / "other").unlink()
-    code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2")
-    assert code == 0, err
+    cli.done("train", folder / "config.yaml", "--resume_from_checkpoint", "last", "--max_steps", "2")
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_while_the_disk_is_full_and_leaves_everything_once_it_is_not(cli, run_filling, disk):
-    act = FILL.format(path=str(disk / "other"), left=16_384).replace("len(seen) == 2:", "len(seen) == 2:")
-    act += f"""
-    if len(seen) == 4:
-        import os
-        os.unlink({str(disk / "other")!r})"""
-    _, code, err = run_filling(act, 2, output_dir=str(disk / "run"), max_steps=4)
-    assert code == 0, err
+def test_a_run_goes_on_while_the_disk_is_full_and_leaves_everything_once_it_is_not(run_filling, disk, fill):
+    act = fill(16_384) + FREE.format(call=4, path=str(disk / "other"))
+    err = run_filling(act, 2, output_dir=str(disk / "run"), max_steps=4, ends=0)
     assert "checkpoint-4 is written, after 2 that could not be." in err
     assert sorted(folder.name for folder in (disk / "run").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-4"]
     assert (disk / "run" / "model.safetensors").exists()
 
 
-@pytest.mark.slow
-def test_a_model_that_cannot_be_saved_at_the_end_is_put_elsewhere_if_there_is_room(run_filling, disk, elsewhere):
-    act = FILL.format(path=str(disk / "other"), left=32_768)
+def test_a_model_that_cannot_be_saved_at_the_end_is_put_elsewhere_if_there_is_room(run_filling, disk, fill, elsewhere):
     out = disk / "run"
-    given = {"output_dir": str(out), "save_strategy": "no", "max_steps": 2, "record": False}
-    _, code, err = run_filling(act, 2, **given)
-    assert code == UNSAVED
-    assert "Traceback" not in err
+    err = run_filling(fill(32_768), 2, output_dir=str(out), **AT_THE_END)
     assert f"trained to step 2, but the model could not be written to {out}: no space left on the disk" in err
     (place,) = elsewhere.glob("grpo-plus-model-*")
-    assert (
-        f"It is in {place} instead, which is cleared at times. Move it, for example:\n  mv {place} {out}-model" in err
-    )
+    assert f"It is in {place} instead, which is cleared at times. Move it" in err
+    assert f"  mv {place} {out}-model" in err
     assert (place / "model.safetensors").stat().st_size > 100_000
     assert not list(out.glob("*.safetensors"))
 
 
-@pytest.mark.slow
-def test_a_model_is_lost_where_no_disk_has_room_for_it(run_filling, disk, monkeypatch):
+def test_a_model_is_lost_where_no_disk_has_room_for_it(run_filling, disk, fill, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(disk))
-    act = FILL.format(path=str(disk / "other"), left=32_768)
-    given = {"output_dir": str(disk / "run"), "save_strategy": "no", "max_steps": 2, "record": False}
-    _, code, err = run_filling(act, 2, **given)
-    assert code == UNSAVED
+    err = run_filling(fill(32_768), 2, output_dir=str(disk / "run"), **AT_THE_END)
     assert "It is lost. There is no whole checkpoint to resume from. Free some space and start again; save_strat" in err
     assert not list(disk.glob("grpo-plus-model-*"))
 
 
-@pytest.mark.slow
-def test_a_checkpoint_of_the_last_step_holds_the_model(run_filling, disk):
+def test_a_checkpoint_of_the_last_step_holds_the_model(run_filling, disk, fill):
     out = disk / "run"
-    act = FILL.format(path=str(disk / "other"), left=420_000)  # a checkpoint fits, the model beside it does not
-    _, code, err = run_filling(act, 2, output_dir=str(out), max_steps=2, record=False)
-    assert code == UNSAVED, err
+    # a checkpoint fits, the model beside it does not
+    err = run_filling(fill(420_000), 2, output_dir=str(out), max_steps=2, record=False)
     assert f"{out / 'checkpoint-2'} holds it, whole: copy it from there." in err
 
 
-@pytest.mark.slow
 def test_a_file_where_a_checkpoint_belongs(run_filling, folder):
     out = folder / "out"
     act = f"open({str(out / 'checkpoint-2')!r}, 'w').close()"
-    _, code, err = run_filling(act, 1)
-    assert code == 0
-    assert "Traceback" not in err
+    err = run_filling(act, 1, ends=0)
     assert f"checkpoint-2 was not written: output_dir {out} cannot be written (" in err
     assert f": {out / 'checkpoint-2'}). The last whole checkpoint is checkpoint-1." in err
     assert "Remove what is in its place: the next try is at step 3." in err
     assert "checkpoint-3 is written, after 1 that could not be." in err
 
 
-@pytest.mark.slow
 def test_a_file_where_the_last_checkpoint_belongs(run_filling, folder):
     out = folder / "out"
     act = f"open({str(out / 'checkpoint-3')!r}, 'w').close()"
-    _, code, err = run_filling(act, 1)
-    assert code == UNSAVED
+    err = run_filling(act, 1)
     assert f"the model is in {out}, but the checkpoint of step 3 could not be written: output_dir {out} cannot" in err
     assert "A longer run goes on from checkpoint-2." in err
     assert (out / "model.safetensors").exists()
 
 
-@pytest.mark.slow
 def test_a_folder_that_is_gone_in_the_middle_is_made_again(run_filling, folder):
     out = folder / "out"
-    _, code, err = run_filling(f"import shutil; shutil.rmtree({str(out)!r})", 2, log_completions=True)
-    assert code == 0, err
-    assert "Traceback" not in err
+    run_filling(f"import shutil; shutil.rmtree({str(out)!r})", 2, log_completions=True, ends=0)
     assert sorted(path.name for path in out.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-3"]
     assert (out / "model.safetensors").exists()
 
 
-@pytest.mark.slow
 def test_a_file_in_the_place_of_the_folder(run_filling, folder):
     out = folder / "out"
     act = f"import shutil; shutil.rmtree({str(out)!r}); open({str(out)!r}, 'w').close()"
-    _, code, err = run_filling(act, 2, log_completions=True)
-    assert code == UNSAVED, err
-    assert "Traceback" not in err
+    err = run_filling(act, 2, log_completions=True)
     assert f"checkpoint-2 was not written: output_dir {out} cannot be written (" in err
     assert "There is no whole checkpoint yet. Training goes on. Remove what is in its place: the next try is at" in err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["steps", "no"])
 def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, elsewhere, strategy):
     out = folder / "out"
@@ -188,9 +165,7 @@ def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, elsewhere, s
         if done.returncode:
             pytest.skip("this file system or user cannot make a folder immutable")
         subprocess.run(["chattr", "-i", out], check=True)
-        _, code, err = run_filling(act, 2, save_strategy=strategy, log_completions=True)
-        assert code == UNSAVED, err
-        assert "Traceback" not in err
+        err = run_filling(act, 2, save_strategy=strategy, log_completions=True)
         assert f"output_dir {out} cannot be written (Operation not permitted" in err
         assert ("The last whole checkpoint is checkpoint-1." in err) == (strategy == "steps")
         assert f"It is in {elsewhere}/" in err
@@ -198,29 +173,17 @@ def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, elsewhere, s
         subprocess.run(["chattr", "-i", out], check=False)
 
 
-@pytest.mark.slow
-def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling, disk):
-    act = FILL.format(path=str(disk / "other"), left=16_384)
-    act += """
-        import os, signal
-        os.kill(os.getpid(), signal.SIGTERM)"""
-    _, code, err = run_filling(act, 2, output_dir=str(disk / "run"))
-    assert code == UNSAVED, err
+def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling, disk, fill):
+    act = fill(16_384) + "\n        import os, signal\n        os.kill(os.getpid(), signal.SIGTERM)"
+    err = run_filling(act, 2, output_dir=str(disk / "run"))
     assert "stopped after step 2 of 3, whose checkpoint could not be written: no space left on the disk" in err
     assert "The last whole checkpoint is checkpoint-1. Free some space, and go on with:\n" in err
     assert "--resume_from_checkpoint last" in err
 
 
-@pytest.mark.slow
-def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk):
-    act = FILL.format(path=str(disk / "other"), left=0)
-    further = {
-        "measure": {"split": "train", "limit": 4},
-        "verifiers": [{"name": "exact", "columns": {"answer": "answer"}}],
-    }
-    _, code, err = run_filling(act, 2, output_dir=str(disk / "run"), **further)
-    assert code == UNSAVED, err
-    assert "Traceback" not in err
+def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk, fill):
+    further = {"measure": {"split": "train", "limit": 4}, "verifiers": ["exact"]}
+    err = run_filling(fill(0), 2, output_dir=str(disk / "run"), **further)
     assert "the samples of measure were not stored, the run goes on: " in err
     assert "trained to step 3, but the model could not be written to" in err
 
@@ -238,11 +201,11 @@ Accelerator.wait_for_everyone = late
 """
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("late", ["0", "1", None])
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere, interrupted, late):  # noqa: PLR0917 - its cases
-    act = FILL.format(path=str(disk / "other"), left=16_384).strip()
+def test_two_ranks_end_with_one_code(config, folder, disk, fill, clean_environment, elsewhere, interrupted, late):  # noqa: PLR0917 - its cases
+    act = fill(16_384).strip()
     if interrupted:  # Ctrl-C for their launcher, at the same moment
         act += "\n        import signal, time\n        os.kill(os.getppid(), signal.SIGINT)\n        time.sleep(1)"
     text = FILLING.format(call=2, act=act).replace(
@@ -251,9 +214,7 @@ def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, el
     if late is not None:  # torch ends the rank that is left once the other has ended with an error
         text += LATE.format(rank=late)
     (folder / "filling.py").write_text(text)
-    out = str(disk / "run")
-    given = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
-    path = config(**given, output_dir=out)
+    path = config(**EVERY, output_dir=str(disk / "run"))
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2"]
     environment = clean_environment | {"TMPDIR": str(elsewhere)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
@@ -268,21 +229,13 @@ def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, el
     assert done.stderr.count(end) == 1
 
 
-@pytest.mark.slow
-def test_a_log_on_the_full_disk_costs_its_lines_only(config, folder, disk, clean_environment):
-    act = FILL.format(path=str(disk / "other"), left=0).strip()
-    act += f"""
-    if len(seen) == 3:
-        import os
-        os.unlink({str(disk / "other")!r})"""
+def test_a_log_on_the_full_disk_costs_its_lines_only(config, folder, disk, fill, clean_environment):
+    act = fill(0).strip() + FREE.format(call=3, path=str(disk / "other"))
     (folder / "filling.py").write_text(FILLING.format(call=2, act=act))
-    given = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
-    path = config(**given, output_dir=str(disk / "run"))
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", config(**EVERY, output_dir=str(disk / "run"))]
+    options = {"stderr": subprocess.PIPE, "timeout": 240, "env": clean_environment}
     with (disk / "log").open("w") as log:
-        command = [sys.executable, "-m", "grpo_plus.cli", "train", path]
-        done = subprocess.run(
-            command, stdout=log, stderr=subprocess.PIPE, check=False, timeout=240, env=clean_environment
-        )
+        done = started.run(command, stdout=log, check=False, **options)
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
     assert sorted(folder.name for folder in (disk / "run").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-3"]
@@ -298,13 +251,11 @@ sys.exit(main(["train", sys.argv[2]]))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", [30_000, 110_000])
 def test_a_limit_on_files_is_told_like_a_full_disk(config, folder, limit):
     path = config(save_strategy="steps", save_steps=1, max_steps=2)
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(limit), path], capture_output=True, text=True, check=False, timeout=120
-    )
+    words = [sys.executable, "-c", LIMITED, str(limit), path]
+    done = started.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == UNSAVED, done.stderr
     assert "Traceback" not in done.stderr
     assert "no space left on the disk of output_dir" in done.stderr
@@ -325,8 +276,6 @@ def failed(write):
 
 def test_every_way_of_writing_is_understood(tmp_path):
     tensor = torch.rand(100_000)
-    folder = tmp_path / "taken"
-    folder.mkdir()
     for write in (
         lambda: torch.save(tensor, tmp_path / "a.pt"),
         lambda: torch.save(tensor, tmp_path / "a.pt", _use_new_zipfile_serialization=False),
@@ -349,8 +298,8 @@ def test_every_way_of_writing_is_understood(tmp_path):
         FileNotFoundError(errno.ENOENT, "no", "/somewhere/else/prompt.txt"),
         PermissionError(errno.EACCES, "no", "/dev/mem"),
         ConnectionError(errno.ECONNREFUSED, "no"),
-        ValueError("3"),
     ],
+    ids=repr,
 )
 def test_other_errors_are_not_taken_for_it(tmp_path, error):
     assert failed_write(error, tmp_path) is None

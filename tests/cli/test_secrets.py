@@ -5,17 +5,22 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import pytest
+import transformers.trainer
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from peft import LoraConfig
+from pyarrow import parquet
+from transformers import GenerationConfig
+from trl import ModelConfig, ScriptArguments
 
-from grpo_plus import GRPOPlusConfig
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli import main
 from grpo_plus.evaluation.store import Store
 from grpo_plus.sweep.manifest import open_manifest
@@ -25,108 +30,23 @@ from grpo_verifiers.errors import ConfigError, KeywordError
 from grpo_verifiers.redaction import HIDDEN, redact, redact_text
 from grpo_verifiers.redaction.names import secret_kind
 from grpo_verifiers.sandbox.confine import clean_environment
+from tests import started
 
 CANARY = "c4naryTHATmustNOTfly"
-NAMES = [
-    "token",
-    "hub_token",
-    "api_key",
-    "apikey",
-    "password",
-    "client_secret",
-    "aws_secret_access_key",
-    "access_key",
-    "private_key",
-    "openai_key",
-    "Authorization",
-    "authorization",
-    "auth",
-    "passwd",
-    "db_password_ro",
-    "credentials",
-    "bearer",
-    "X-Api-Key",
-    "x-api-key",
-    "apiToken",
-    "accessToken",
-    "clientSecret",
-    "cookie",
-    "dsn",
-    "database_url",
-    "hf_pat",
-    "wandb_key",
-    "tokens",
-    "secret_key",
-    "api_keys",
-    "connection_string",
-    "connectionString",
-    "passphrase",
-    "pat",
-    "webhook",
-    "webhookUrl",
-    "sas",
-    "sasToken",
-    "signature",
-    "session",
-    "sessionid",
-    "sessionToken",
-    "hfToken",
-    "HF_TOKEN",
-    "hftoken",
-    "authtoken",
-    "AUTH_TOKEN",
-    "github_pat",
-    "smtp_pass",
-    "proxy_authorization",
-    "set-cookie",
-    "Set-Cookie",
-    "Api-Token",
-    "apikeys",
-    "userPassword",
-    "pwd",
-    "jwt",
-    "refresh_token",
-    "bearerToken",
-    "signing_key",
-    "encryption_key",
-    "ssh_key",
-    "license_key",
-    "service_account_key",
-    "redis_url",
-    "mongo_uri",
-    "bot_token",
-    "slackToken",
-    "vllm_api_key",
-    "judge_token",
-    "secrets",
-    "credential",
-    "creds",
-    "cookies",
-    "dsns",
-    "private-key",
-    "id_token",
-    "csrf_token",
-    "access-tokens",
-    "api-secret-key",
-    "OPENAIKEY",
-    "azure_openai_key",
-    "anthropicApiKey",
-    "tokenValue",
-    "auth_header",
-    "basic_auth",
-    "webhook_url",
-    "hmac_key",
-    "account_key",
-    "shared_access_signature",
-    "judge.api_key",
-    "--hub_token",
-    "kwargs.client.apiKey",
-    "personal_access_token",
-    "oauth_token",
-    "master_key",
-    *("masterkey", "userpwd", "psk", "pre_shared_key", "passw", "hf_tok", "token_hf", "key_api", "csrftoken", "authz"),
-    *("mongourl", "teams_hook_url", "seed_phrase", "basicauth", "PGPASS", "totp", "jwks", "user_pin", "recovery_codes"),
-]
+SECRET = """
+token hub_token api_key apikey password client_secret aws_secret_access_key access_key private_key openai_key
+Authorization authorization auth passwd db_password_ro credentials bearer X-Api-Key x-api-key apiToken accessToken
+clientSecret cookie dsn database_url hf_pat wandb_key tokens secret_key api_keys connection_string connectionString
+passphrase pat webhook webhookUrl sas sasToken signature session sessionid sessionToken hfToken HF_TOKEN hftoken
+authtoken AUTH_TOKEN github_pat smtp_pass proxy_authorization set-cookie Set-Cookie Api-Token apikeys userPassword pwd
+jwt refresh_token bearerToken signing_key encryption_key ssh_key license_key service_account_key redis_url mongo_uri
+bot_token slackToken vllm_api_key judge_token secrets credential creds cookies dsns private-key id_token csrf_token
+access-tokens api-secret-key OPENAIKEY azure_openai_key anthropicApiKey tokenValue auth_header basic_auth webhook_url
+hmac_key account_key shared_access_signature judge.api_key --hub_token kwargs.client.apiKey personal_access_token
+oauth_token master_key masterkey userpwd psk pre_shared_key passw hf_tok token_hf key_api csrftoken authz mongourl
+teams_hook_url seed_phrase basicauth PGPASS totp jwks user_pin recovery_codes
+"""
+NAMES = SECRET.split()
 HARMLESS = """
 max_tokens token_budget pad_token eos_token bos_token unk_token tokenizer tokenizer_name engine_tokens_per_pass think api_key_env answer_key
 token_type_ids monkey keyboard author passes path stop_token num_tokens total_tokens special_tokens max_new_tokens sort_key json_key k
@@ -165,6 +85,10 @@ def entry(**more):
     return {"name": "./graded.py:graded", "label": "graded", "kwargs": kwargs | more}
 
 
+def plus(folder, **values):
+    return GRPOPlusConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to="none", **values)
+
+
 def everything_below(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -175,7 +99,6 @@ class NamedClient(NamedTuple):
 
 
 class TestNames:
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", NAMES)
     def test_what_stands_under_the_name_of_a_secret_is_hidden(self, name):
         assert redact({name: "S3CR3T"}) == {name: HIDDEN}
@@ -184,7 +107,6 @@ class TestNames:
         assert "S3CR3T" not in redact_text(json.dumps({name: "S3CR3T"}))
         assert "S3CR3T" not in str(redact([f"--{name.lstrip('-')}", "S3CR3T"]))
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", HARMLESS.split())
     def test_what_stands_under_others_stays(self, name):
         for value in ("some text", 5, 0.5, ["a", "b"], None, True, {"x": "y"}):
@@ -192,63 +114,33 @@ class TestNames:
         assert redact_text(f"{name}='text', {name}: 5") == f"{name}='text', {name}: 5"
 
     def test_two_words_side_by_side_are_a_pair_only_after_the_name_of_a_header(self):
-        for pair in (
-            ["token", "sequence"],
-            ["1 of 2 rows pass.", "row 1: weak"],
-            ["session", "user"],
-            ["math", "code"],
-        ):
+        for pair in (["token", "sequence"], ["1 of 2 rows pass.", "row 1: weak"], ["session", "user"]):
             assert redact(pair) == pair
-        assert redact([("Authorization", "x"), ["X-Api-Key", "y"]]) == [
-            ("Authorization", HIDDEN),
-            ["X-Api-Key", HIDDEN],
-        ]
+        hidden = [("Authorization", HIDDEN), ["X-Api-Key", HIDDEN]]
+        assert redact([("Authorization", "x"), ["X-Api-Key", "y"]]) == hidden
 
     def test_of_all_fields_of_the_config_only_tokens_of_hubs_are_hidden(self):
-        from peft import LoraConfig
-        from transformers import GenerationConfig
-        from trl import ModelConfig, ScriptArguments
-
-        names = [
-            field.name
-            for kind in (GRPOPlusConfig, ModelConfig, ScriptArguments, LoraConfig)
-            for field in dataclasses.fields(kind)
-        ]
+        kinds = (GRPOPlusConfig, ModelConfig, ScriptArguments, LoraConfig)
+        names = [field.name for kind in kinds for field in dataclasses.fields(kind)]
         assert [name for name in [*names, *GenerationConfig().to_dict()] if secret_kind(name)] == ["hub_token"]
 
     def test_no_default_of_the_config_is_masked(self, tmp_path):
-        config = GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+        config = plus(tmp_path)
         assert {name for name, value in config.to_dict().items() if HIDDEN in str(value)} <= {"hub_token"}
         assert config.without_secrets() == config
 
     def test_a_worker_sees_no_variable_of_these_names(self):
         given = {name.lstrip("-").upper().replace("-", "_").replace(".", "_"): "x" for name in NAMES}
         assert not clean_environment(given).keys() & given.keys()
-        kept = {
-            "PATH": "/bin",
-            "HOME": "/root",
-            "TOKENIZERS_PARALLELISM": "true",
-            "LANG": "C",
-            "PYTHONPATH": "x",
-            "HF_HOME": "y",
-            "MONKEY": "z",
-        }
-        assert clean_environment(kept).items() >= (kept | {"TOKENIZERS_PARALLELISM": "false"}).items()
+        kept = dict.fromkeys(("PATH", "HOME", "LANG", "PYTHONPATH", "HF_HOME", "MONKEY"), "x")
+        kept |= {"TOKENIZERS_PARALLELISM": "false"}
+        assert clean_environment(kept | {"TOKENIZERS_PARALLELISM": "true"}).items() >= kept.items()
 
 
 class TestTexts:
-    @pytest.mark.slow
     @pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:12])
     def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(self, token):
-        for value in (
-            token,
-            f"error: {token} is wrong",
-            {"note": token},
-            [[token]],
-            {token: 1},
-            f"x={token}",
-            f'"{token}"',
-        ):
+        for value in (f"error: {token} is wrong", {"note": token}, [[token]], {token: 1}, f"x={token}", f'"{token}"'):
             assert token not in str(redact(value))
             assert token.split()[-1][-8:] not in str(redact(value))
 
@@ -286,9 +178,7 @@ class TestTexts:
         redact({"api_key": "seen-under-its-name-7"})
         assert redact_text("bad: seen-under-its-name-7, from-the-environment-9") == f"bad: {HIDDEN}, {HIDDEN}"
         monkeypatch.setenv("MY_SERVICE_TOKEN", "another-since-then-8")
-        assert (
-            redact_text("bad: from-the-environment-9, another-since-then-8") == f"bad: from-the-environment-9, {HIDDEN}"
-        )
+        assert redact_text("from-the-environment-9, another-since-then-8") == f"from-the-environment-9, {HIDDEN}"
 
     @given(
         st.recursive(
@@ -318,18 +208,8 @@ class TestTexts:
         endless = {"x": 1}
         endless["me"] = endless
         assert redact(endless)["x"] == 1
-        for part in (
-            "a=",
-            "token ",
-            "--a ",
-            "://",
-            "x" * 50,
-            "key: '",
-            "eyJ",
-            "-----BEGIN PRIVATE KEY-----",
-            "Bearer ",
-            '\\"',
-        ):
+        texts = ("a=", "token ", "--a ", "://", "x", "key: '", "eyJ", "-----BEGIN PRIVATE KEY-----", "Bearer ", '\\"')
+        for part in texts:
             redact_text((part * 20_000)[:50_000])
 
 
@@ -341,15 +221,9 @@ class TestErrors:
         assert CANARY not in str(caught.value)
 
     def test_problems_of_a_config_show_none(self, tmp_path):
+        wrong = [{"name": "math", "kwargs": {"api_key": CANARY}, "timeout": CANARY}]
         with pytest.raises(ConfigError) as caught:
-            GRPOPlusConfig(
-                output_dir=str(tmp_path),
-                use_cpu=True,
-                bf16=False,
-                verifiers=[{"name": "math", "kwargs": {"api_key": CANARY}, "timeout": CANARY}],
-                hub_token=CANARY,
-                learning_rate=CANARY,
-            )
+            plus(tmp_path, verifiers=wrong, hub_token=CANARY, learning_rate=CANARY)
         assert "learning_rate" in str(caught.value)
         assert CANARY not in str(caught.value) + str(caught.value.problems)
 
@@ -359,23 +233,11 @@ class TestConfig:
     def config(self, tmp_path):
         (tmp_path / "graded.py").write_text(VERIFIER)
         item = entry() | {"name": f"{tmp_path}/graded.py:graded"}
-        return GRPOPlusConfig(
-            output_dir=str(tmp_path),
-            use_cpu=True,
-            bf16=False,
-            verifiers=[item],
-            hub_token=CANARY,
-            model_init_kwargs={"token": CANARY},
-        )
+        return plus(tmp_path, verifiers=[item], hub_token=CANARY, model_init_kwargs={"token": CANARY})
 
     def test_its_text_and_what_trackers_get_show_none(self, config):
-        for text in (
-            str(config),
-            repr(config),
-            str(config.to_dict()),
-            config.to_json_string(),
-            str(config.to_sanitized_dict()),
-        ):
+        written = (config.to_dict(), config.to_json_string(), config.to_sanitized_dict())
+        for text in (repr(config), *map(str, (config, *written))):
             assert CANARY not in text
             assert "graded" in text
         assert config.hub_token == config.model_init_kwargs["token"] == CANARY, "the run itself needs them"
@@ -396,23 +258,9 @@ class TestConfig:
 
 
 def test_a_push_while_training_uploads_none(tiny_model, tmp_path, monkeypatch):
-    """The Hub is not here: what would be uploaded is read instead."""
-    import transformers.trainer
-    from datasets import Dataset
-
-    from grpo_plus import GRPOPlusTrainer
-
     (tmp_path / "graded.py").write_text(VERIFIER)
     item = entry() | {"name": f"{tmp_path}/graded.py:graded"}
-    args = GRPOPlusConfig(
-        output_dir=str(tmp_path / "out"),
-        use_cpu=True,
-        bf16=False,
-        verifiers=[item],
-        report_to="none",
-        num_generations=2,
-        per_device_train_batch_size=2,
-    )
+    args = plus(tmp_path / "out", verifiers=[item], num_generations=2, per_device_train_batch_size=2)
     trainer = GRPOPlusTrainer(tiny_model, None, args, Dataset.from_list([{"prompt": "1+1="}] * 4))
     trainer.args.hub_token, trainer.hub_model_id, trainer.push_in_progress = CANARY, "me/model", None
     uploads = []
@@ -432,9 +280,8 @@ def test_a_push_while_training_uploads_none(tiny_model, tmp_path, monkeypatch):
 
 def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
     path = config(hub_token=CANARY)
-    plan = make_plan(
-        folder / "config.yaml", [], [1], [f"--vllm_api_key={CANARY}", "--hub_token", CANARY], folder / "sweep"
-    )
+    options = [f"--vllm_api_key={CANARY}", "--hub_token", CANARY]
+    plan = make_plan(folder / "config.yaml", [], [1], options, folder / "sweep")
     open_manifest(plan).save()
     assert CANARY not in "".join(file.read_text() for file in everything_below(folder / "sweep"))
     assert open_manifest(plan), "the same options are recognised"
@@ -445,10 +292,8 @@ def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
 
 def test_explain_shows_none(config, folder, capfd):
     (folder / "graded.py").write_text(VERIFIER)
-    assert (
-        main(["explain", config(reward_funcs=None, verifiers=[entry()], hub_token=CANARY), f"--hub_token={CANARY}"])
-        == 0
-    )
+    path = config(reward_funcs=None, verifiers=[entry()], hub_token=CANARY)
+    assert main(["explain", path, f"--hub_token={CANARY}"]) == 0
     out, err = capfd.readouterr()
     assert "graded" in out
     assert HIDDEN in out
@@ -457,38 +302,23 @@ def test_explain_shows_none(config, folder, capfd):
 
 @pytest.mark.slow
 def test_a_run_leaves_none_in_any_file_nor_says_one(config, folder):
-    """Keywords of verifiers, their addresses, headers and words; tokens of the hub and the model; environment and options."""
     (folder / "graded.py").write_text(VERIFIER)
-    given = {
-        "reward_funcs": None,
-        "verifiers": [entry()],
-        "hub_token": CANARY,
-        "model_init_kwargs": {"token": CANARY},
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "log_completions": True,
-        "advantage": "sign",
-        "run_name": f"token={CANARY}",
-    }
-    path = config(**given)
+    given = {"reward_funcs": None, "verifiers": [entry()], "model_init_kwargs": {"token": CANARY}, "advantage": "sign"}
+    given |= {"save_strategy": "steps", "save_steps": 1, "log_completions": True, "run_name": f"token={CANARY}"}
     env = {**os.environ, "VLLM_API_KEY": CANARY, "WANDB_API_KEY": CANARY, "MY_SERVICE_TOKEN": CANARY}
-    command = [sys.executable, "-m", "grpo_plus.cli"]
-    done = subprocess.run(
-        [*command, "train", path, f"--hub_token={CANARY}"], capture_output=True, env=env, timeout=280, check=False
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said.decode()[-3000:]
-    again = subprocess.run(
-        [*command, "report", str(folder / "out")], capture_output=True, env=env, timeout=100, check=True
-    )
-    assert CANARY.encode() not in said + again.stdout + again.stderr
-    files = everything_below(folder / "out")
-    assert {"README.md", "run.json", "groups.jsonl", "report.html", "training_args.bin", "trainer_state.json"} <= {
-        path.name for path in files
-    }
-    assert any(path.suffix == ".parquet" for path in files)
-    from pyarrow import parquet
 
+    def command(*words):
+        words = [sys.executable, "-m", "grpo_plus.cli", *words]
+        done = started.run(words, capture_output=True, env=env, timeout=280, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        return done.stdout + done.stderr
+
+    said = command("train", config(hub_token=CANARY, **given), f"--hub_token={CANARY}")
+    assert CANARY.encode() not in said + command("report", str(folder / "out"))
+    files = everything_below(folder / "out")
+    written = {"README.md", "run.json", "groups.jsonl", "report.html", "training_args.bin", "trainer_state.json"}
+    assert written <= {path.name for path in files}
+    assert any(path.suffix == ".parquet" for path in files)
     for file in files:
         held = str(parquet.read_table(file).to_pylist()).encode() if file.suffix == ".parquet" else file.read_bytes()
         assert CANARY.encode() not in held, file
@@ -498,15 +328,11 @@ def test_a_run_leaves_none_in_any_file_nor_says_one(config, folder):
 
 @pytest.mark.slow
 def test_a_run_that_fails_says_none(config, folder):
-    (folder / "graded.py").write_text(
-        VERIFIER.replace(
-            "raise ValueError", "from grpo_verifiers.errors import VerifierFailedError; raise VerifierFailedError"
-        ).replace("% 3 == 0", ">= 0")
-    )
+    fails = "from grpo_verifiers.errors import VerifierFailedError; raise VerifierFailedError"
+    (folder / "graded.py").write_text(VERIFIER.replace("raise ValueError", fails).replace("% 3 == 0", ">= 0"))
     path = config(reward_funcs=None, verifiers=[entry()], advantage="sign")
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_plus.cli", "train", path], capture_output=True, timeout=280, check=False
-    )
+    words = [sys.executable, "-m", "grpo_plus.cli", "train", path]
+    done = started.run(words, capture_output=True, timeout=280, check=False)
     assert done.returncode != 0
     assert b"cannot log in with (hidden)" in done.stderr
     assert CANARY.encode() not in done.stdout + done.stderr

@@ -1,8 +1,6 @@
 """``--stop_on`` and the last lines of a run that learned nothing, on the command line and on two ranks."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,7 @@ HOPELESS = {
 
 
 def test_the_last_lines_say_why_a_run_learned_nothing(cli, config, caplog):
-    code, out, err = cli("train", config(disable_tqdm=False, **HOPELESS))
-    assert code == 0, err
+    out = cli.done("train", config(disable_tqdm=False, **HOPELESS))
     title = "This run is done, but: learned nothing."
     assert title in out
     _, _, last = out.partition(title)
@@ -37,36 +34,23 @@ def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
     assert (run / "checkpoint-3").is_dir()
     assert (run / "report.html").is_file()
     caplog.clear()
-    code, out, err = cli(
-        "train",
-        config(save_strategy="no", **HOPELESS),
-        "--stop_on",
-        "nan,dead_groups",
-        "--resume_from_checkpoint",
-        "last",
-    )
-    assert code == 0, err
+    stops = ("--stop_on", "nan,dead_groups", "--resume_from_checkpoint", "last")
+    out = cli.done("train", config(save_strategy="no", **HOPELESS), *stops)
     assert "trained to step 5" in out or "The model is in" in out
     assert "dead_groups, step" not in caplog.text
 
 
 def test_an_unknown_finding_lists_those_there_are(cli, config):
-    code, _, err = cli("train", config(), "--stop_on", "dead")
-    assert code == 2
+    err = cli.refused("train", config(), "--stop_on", "dead")
     assert "stop_on: unknown finding 'dead'" in err
     assert "dead_groups" in err
 
 
-def test_two_ranks_stop_after_the_same_step(beside, config, folder):
+def test_two_ranks_stop_after_the_same_step(ranked, config, folder):
     path = config(save_strategy="no", **HOPELESS | {"per_device_train_batch_size": 8})
-    command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2", "--stop_on", "dead_groups"]
-    log = Path(folder) / "log"
-    with pytest.raises(AssertionError), beside(command, log, 200) as running:
-        pass
-    assert running.returncode == 3
-    text = log.read_text(errors="replace")
-    assert "Stopped after step 3 of 5 by stop_on dead_groups" in text, text[-3000:]
+    codes, text = ranked("train", path, "--stop_on", "dead_groups")
+    assert codes == [3, 3], text[-3000:]
+    assert "Stopped after step 3 of 5 by stop_on dead_groups" in text
     assert text.count("dead_groups, step 3") == 1
-    run = next(path.parent.parent for path in folder.rglob("run.json"))
-    assert (run / "checkpoint-3").is_dir()
-    assert json.loads((run / "grpo_plus" / "run.json").read_text())["status"] == "interrupted"
+    assert (folder / "out" / "checkpoint-3").is_dir()
+    assert json.loads((folder / "out" / "grpo_plus" / "run.json").read_text())["status"] == "interrupted"

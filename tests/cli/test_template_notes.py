@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+import trl
 import yaml
+from transformers import AutoTokenizer
 
 from grpo_plus.cli._template_notes import template_notes, thinks_by_default
 from grpo_plus.config import GRPOPlusConfig
@@ -13,10 +15,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model):
-    """The tiny model's tokenizer with TRL's copy of a template, by its name."""
-    import trl
-    from transformers import AutoTokenizer
-
     def tokenizer(template):
         made = AutoTokenizer.from_pretrained(tiny_model)
         path = Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja"
@@ -45,7 +43,6 @@ def test_a_template_is_asked_whether_it_thinks_by_default(tokenizer, template, t
     ("model", "thinks"),
     [
         ("Qwen/Qwen3-8B", True),
-        ("unsloth/Qwen3-14B-bnb-4bit", True),
         ("Qwen/Qwen3-30B-A3B", True),
         ("Qwen/Qwen3-8B-Base", False),
         ("Qwen/Qwen3-4B-Instruct-2507", False),
@@ -56,7 +53,7 @@ def test_without_a_tokenizer_the_name_tells(model, thinks):
     assert thinks_by_default(model) is thinks
 
 
-def test_a_small_limit_is_noted_until_somebody_decides(notes):
+def test_a_small_limit_is_noted_until_somebody_decides_and_a_whole_prompt_that_asks_is_enough(notes):
     [note] = notes(model="Qwen/Qwen3-8B", max_completion_length=1024)
     assert "max_completion_length is 1024" in note
     assert "enable_thinking: false" in note
@@ -64,13 +61,13 @@ def test_a_small_limit_is_noted_until_somebody_decides(notes):
     for chosen in (True, False):
         keywords = {"enable_thinking": chosen}
         assert notes(model="Qwen/Qwen3-8B", max_completion_length=1024, chat_template_kwargs=keywords) == []
+    assert notes({"column": "question"}, verifiers=["think_format"], text="Write <think>…</think> first.") == []
 
 
 @pytest.mark.parametrize(
     ("prompt", "verifiers", "missing"),
     [
         ({"column": "question"}, ["think_format"], "<think>"),
-        ({"system": "Think first."}, ["think_format"], "<think>"),
         ({"template": "boxed"}, ["math", "tag_count"], "<think>, <answer>"),
         ({"template": "think"}, [{"name": "think_format", "kwargs": {"answer": "answer"}}], "<answer>"),
         ({"template": "think_boxed"}, ["think_format", "math"], None),
@@ -86,10 +83,6 @@ def test_a_format_that_is_rewarded_and_never_asked_for_is_noted(notes, prompt, v
     assert [missing in note for note in found] == ([True] if missing else [])
 
 
-def test_a_whole_prompt_that_asks_is_enough(notes):
-    assert notes({"column": "question"}, verifiers=["think_format"], text="Write <think>…</think> first.") == []
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("**/*.yaml")), ids=lambda path: path.stem)
 def test_recipes_for_models_that_think_say_whether_to(path):
     values = next(yaml.safe_load_all(path.read_text(encoding="utf-8")))
@@ -100,6 +93,5 @@ def test_recipes_for_models_that_think_say_whether_to(path):
 
 @pytest.mark.slow
 def test_explain_says_it(cli, config):
-    code, out, _ = cli("explain", config(prompt={"column": "prompt"}, verifiers=["think_format"]))
-    assert code == 0
+    out = cli.done("explain", config(prompt={"column": "prompt"}, verifiers=["think_format"]))
     assert "the verifier 'think_format' rewards <think>, but the prompt never asks for it" in " ".join(out.split())

@@ -1,11 +1,14 @@
 """Tools and an environment from a YAML file: what the commands show of them, and a run."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import trl
 import yaml
+
+from tests.cli.test_explain import of_tokens
 
 GAME = '''
 class Game:
@@ -29,17 +32,15 @@ class Game:
     def get_turn_reward(self) -> float:
         return 0.25
 '''
+KEYED = GAME + "\n    def state_key(self):\n        return self.secret\n"
 
 
 @pytest.fixture
 def playing(tmp_path, tiny_model):
     """A YAML file with a tool and an environment, its model's template knowing tools, beside its data."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
-    tokenizer.save_pretrained(tmp_path / "model")
-    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
+    shutil.copytree(tiny_model, tmp_path / "model")
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    shutil.copy(template, tmp_path / "model" / "chat_template.jinja")
     (tmp_path / "game.py").write_text(GAME)
     rows = [json.dumps({"prompt": f"round {number}", "secret": number}) for number in range(8)]
     (tmp_path / "data.jsonl").write_text("\n".join(rows))
@@ -58,9 +59,13 @@ def playing(tmp_path, tiny_model):
     return write
 
 
+def logged(folder):
+    lines = (folder / "out" / "grpo_plus" / "metrics.jsonl").read_text().splitlines()
+    return {name: value for line in lines for name, value in json.loads(line).get("values", {}).items()}
+
+
 def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
-    code, out, err = cli("explain", playing())
-    assert code == 0, err
+    out = cli.done("explain", playing())
     assert "tool: calculator (grpo_verifiers.tools.calculator:calculator), 5 s a call" in out
     assert "for all rows; gives a reward" in out
     schemas = [json.loads(line) for line in out.splitlines() if line.startswith('  {"type": "function"')]
@@ -68,74 +73,54 @@ def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
 
 
 def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, playing, tmp_path):
-    keywords = {
-        "steps_from": "turn_reward",
-        "credit": "turn",
-        "gamma": 0.5,
-        "outcome_weight": 0.5,
-        "ddof": 0,
-        "eps": 0.0,
-    }
+    keywords = {"steps_from": "turn_reward", "credit": "turn", "gamma": 0.5, "outcome_weight": 0.5}
+    keywords |= {"ddof": 0, "eps": 0.0}
     turns = {"advantage": "process", "verifiers": [{"name": "turn_reward", "weight": 0}], "advantage_kwargs": keywords}
-    code, out, err = cli("explain", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
-    assert code == 0, err
+    out = cli.done("explain", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
     assert "rewards are the weighted sum: 0·turn_reward + 1·Game" in out
-    lines = [line.split()[1:] for line in out.splitlines() if line.strip().startswith("advantage ")]
-    assert [[float(word) for word in line] for line in lines] == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
+    assert of_tokens(out) == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
 
-    code, _, err = cli("explain", playing(advantage="gigpo"))
-    assert code == 2
-    assert "environment Game has no state_key" in err
-    (tmp_path / "keyed.py").write_text(GAME + "\n    def state_key(self):\n        return self.secret\n")
+    assert "environment Game has no state_key" in cli.refused("explain", playing(advantage="gigpo"))
+    (tmp_path / "keyed.py").write_text(KEYED)
     gigpo = playing(advantage="gigpo", environment="./keyed.py:Game", advantage_kwargs={"gamma": 0.5, "scale": "none"})
     code, out, err = cli("explain", gigpo)
     assert (code, err) == (0, "")
     assert "step scores: --steps" in out
     assert "the states before them: --states" in out
-    code, out, err = cli("explain", gigpo, "--rewards", "1,0", "--steps", "0,0;0,0,0", "--states", "a,b;a,a,c")
-    assert code == 0, err
-    lines = [line.split()[1:] for line in out.splitlines() if line.strip().startswith("advantage ")]
-    assert [[float(word) for word in line] for line in lines] == [[0.833333, 0.5], [-0.666667, -0.666667, -0.5]]
+    out = cli.done("explain", gigpo, "--rewards", "1,0", "--steps", "0,0;0,0,0", "--states", "a,b;a,a,c")
+    assert of_tokens(out) == [[0.833333, 0.5], [-0.666667, -0.666667, -0.5]]
     for flags, said in (
         (("--states", "a,b;a,a,c"), "--states are given without --steps"),
         (("--steps", "0,0;0,0,0", "--states", "a,b;a,a"), "such as 'a,a;a,a,a'"),
     ):
-        code, _, err = cli("explain", gigpo, "--rewards", "1,0", *flags)
-        assert code == 2
-        assert said in err
+        assert said in cli.refused("explain", gigpo, "--rewards", "1,0", *flags)
     code, _, err = cli("explain", playing(**turns), "--rewards", "1,0", "--steps", "1;0", "--states", "a;b")
     assert (code, "reads no states: advantage: gigpo does" in err) == (2, True)
 
 
 def test_a_wrong_tool_is_named_before_anything_loads(cli, playing):
-    code, _, err = cli("train", playing(tools=["calculater"], environment="./game.py:Gme"))
-    assert code == 2
+    err = cli.refused("train", playing(tools=["calculater"], environment="./game.py:Gme"))
     assert "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?" in err
     assert "Gme" in err
 
 
 @pytest.mark.slow
 def test_a_run_is_rewarded_by_its_environment_and_shows_the_tools_in_its_prompt(cli, playing, tmp_path):
-    code, out, err = cli("train", playing())
-    assert code == 0, err
+    out = cli.done("train", playing())
     shown = out[out.index("A prompt, as the model reads it:") :]
     assert '"name": "guess"' in shown
     config = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())["config"]
     assert config["environment"].endswith("game.py:Game")
-    lines = (tmp_path / "out" / "grpo_plus" / "metrics.jsonl").read_text().splitlines()
-    logged = {name: value for line in lines for name, value in json.loads(line).get("values", {}).items()}
-    assert logged["rewards/Game/mean"] == 0.5
-    assert logged["tools/turns"] == 1.0
+    assert logged(tmp_path)["rewards/Game/mean"] == 0.5
+    assert logged(tmp_path)["tools/turns"] == 1.0
 
 
 @pytest.mark.slow
 def test_gigpo_trains_from_yaml_and_says_how_many_turns_met_a_state_again(cli, playing, tmp_path):
-    keyed = GAME + "\n    def state_key(self):\n        return self.secret\n"
-    (tmp_path / "again.py").write_text(keyed)
-    code, _, err = cli("train", playing(advantage="gigpo", environment="./again.py:Game", tools=None))
-    assert code == 0, err
-    lines = (tmp_path / "out" / "grpo_plus" / "metrics.jsonl").read_text().splitlines()
-    logged = {name: value for line in lines for name, value in json.loads(line).get("values", {}).items()}
-    assert logged["advantages/anchored_fraction"] == 1.0  # both completions of the prompt begin alike, and end there
+    (tmp_path / "again.py").write_text(KEYED)
+    cli.done("train", playing(advantage="gigpo", environment="./again.py:Game", tools=None))
+    assert (
+        logged(tmp_path)["advantages/anchored_fraction"] == 1.0
+    )  # both completions of the prompt begin alike, and end there
     info = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())
     assert info["parts"]["advantage"]["name"] == "gigpo"

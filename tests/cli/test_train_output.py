@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import trl
 from huggingface_hub import ModelCard
 from safetensors.numpy import save_file
 
@@ -42,29 +43,19 @@ def checkpoint(folder, step, *, whole=True):
     return made
 
 
-def test_the_newest_whole_checkpoint_by_number(tmp_path):
+def test_the_newest_whole_checkpoint_by_number_is_the_last_one(tmp_path):
     for step, whole in ((2, True), (10, True), (9, True), (11, False)):
         checkpoint(tmp_path, step, whole=whole)
     (tmp_path / "checkpoint-final").mkdir()
     assert [path.name for path in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (2, 9, 10, 11)]
     assert choose(tmp_path).checkpoint.name == "checkpoint-10"
-
-
-@pytest.mark.parametrize("value", [True, "true", "last", "LAST", " yes "])
-def test_last_is_the_newest_of_the_output_folder(tmp_path, value):
-    made = checkpoint(tmp_path / "out", 3)
-    assert resume_point(value, tmp_path / "out", tmp_path).checkpoint == made
-
-
-def test_auto_resumes_where_it_can(tmp_path):
-    assert resume_point("auto", tmp_path / "out", tmp_path).checkpoint is None
-    made = checkpoint(tmp_path / "out", 3)
-    assert resume_point("auto", tmp_path / "out", tmp_path).checkpoint == made
-
-
-@pytest.mark.parametrize("value", [None, False, "", "false", "none"])
-def test_no_resuming(tmp_path, value):
-    assert resume_point(value, tmp_path, tmp_path).checkpoint is None
+    out = tmp_path / "out"
+    assert resume_point("auto", out, tmp_path).checkpoint is None
+    made = checkpoint(out, 3)
+    for value in (True, "true", "last", "LAST", " yes ", "auto"):
+        assert resume_point(value, out, tmp_path).checkpoint == made
+    for value in (None, False, "", "false", "none"):
+        assert resume_point(value, out, tmp_path).checkpoint is None
 
 
 def test_a_path_is_a_checkpoint_or_the_folder_of_some(tmp_path, monkeypatch):
@@ -83,29 +74,24 @@ def test_nothing_to_resume_says_so(tmp_path):
     (checkpoint(out, 8) / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"nothing to resume") as caught:
         resume_point("last", out, tmp_path)
-    torn = [
-        "checkpoint-8 is passed over: it holds no weights",
-        "checkpoint-7 is passed over: trainer_state.json is broken",
-    ]
+    broken = "trainer_state.json is broken"
+    torn = ["checkpoint-8 is passed over: it holds no weights", f"checkpoint-7 is passed over: {broken}"]
     assert str(caught.value).splitlines()[1:] == [f"  {line}" for line in torn]
     assert list(resume_point("auto", out, tmp_path).passed_over) == torn
-    with pytest.raises(
-        UserError, match=r"checkpoint-7 is no whole checkpoint: trainer_state.json is broken. .*holds no"
-    ):
+    with pytest.raises(UserError, match=rf"checkpoint-7 is no whole checkpoint: {broken}. .*holds no"):
         resume_point("out/checkpoint-7", out, tmp_path)
     checkpoint(out, 5)
     with pytest.raises(
         UserError, match=r"there is no folder 'checkpoint-6'. The newest whole one in .* is checkpoint-5"
     ):
         resume_point("checkpoint-6", out, tmp_path)
-    with pytest.raises(UserError, match=r"trainer_state.json is broken. The newest whole one in .*out is checkpoint-5"):
+    with pytest.raises(UserError, match=rf"{broken}. The newest whole one in .*out is checkpoint-5"):
         resume_point("out/checkpoint-7", out, tmp_path)
 
 
 def ready(folder, value=None, **options):
-    return prepare(
-        folder, value=value, **{"resumes": False, "overwrite": False, "command": "c", "elsewhere": "c", **options}
-    )
+    given = {"resumes": False, "overwrite": False, "command": "c", "elsewhere": "c", **options}
+    return prepare(folder, value=value, **given)
 
 
 def test_an_earlier_runs_folder(tmp_path):
@@ -115,21 +101,15 @@ def test_an_earlier_runs_folder(tmp_path):
     assert ready(tmp_path) == []
     assert "will replace" in clear(tmp_path, [], resumes=False)[0]
     checkpoint(tmp_path, 1, whole=False)
-    words = (
-        "holds 1 checkpoint of an earlier run. None is whole: checkpoint-1 is passed over: trainer_state.json is broken"
-    )
+    words = "holds 1 checkpoint of an earlier run. None is whole: checkpoint-1 is passed over"
     with pytest.raises(UserError, match=words) as caught:
         ready(tmp_path)
     assert "last" not in str(caught.value)  # a half-written one cannot be gone on from
     assert ready(tmp_path, "auto") == []  # and is in nobody's way
     checkpoint(tmp_path, 12)
-    with pytest.raises(
-        UserError, match=r"2 checkpoints of an earlier run. Either:\n  go on from checkpoint-12: c --res"
-    ):
-        ready(tmp_path)
-    with pytest.raises(
-        UserError, match=r"elsewhere:  c --output_dir [^ ]+-2\n  start anew here:       c --out x --over"
-    ):
+    words = r"(?s)2 checkpoints of an earlier run. Either:\n  go on from checkpoint-12: c --out x --res.*elsewhere:  c "
+    words += r"--output_dir [^ ]+-2\n  start anew here:       c --out x --over"
+    with pytest.raises(UserError, match=words):
         ready(tmp_path, command="c --out x")
     assert ready(tmp_path, "last", resumes=True, overwrite=True) == []
     assert len(checkpoints(tmp_path)) == 2
@@ -157,23 +137,18 @@ def test_the_command_to_go_on_with(given, expected):
 def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, tmp_path):
     given = ["c.yaml", "--advantage", "sign", "--verifiers", "math", "exact", "--seed", "3"]
     line = "swap it  {command} --advantage rloo --verifiers near"
-    assert (
-        next_step(line, given, Path.cwd(), OUT)
-        == "swap it  grpo-plus train c.yaml --seed 3 --advantage rloo --verifiers near"
-    )
+    expected = "swap it  grpo-plus train c.yaml --seed 3 --advantage rloo --verifiers near"
+    assert next_step(line, given, Path.cwd(), OUT) == expected
     assert next_step("--plugins {folder}/mine.py", given, Path("a").resolve(), OUT) == "--plugins a/mine.py"
     assert next_step("eval {output_dir} -n 4", given, Path.cwd(), Path("my runs/b")) == "eval 'my runs/b' -n 4"
     assert next_step("That is all.", given, Path.cwd(), OUT) == "That is all."
+    expected = "grpo-plus train c.yaml --selection s --plugins a.py 'b c.py' mine.py --verifiers near"
+    for plugins in (["--plugins", "a.py", "b c.py"], ["--plugins=a.py", "b c.py"]):  # those it names parts of are kept
+        more = ["c.yaml", *plugins, "--selection", "s"]
+        assert next_step("{command} --plugins mine.py --verifiers near", more, Path.cwd(), OUT) == expected
     monkeypatch.setattr("sys.argv", [".venv/bin/grpo-plus"])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert next_step("{command}", ["c.yaml"], Path.cwd(), OUT) == ".venv/bin/grpo-plus train c.yaml"
-
-
-@pytest.mark.parametrize("given", [["--plugins", "a.py", "b c.py"], ["--plugins=a.py", "b c.py"]])
-def test_a_next_step_with_plug_ins_keeps_those_that_the_command_names_parts_of(given):
-    line = "{command} --plugins mine.py --verifiers near"
-    expected = "grpo-plus train c.yaml --selection s --plugins a.py 'b c.py' mine.py --verifiers near"
-    assert next_step(line, ["c.yaml", *given, "--selection", "s"], Path.cwd(), OUT) == expected
 
 
 def test_what_is_known_of_a_checkpoint(tmp_path):
@@ -221,9 +196,6 @@ def test_a_run_on_another_machine_lives_as_long_as_it_shows_signs(tmp_path):
     lock.write_text("no JSON")
     with FolderLock(tmp_path):
         pass
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="nothing can be written there"):
         FolderLock(tmp_path / "file" / "out").__enter__()
@@ -232,36 +204,18 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 @pytest.mark.slow
 def test_resuming_by_flag_goes_on_at_the_next_step(cli, config, folder):
     path = config(max_steps=2, disable_tqdm=False, **SAVING)
-    code, out, err = cli("train", path)
-    assert code == 0, err
-    code, out, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
-    assert code == 0, err
+    cli.done("train", path)
+    out = cli.done("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
     assert re.findall(r"^step (\d+)/3", out, re.MULTILINE) == ["3"]
-    code, out, err = cli("train", path, "--overwrite_output_dir", "--max_steps", "1")
-    assert code == 0, err
+    out = cli.done("train", path, "--overwrite_output_dir", "--max_steps", "1")
     assert "Removed checkpoint-1 to checkpoint-3" in out
     assert re.findall(r"^step (\d+)/1", out, re.MULTILINE) == ["1"]
-    code, _, err = cli("train", path, "--overwrite_output_dir", "--dataset_name", "./gone.jsonl")
-    assert code == 2
+    cli.refused("train", path, "--overwrite_output_dir", "--dataset_name", "./gone.jsonl")
     assert (folder / "out" / "checkpoint-1").is_dir()  # a mistake elsewhere costs nothing
-    code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "1")
-    assert code == 2
+    err = cli.refused("train", path, "--resume_from_checkpoint", "last", "--max_steps", "1")
     assert "checkpoint-1 is at the end of this run already: nothing is left to train" in err
-    code, out, err = cli("train", path, "--resume_from_checkpoint", "auto", "--max_steps", "1")
-    assert code == 0, err
-    assert "nothing is left to train" in out
-    code, _, err = cli("train", path, "--resume_from_checkpoint", "nowhere")
-    assert code == 2
-    assert "there is no folder 'nowhere'" in err
-
-
-@pytest.mark.slow
-def test_the_same_command_twice_without_checkpoints(cli, config, folder):
-    path = config(max_steps=1)
-    assert cli("train", path)[0] == 0
-    code, out, err = cli("train", path)
-    assert code == 0, err
-    assert "holds a model already, which this run will replace" in out
+    assert "nothing is left to train" in cli.done("train", path, "--resume_from_checkpoint", "auto", "--max_steps", "1")
+    assert "there is no folder 'nowhere'" in cli.refused("train", path, "--resume_from_checkpoint", "nowhere")
 
 
 @pytest.mark.slow
@@ -271,20 +225,11 @@ def test_the_card_tells_the_parts_and_parses(cli, config, folder):
         '@verifier("mine", isolation="inline")\n'
         "def mine(completion: str, answer: str, *, mark: str = 'x') -> float:\n    return float(len(completion) % 2)\n"
     )
-    path = config(
-        advantage="sign",
-        advantage_kwargs={"band": 0.25},
-        objective="dapo",
-        objective_kwargs={"epsilon_high": 0.28},
-        plugins=["./mine.py"],
-        verifiers=[{"name": "mine", "weight": 0.5, "kwargs": {"mark": "a|b`c"}, "columns": {"answer": "question"}}],
-        prompt={"column": "question", "template": "boxed"},
-        hub_token="secret-of-mine",
-        max_steps=1,
-        **SAVING,
-    )
-    code, _, err = cli("train", path)
-    assert code == 0, err
+    mine = {"name": "mine", "weight": 0.5, "kwargs": {"mark": "a|b`c"}, "columns": {"answer": "question"}}
+    parts = {"advantage": "sign", "advantage_kwargs": {"band": 0.25}, "objective": "dapo", "plugins": ["./mine.py"]}
+    parts |= {"objective_kwargs": {"epsilon_high": 0.28}, "verifiers": [mine], "hub_token": "secret-of-mine"}
+    path = config(**parts, prompt={"column": "question", "template": "boxed"}, max_steps=1, **SAVING)
+    cli.done("train", path)
     card = ModelCard.load(folder / "out" / "README.md")
     card.data.to_yaml()
     assert {"grpo", "grpo_plus", "trl"} <= set(card.data.tags)
@@ -302,79 +247,26 @@ def test_the_card_tells_the_parts_and_parses(cli, config, folder):
         '"template": "boxed"',
     ):
         assert expected in text
-    import trl
-
     assert f"| trl | {trl.__version__} |" in text
-    assert "secret-of-mine" not in text
-    assert str(folder) not in text
-    assert "[None]" not in text
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("tensorbord", "unknown tracker 'tensorbord'. Did you mean 'tensorboard'?"),
-        ("mlflow", "report_to is 'mlflow', but mlflow is not installed: pip install mlflow"),
-    ],
-)
-def test_trackers_are_checked_before_anything_is_loaded(cli, config, folder, given, expected):
-    (folder / "broken").mkdir()
-    (folder / "broken" / "config.json").write_text("{")
-    code, _, err = cli("train", config(report_to=given, model_name_or_path=str(folder / "broken")))
-    assert code == 2
-    assert expected in err
+    assert not [word for word in ("secret-of-mine", str(folder), "[None]") if word in text]
 
 
 def test_a_disk_that_is_too_small_is_found_before_training(cli, config, small_disk):
     out = small_disk(64 * 1024)  # the model takes 100 KiB
     code, told, err = cli("train", config(output_dir=str(out / "run")))
     assert code == 2
-    assert re.search(
-        r"no space left for what this run will save: .*disk/run has [\d.]+ KiB free, but the model takes \d", err
-    )
+    assert re.search(r"no space left for what this run will save: .*disk/run has [\d.]+ KiB free, but", err)
     assert "{'loss'" not in told
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk, caplog):
-    out = small_disk(2 * 1024 * 1024)
-    (folder / "filling.py").write_text(
-        "seen = []\n\n\ndef filling(completions, **_):\n"
-        "    seen.append(1)\n"
-        "    if len(seen) == 3:\n"
-        f"        with open({str(out / 'other')!r}, 'wb', buffering=0) as file:\n"
-        "            try:\n"
-        "                while True:\n                    file.write(bytes(4096))\n"
-        "            except OSError:\n                pass\n"
-        "            file.truncate(file.tell() - 65536)  # the card fits, the model does not\n"
-        "    return [float(len(str(c)) % 3) for c in completions]\n"
-    )
-    path = config(
-        output_dir=str(out / "run"), reward_funcs=["./filling.py:filling"], max_steps=5, **SAVING, record=False
-    )
-    code, _, err = cli("train", path)
-    assert code == 74, err
-    assert "Traceback" not in err
-    assert f"the model could not be written to {out / 'run'}: no space left on the disk" in err
-    assert "It is in " in err
-    told = caplog.text
-    assert "checkpoint-3 was not written: no space left" in told
-    assert "The last whole checkpoint is checkpoint-2. Training goes on." in told
-    assert told.count("checkpoint-5 was not written either") == 2
-    assert told.count("Training goes on") == 3
-    (out / "other").unlink()
-    code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
-    assert code == 0, err
 
 
 @pytest.mark.slow
 def test_a_run_that_ends_for_lack_of_memory_says_what_to_change(cli, config, folder):
     path = config(reward_funcs=["./full.py:full"])
-    (folder / "full.py").write_text(
-        "import torch\n\n\ndef full(completions, **_):\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried …')\n"
+    text = (
+        "import torch\n\ndef full(completions, **_):\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried …')\n"
     )
-    code, _, errors = cli("train", path)
-    assert code == 2
+    (folder / "full.py").write_text(text)
+    errors = cli.refused("train", path)
     assert "grpo-plus train: out of memory while completions were scored: CUDA out of memory. Tried" in errors
     assert "Lower max_completion_length or per_device_train_batch_size" in errors
     assert "Traceback" not in errors

@@ -46,11 +46,11 @@ def process(folder, clean_environment, end_tree):
     """Starts the command in a process of its own, in a session of its own; ends whatever is left of it."""
     running = []
 
-    def process(*arguments, environment=(), start=started.Popen, **keywords):
+    def process(*arguments, environment=(), **keywords):
         command = [sys.executable, "-u", "-m", "grpo_plus.cli", "train", *map(str, arguments)]
         variables = {**clean_environment, "TRACKIO_DIR": str(folder / "trackio"), **dict(environment)}
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **keywords}
-        running.append(start(command, cwd=folder, env=variables, start_new_session=True, **options))
+        running.append(started.Popen(command, cwd=folder, env=variables, start_new_session=True, **options))
         return running[-1]
 
     yield process
@@ -66,7 +66,6 @@ def saved_at(folder, step):
 
 
 def lines_until(process, word, seconds=90):
-    """What a process prints, up to the line with ``word``."""
     found = []
     watch = threading.Timer(seconds, process.kill)
     watch.start()
@@ -81,12 +80,11 @@ def lines_until(process, word, seconds=90):
 
 def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, config, folder):
     (folder / "slow.py").write_text(SLOW)
-    path = config(max_steps=40, disable_tqdm=False, reward_funcs=["./slow.py:slow"])
+    path = config(max_steps=400, disable_tqdm=False, reward_funcs=["./slow.py:slow"])
     running = process(path, "--seed", "3")
-    begun = lines_until(running, "step 2/40")
+    begun = lines_until(running, "step 2/400")
 
-    code, _, err = cli("train", path)  # while the first one writes there
-    assert code == 2
+    err = cli.refused("train", path)  # while the first one writes there
     assert f"is in use: another run writes there (process {running.pid} on " in err
 
     running.send_signal(signal.SIGINT)
@@ -95,19 +93,17 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
     assert "Stopping: this step is finished first" in out
     assert "Traceback" not in out
     assert "FutureWarning" not in begun + out
-    stopped = int(re.search(r"Stopped after step (\d+) of 40", out)[1])
-    assert 2 <= stopped < 40
+    stopped = int(re.search(r"Stopped after step (\d+) of 400", out)[1])
+    assert 2 <= stopped < 400
     saved = saved_at(folder, stopped)
     assert not (folder / "out" / "model.safetensors").exists()  # that would look like the end of a run
     assert not (folder / "out" / "_grpo_plus.lock").exists()
     command = re.search(r"^  grpo-plus train (.+)$", out, re.MULTILINE)[1].split()
     assert command == [path, "--seed", "3", "--resume_from_checkpoint", "last"]
 
-    code, _, err = cli("train", path)
-    assert code == 2
+    err = cli.refused("train", path)
     assert f"holds 1 checkpoint of an earlier run. Either:\n  go on from checkpoint-{stopped}" in err
-    code, out, err = cli("train", *command, "--max_steps", str(stopped + 2))
-    assert code == 0, err
+    out = cli.done("train", *command, "--max_steps", str(stopped + 2))
     assert f"Resuming from {saved}" in out
     steps = [int(step) for step in re.findall(r"^step (\d+)/", out, re.MULTILINE)]
     assert steps == [stopped + 1, stopped + 2]
@@ -128,8 +124,7 @@ def test_a_long_evaluation_is_left_and_the_step_before_it_saved(process, cli, co
     assert "Stopped after step 1 of 3. Go on with:" in out
     saved_at(folder, 1)
     assert open_run(folder / "out").status == "interrupted"
-    code, out, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", "--eval_strategy", "no")
-    assert code == 0, err
+    cli.done("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", "--eval_strategy", "no")
     assert (folder / "out" / "model.safetensors").exists()
 
 

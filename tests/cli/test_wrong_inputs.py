@@ -30,15 +30,13 @@ def place(tmp_path, tiny_model, monkeypatch):
     for name in ("folder", "run/grpo_plus"):
         (here / name).mkdir(parents=True)
     for name, text in {
-        "ok.yaml": OK, "rows.jsonl": ROW, "with space.jsonl": ROW, "really_json.csv": ROW, "header.csv": "a,b\n",
-        "empty.jsonl": "", "empty.yaml": "", "list.yaml": "- a\n", "broken.yaml": "a: [1\n", "cut.jsonl": '{"a": 1',
-        "list.json": "[]", "numbers.jsonl": '{"completion": 5, "answer": 4}\n', "text.md": "hello",
-        "run/grpo_plus/run.json": "junk", "broken.py": "def f(:\n",
+        "ok.yaml": OK, "rows.jsonl": ROW, "with space.jsonl": ROW, "really_json.csv": ROW, "empty.jsonl": "",
+        "cut.jsonl": '{"a": 1', "numbers.jsonl": '{"completion": 5, "answer": 4}\n', "text.md": "hello",
+        "run/grpo_plus/run.json": "junk",
     }.items():  # fmt: skip
         (here / name).write_text(text)
     for name in ("binary.yaml", "binary.jsonl", "binary.parquet", "binary.csv", "binary.py"):
         (here / name).write_bytes(BINARY)
-    (here / "latin.yaml").write_bytes(b"a: \xe9\n")
     (here / "latin.jsonl").write_bytes(b'{"completion": "\xe9", "answer": "4"}\n')
     (here / "tiny").symlink_to(tiny_model)
     shutil.copytree(tiny_model, here / "broken_model")
@@ -47,51 +45,32 @@ def place(tmp_path, tiny_model, monkeypatch):
 
 
 EVAL = ("eval", "tiny", "--split", "train", "--verifier", "exact", "--max-completion-length", "2", "--dataset")
+VERIFY = ("verify", "rows.jsonl", "--verifier", "exact")
 CASES = [
-    (("train", "folder"), "config file folder cannot be read"),
-    (("train", "empty.yaml"), "must hold a mapping"),
-    (("train", "list.yaml"), "must hold a mapping"),
-    (("train", "broken.yaml"), "is no valid YAML"),
-    (("train", "binary.yaml"), "config file binary.yaml cannot be read"),
-    (("train", "latin.yaml"), "config file latin.yaml cannot be read"),
     (("train", "rows.jsonl"), "is data: a config is YAML"),
     (("train", "ok.yaml", "--dataset_name", "./empty.jsonl"), "holds no rows"),
     (("train", "ok.yaml", "--dataset_name", "./binary.jsonl"), "it is no UTF-8"),
     (("train", "ok.yaml", "--dataset_name", "./text.md"), "a file must end in .jsonl"),
-    (("train", "ok.yaml", "--dataset_name", "./nothing.csv"), "does not exist"),
     (("train", "ok.yaml", "--model_name_or_path", "./rows.jsonl"), "'./rows.jsonl' is a file"),
     (("train", "ok.yaml", "--model_name_or_path", "./folder"), "holds no model: it has no config.json"),
-    (("train", "ok.yaml", "--model_name_or_path", "./nothing"), "does not exist"),
     (("train", "ok.yaml", "--model_name_or_path", "./broken_model"), "broken_model"),
     (("train", "ok.yaml", "--output_dir", "rows.jsonl"), "output_dir rows.jsonl: nothing can be written there"),
     (("train", "ok.yaml", "--max_steps", "99999999999999999999"), "max_steps is 99999999999999999999"),
     (("train", "ok.yaml", "--learning_rate", "1e400"), "learning_rate is inf"),
-    (("train", "ok.yaml", "--num_generations", "1e9"), "invalid int value: '1e9'"),
     (("train", "ok.yaml", "--seed", "-1"), "seed is -1"),
     (("train", "ok.yaml", "--plugins", "binary.py"), "binary.py"),
-    (("train", "ok.yaml", "--plugins", "./broken.py"), "broken.py cannot be imported: SyntaxError"),
     (("train", "ok.yaml", "rest"), "unexpected arguments: rest"),
     (("explain", "ok.yaml", "--rewards", ""), "--rewards is empty"),
-    (("explain", "ok.yaml", "--rewards", "1e400,1"), "expected finite numbers"),
-    (("explain", "folder"), "config file folder cannot be read"),
-    (("plan", "folder"), "config file folder cannot be read"),
     (("plan", "--model", "rows.jsonl"), "rows.jsonl"),
-    (("plan", "--model", "folder"), "folder"),
     (("plan", "--model", "broken_model"), "broken_model"),
     (("plan", "--model", "tiny", "--vram", "1e400"), "--vram is inf"),
     (("verify", "folder", "--verifier", "exact"), "folder"),
     (("verify", "empty.jsonl", "--verifier", "exact"), "holds no rows"),
-    (("verify", "binary.jsonl", "--verifier", "exact"), "data: "),
     (("verify", "binary.parquet", "--verifier", "exact"), "cannot be loaded as Parquet"),
     (("verify", "binary.csv", "--verifier", "exact"), "binary.csv cannot be read as text"),
     (("verify", "really_json.csv", "--verifier", "exact"), "holds no rows. Its first line names the columns."),
-    (("verify", "header.csv", "--verifier", "exact"), "holds no rows"),
     (("verify", "cut.jsonl", "--verifier", "exact"), "cannot be loaded as JSON, one object a line"),
-    (("verify", "list.json", "--verifier", "exact"), "list.json"),
-    (
-        ("verify", "latin.jsonl", "--verifier", "exact"),
-        "latin.jsonl cannot be read as text: it is no UTF-8 (invalid continuation byte near byte 16)",
-    ),
+    (("verify", "latin.jsonl", "--verifier", "exact"), "it is no UTF-8 (invalid continuation byte near byte 16)"),
     (("verify", "text.md", "--verifier", "exact"), "data 'text.md': a file must end in"),
     (("verify", "rows.jsonl", "--verifier", "exact", "--out", "folder"), "results file folder cannot be written"),
     (("verify", "rows.jsonl", "--verifier", "exact", "--out", "rows.jsonl/x.jsonl"), "cannot be written"),
@@ -100,78 +79,112 @@ CASES = [
     (("verify", "rows.jsonl", "--verifier", ":"), "is no reference"),
     (("verify", "rows.jsonl", "--verifier", ""), "no name"),
     (("verify", "rows.jsonl", "--verifier", "exact", "--timeout", "nan"), "timeout is nan"),
-    ((*EVAL, "empty.jsonl"), "holds no rows"),
     ((*EVAL, "text.md"), "--dataset 'text.md': a file must end in"),
     ((*EVAL, "rows.jsonl", "-n", "0"), "n is 0"),
     ((*EVAL, "rows.jsonl", "--device", "tpu9"), "--device"),
-    ((*EVAL, "rows.jsonl", "--device", "cuda:99"), "--device"),
     ((*EVAL, "rows.jsonl", "--out", "folder"), "must end in .jsonl"),
     ((*EVAL, "rows.jsonl", "--out", "rows.jsonl/x.jsonl"), "cannot be written"),
     (("eval", "broken_model", *EVAL[2:], "rows.jsonl"), "broken_model"),
     (("eval", "rows.jsonl", *EVAL[2:], "rows.jsonl"), "rows.jsonl"),
     (("eval", "folder", *EVAL[2:], "rows.jsonl"), "holds no config.json"),
-    (("eval", "", *EVAL[2:], "rows.jsonl"), "model"),
-    (("chat", "rows.jsonl", "--once", "a"), "rows.jsonl"),
-    (("chat", "folder", "--once", "a"), "holds no config.json"),
-    (("chat", "broken_model", "--once", "a"), "broken_model"),
     (("chat", "tiny", "--once", "a", "--max-completion-length", "0"), "max_completion_length is 0"),
-    (("chat", "tiny", "--once", "a", "--device", "tpu9"), "--device"),
     (("report", "rows.jsonl"), "rows.jsonl is a file"),
     (("report", "folder"), "folder is no run"),
-    (("report", ""), "is no run"),
     (("export", "rows.jsonl", "--out", "x"), "rows.jsonl"),
-    (("export", "folder", "--out", "x"), "folder"),
     (("export", "tiny", "--out", "x"), "tiny"),
     (("export", "run", "--out", "rows.jsonl"), "rows.jsonl exists and is not an empty folder"),
     (("plugins", "./binary.py"), "binary.py"),
-    (("plugins", "./nothing.py:f"), "nothing.py"),
-    (("init", "quickstrt"), "Did you mean 'quickstart'?"),
-    (("init", "quickstart", "--out", "rows.jsonl"), "rows.jsonl"),
-    (("sweep", "folder", "--vary", "beta=1"), "folder"),
-    (("sweep", "binary.yaml", "--vary", "beta=1"), "binary.yaml"),
-    (("sweep", "ok.yaml", "--vary", "beta"), "beta"),
-    (("sweep", "ok.yaml", "--vary", "=1"), "=1"),
-    (("sweep", "ok.yaml", "--vary", "beta=0,1", "--seeds", "0"), "seeds"),
     (("sweep", "ok.yaml", "--vary", "beta=0,1", "--seeds", "99999999999"), "seeds"),
     (("sweep", "ok.yaml", "--vary", "beta=0,1", "--out", "rows.jsonl"), "rows.jsonl"),
+    (("sweep", "--vary", "advantage=sign"), "the config file comes first"),
+    (("sweep", "ok.yaml"), "nothing varies"),
+    (("sweep", "ok.yaml", "--vary", "beta=0,1", "max_steps=1,2"), "what is 'max_steps=1,2'?"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--seed", "3"), "--seeds sets it"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--output_dir=x"), "--out sets it"),
+    (("sweep", "ok.yaml", "--vary", "max_steps=1,2", "--max_steps", "3"), "both varied and given"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--push_to_hub"), "would replace each other's model"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--jobs", "2"), "--jobs is gone: --on ray runs as many"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--devices=0,1"), "CUDA_VISIBLE_DEVICES=0,1 before the command"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--on", "slurm"), "--on"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--cpus", "2"), "--cpus counts with --on ray only"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--on", "ray", "--cpus", "0"), "--cpus is 0, expected"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--on", "ray", "--gpus", "-1"), "--gpus is -1, expected"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--on", "ray", "--gpus", "1.5"), "above 1 a whole one"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--out", "run"), "holds no sweep"),
+    (("sweep", "ok.yaml", "--vary", "a=1", "--out", "ok.yaml/x"), "cannot be written"),
     (("reward-model", "train", "--model", "tiny", "--data", "empty.jsonl"), "holds no rows"),
-    (("reward-model", "train", "--model", "tiny", "--data", "binary.jsonl"), "it is no UTF-8"),
     (("reward-model", "train", "--model", "rows.jsonl", "--data", "rows.jsonl"), "rows.jsonl"),
     (("reward-model", "train", "binary.yaml"), "binary.yaml"),
-    (("reward-model", "eval", "rows.jsonl", "--data", "rows.jsonl"), "rows.jsonl"),
     (("reward-model", "eval", "folder", "--data", "rows.jsonl"), "chosen, rejected"),
+    (("chat", "nowhere/model/x", "--once", "a"), "cannot be loaded"),
+    (("chat", "tiny", "--once", " "), "--once is empty"),
+    (("chat", "tiny", "--once", "a", "--gold", "4"), "--gold is for a verifier, and there is none"),
+    (("chat", "tiny", "--once", "a", "--temperature", "-1"), "temperature is -1.0"),
+    (("chat", "tiny", "--once", "a", "--template", "boxd"), "Did you mean 'boxed'?"),
+    (("chat", "tiny", "--once", "a", "--column", "answer=b"), "a chat has none"),
+    (("chat", "tiny", "--once", "a", "--settings-from", "nowhere"), "there is no run with a record in it"),
+    (("chat", "tiny", "--once", "\udcff"), "the input is no text in UTF-8"),
+    (("eval", "tiny", "--dataset", "rows.jsonl", "--verifier", "exact", "--split", "tset"), "--split: "),
+    ((*EVAL, "rows.jsonl", "--column", "answer=anwser"), "Did you mean 'answer'?"),
+    ((*EVAL, "rows.jsonl", "--prompt-column", "promt"), "Did you mean 'prompt'?"),
+    ((*EVAL, "rows.jsonl", "-n", "2", "-k", "1,8"), "k is 8, but it must be a whole number from 1 to n (2)"),
+    ((*EVAL, "rows.jsonl", "--option", "tga=a"), "tga"),
+    ((*EVAL, "rows.jsonl", "--adapter", "."), "no adapter_config.json in it"),
+    ((*EVAL, "rows.jsonl", "--dtype", "half"), "--dtype: "),
+    ((*EVAL, "rows.jsonl", "--temperature", "-1"), "temperature is -1.0"),
+    ((*EVAL, "rows.jsonl", "--limit", "0"), "--limit is 0"),
+    ((*EVAL, "rows.jsonl", "--settings-from", "."), "--settings-from .: there is no run with a record in it."),
+    ((*EVAL, "rows.jsonl", "--settings-from", ".", "--no-run-settings"), "are both given: keep one"),
+    ((*VERIFY, "--show", "wrng"), "unknown status 'wrng'. Did you mean 'wrong'?"),
+    ((*VERIFY, "--verifier", "numeric", "--option", "abs_tol=10"), "write --option exact.abs_tol=10"),
+    (
+        (*VERIFY, "--verifier", "numeric", "--column", "solution=answer"),
+        "none of exact, numeric has a parameter 'solution'",
+    ),
+    ((*VERIFY, "--show", "disagree"), "needs a second --verifier"),
+    ((*VERIFY, "--show-rows", "0"), "--show-rows is 0, expected at least 1"),
+    ((*VERIFY, "--check-golds", "--show", "wrong"), "--check-golds scores no completions"),
+    ((*VERIFY, "--verifier", "exact"), "'exact' is used 2 times"),
+    ((*VERIFY, "--verifier", "{name: exact"), "--verifier is no valid JSON or YAML"),
+    ((*VERIFY, "--column", "answer=prompt", "--column", "answer=answer"), "--column gives answer twice"),
+    ((*VERIFY, "--completion-column", "text"), "completion: unknown column 'text'"),
+    ((*VERIFY, "--column", "answer=gold"), "answer: unknown column 'gold'"),
+    ((*VERIFY, "--column", "gold"), "--column is 'gold', expected KEY=VALUE"),
+    ((*VERIFY, "--option", "colour=red"), "colour"),
+    ((*VERIFY, "--split", "test"), "unknown split 'test'"),
+    (("verify", "rows.jsonl", "--verifier", "think_format", "--check-golds"), "no gold answers"),
+    (("verify", "rows.jsonl"), "say what judges: --verifier math"),
+    (("plan", "--critic"), "--critic: expected a value: a critic beside the policy: trunk, adapter"),
+    (("export", "--dtype"), "--dtype: expected a value: one of bfloat16, float16, float32"),
+    (("sweep", "c.yaml", "--on"), "--on: expected a value: one of ray: run side by side"),
+    (("explain", "--rewards"), "--rewards: expected a value: rewards of one group (default"),
+    (("train", "--dead_groups"), "--dead_groups: expected a value: one of keep, resample"),
+    (("train", "--prompt.template", "--beta", "0"), "--prompt.template: expected a value: How the prompt is made"),
+    (("train", "--beta", "x"), "--beta: invalid float value: 'x'"),
 ]
 
 
 def _names(folder):
-    """What lies there, but for the folder that a run makes before anything else."""
     return sorted(path.name for path in folder.iterdir() if path.name != "out")
 
 
-@pytest.mark.sample(12)
-@pytest.mark.parametrize(("words", "expected"), CASES, ids=[" ".join(words)[:60] for words, _ in CASES])
+@pytest.mark.sample(20)
+@pytest.mark.parametrize(("words", "expected"), CASES, ids=[repr(" ".join(words)[:60]) for words, _ in CASES])
 def test_a_wrong_input_is_one_message_that_names_it(cli, place, words, expected):
     before = _names(place)
-    code, _, err = cli(*words)
-    assert code == 2, err
+    err = cli.refused(*words)
     assert expected in err
     assert "Traceback" not in err or ".py" in " ".join(words), "but for that of a plug-in"
     assert len(err) < 4000
     assert _names(place) == before, "nothing was written, but for the folder of a run"
 
 
-@pytest.mark.parametrize("words", [("verify", "with space.jsonl", "--verifier", "exact")])
-def test_names_with_spaces_are_names(cli, place, words):
-    code, out, err = cli(*words)
-    assert code == 0, err
-    assert "results: with space.verdicts.jsonl" in out
+def test_names_with_spaces_are_names(cli, place):
+    assert "results: with space.verdicts.jsonl" in cli.done("verify", "with space.jsonl", "--verifier", "exact")
 
 
 def test_a_number_that_was_a_text_is_one_and_other_values_are_named(cli, place):
-    code, out, err = cli("verify", "numbers.jsonl", "--verifier", "exact")
-    assert code == 0, err
-    assert "rows: 1, mean score: 0.0000" in out
+    assert "rows: 1, mean score: 0.0000" in cli.done("verify", "numbers.jsonl", "--verifier", "exact")
     (place / "truths.jsonl").write_text('{"completion": true, "answer": "4"}\n')
-    code, _, err = cli("verify", "truths.jsonl", "--verifier", "exact")
-    assert code == 2
+    err = cli.refused("verify", "truths.jsonl", "--verifier", "exact")
     assert "completion 0 is True, expected a string or a list of chat messages" in err

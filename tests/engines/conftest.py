@@ -25,7 +25,6 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="session")
 def vllm_python():
-    """The interpreter of the environment that has vLLM."""
     return str(HOME / "vllm/bin/python")
 
 

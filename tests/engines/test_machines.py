@@ -1,4 +1,4 @@
-"""Several machines, started as the README says: the same run as on one, and a clear end where a rank or machine dies."""
+"""Several machines, as the README says: the same run as on one, and a clear end where a rank or machine dies."""
 
 import json
 import re
@@ -9,12 +9,14 @@ import sys
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from tests.engines.two_machines import EXAMPLES, TwoMachines
+from tests.two_steps import TRAINING, write_data
 from tests.waiting import comes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 REWARDS = """
 import os, signal, time
@@ -33,25 +35,13 @@ def digits(completions, **_):
         time.sleep(600)
     return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
 """
-CONFIG = """
-model_name_or_path: {model}
-output_dir: {folder}/out
-dataset_name: ./data.jsonl
-reward_funcs: [./rewards.py:digits]
-advantage: zscore
-max_steps: 4
-num_generations: 4
-per_device_train_batch_size: 4
-max_completion_length: 8
-learning_rate: 1e-3
-logging_steps: 1
-save_steps: 2
-report_to: none
-use_cpu: true
-bf16: false
-disable_tqdm: true
-gradient_checkpointing: false
-"""
+CHANGES = {
+    "advantage": "zscore",
+    "max_steps": 4,
+    "per_device_train_batch_size": 4,
+    "save_strategy": "steps",
+    "save_steps": 2,
+}
 A_MINUTE = 60
 
 
@@ -64,11 +54,9 @@ def machines(port, clean_environment, end_tree):
 
 @pytest.fixture
 def place(tmp_path, tiny_model, machines):
-    """A folder with config, data and rewards, and logs for two machines."""
-    rows = [{"prompt": f"{number}+1="} for number in range(16)]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "rewards.py").write_text(REWARDS)
-    (tmp_path / "config.yaml").write_text(CONFIG.format(model=tiny_model, folder=tmp_path))
+    write_data(tmp_path, REWARDS)
+    values = yaml.safe_load(TRAINING.format(model=tiny_model, folder=tmp_path)) | CHANGES
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(values))
     (tmp_path / "out").mkdir()
     yield tmp_path
     machines.clear()
@@ -81,7 +69,6 @@ def logs(place):
 
 @pytest.fixture
 def one_machine(place, clean_environment, end_tree):
-    """Runs two ranks on this machine; gives exit code and output."""
     processes = []
 
     def one_machine(*flags, seconds=150, environment=(), launcher=()):
@@ -90,10 +77,8 @@ def one_machine(place, clean_environment, end_tree):
         words += [*(() if launcher else launch), *flags]
         variables = {**clean_environment, "CUDA_VISIBLE_DEVICES": "", **dict(environment)}
         with (place / "log").open("w") as log:
-            process = subprocess.Popen(
-                [str(word) for word in words], cwd=place, env=variables, stdout=log, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
+            streams = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
+            process = subprocess.Popen([str(word) for word in words], cwd=place, env=variables, **streams)
         processes.append(process)
         return process.wait(seconds), (place / "log").read_text()
 
@@ -103,10 +88,8 @@ def one_machine(place, clean_environment, end_tree):
 
 
 def losses(folder):
-    state = json.loads((folder / "trainer_state.json").read_text())
-    return [
-        (row["step"], row["loss"], row["grad_norm"], row["reward"]) for row in state["log_history"] if "loss" in row
-    ]
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [(row["step"], row["loss"], row["grad_norm"], row["reward"]) for row in history if "loss" in row]
 
 
 def same_weights(one, two):
@@ -145,19 +128,19 @@ def test_machines_with_other_settings_or_other_data_end_with_what_differs(place,
     codes, texts = machines.run(config, logs=logs, each=(("--beta", "0.1"), ("--max_steps", "5")))
     assert codes == [2, 2]
     for text in texts:
-        assert "were not started alike" in last_lines(text)
-        assert re.search(r"^  max_steps: 4 on rank 0 \(.+\), 5 on rank 1 \(.+\)$", last_lines(text), re.MULTILINE)
-        assert re.search(r"^  beta: 0\.1 on rank 0 \(.+\), 0\.0 on rank 1 \(.+\)$", last_lines(text), re.MULTILINE)
+        last = last_lines(text)
+        assert "were not started alike" in last
+        for name, first, second in (("max_steps", "4", "5"), ("beta", "0.1", "0.0")):
+            assert re.search(rf"(?m)^  {name}: {first} on rank 0 \(.+\), {second} on rank 1 \(.+\)$", last)
         assert "Traceback" not in text
     rows = (place / "data.jsonl").read_text().splitlines()
-    (place / "other.jsonl").write_text("\n".join(['{"prompt": "other"}', *rows[1:]]) + "\n")
+    (place / "other.jsonl").write_text("\n".join([rows[0].replace("0+1=", "other"), *rows[1:]]) + "\n")
     codes, texts = machines.run(config, logs=logs, each=((), ("--dataset_name", "./other.jsonl")))
     assert codes == [2, 2]
     assert all(re.search(r"^  data\.digest: ", last_lines(text), re.MULTILINE) for text in texts), texts
 
 
 def test_machines_that_share_no_folder_never_start_anew_without_a_word(place, logs, machines):
-    """They see one path, and each its own folder there."""
     if not machines.apart:
         pytest.skip("needs namespaces, which this user may not make")
     config, out = place / "config.yaml", place / "out"
@@ -186,22 +169,7 @@ def test_machines_that_share_no_folder_never_start_anew_without_a_word(place, lo
     assert [step for step, *_ in losses(owns[0] / "checkpoint-3")] == [1, 2, 3]
 
 
-def test_checkpoints_on_each_machine_are_refused(monkeypatch, tmp_path):
-    """Transformers writes the weights on the first machine alone."""
-    from types import SimpleNamespace
-
-    from grpo_plus.training.agreement import Agreement
-
-    setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True, world_size=16))
-    assert Agreement(None).problems(setup) == []
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert "save_on_each_node: true" in Agreement(None).problems(setup)[0]
-    setup.args.save_on_each_node = False
-    assert Agreement(None).problems(setup) == []
-
-
-def test_a_machine_that_never_comes_is_named_in_time(place, logs, machines):
+def test_a_machine_that_never_comes_is_named_and_one_that_waits_ends_with_a_signal(place, logs, machines):
     process = machines.start(0, place / "config.yaml", "--rdzv_conf", "timeout=5", log=logs[0], port=machines._port())
     assert process.wait(A_MINUTE) == 1  # a cluster may start it again, unlike a config that is wrong
     text = logs[0].read_text()
@@ -209,10 +177,6 @@ def test_a_machine_that_never_comes_is_named_in_time(place, logs, machines):
     assert "this one is machine 0" in text
     assert "--machine_rank (0 to 1)" in text
     assert "Traceback" not in text
-
-
-def test_a_machine_that_waits_for_others_ends_with_a_signal(place, logs, machines):
-    """Torch's store waits where Python runs no handler: both the first machine, who keeps it, and another."""
     processes = [
         machines.start(number, place / "config.yaml", log=logs[number], port=machines._port()) for number in range(2)
     ]
@@ -237,7 +201,6 @@ def test_a_rank_that_fails_ends_the_other_with_its_message_last(one_machine):
 
 
 def test_under_torchs_own_launcher_a_rank_that_fails_ends_the_other_too(place, one_machine, port):
-    """Before the ranks have met for the first time."""
     bad = "if os.environ.get('RANK') == '1':\n    raise ValueError('this file is bad')\n"
     (place / "rewards.py").write_text(REWARDS + bad)
     launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port()))

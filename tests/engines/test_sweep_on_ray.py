@@ -1,28 +1,25 @@
 """Sweeps on a real Ray cluster of two workers on this machine: same results, lost machines, signals, what is refused."""
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
-import psutil
 import pytest
 
 import grpo_plus
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.sweep import on_ray
 from grpo_plus.sweep.manifest import locked, open_manifest
-from grpo_plus.sweep.plan import Plan, make_plan
 from grpo_plus.sweep.runner import Stop, log_tail
 from grpo_plus.sweep.show import Line
-from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
+from grpo_plus.sweep.vary import SweepError
+from tests.cli.stand_in_runs import order, stand_in
 from tests.two_steps import TRAINING, write_data
-from tests.waiting import comes
+from tests.waiting import comes, gone
 
 pytestmark = [pytest.mark.engine("ray"), pytest.mark.slow]
 
@@ -39,28 +36,7 @@ def digits(completions, **columns):
     return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
 '''
 
-SCRIPT = """
-from grpo_plus.cli._parent import end_with_parent
-end_with_parent()
-import json, os, pathlib, signal, subprocess, sys, time
-folder = pathlib.Path(next(word for word in sys.argv if word.startswith("--output_dir=")).partition("=")[2])
-state = folder / "grpo_plus"
-seen = pathlib.Path({seen!r})
-resumes = any("resume" in word for word in sys.argv)
-with (seen / "order").open("a") as file:
-    file.write(f"{{folder.parent.name}}/{{folder.name}} {{os.environ['MACHINE']}} {{os.getpid()}} {{resumes}}\\n")
-def end(status, code):
-    (state / "run.json").write_text(json.dumps({{"schema": 1, "status": status, "max_steps": 2}}))
-    (state / "metrics.jsonl").write_text(json.dumps({{"kind": "train", "step": 1, "values": {{"reward": 1.0}}}}) + "\\n")
-    sys.exit(code)
-def save():
-    (folder / "checkpoint-2").mkdir()
-    (folder / "checkpoint-2" / "trainer_state.json").write_text('{{"global_step": 2}}')
-    (folder / "checkpoint-2" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{{}}")
-def stop(*_):
-    save()
-    end("interrupted", 130)
-"""
+BEFORE = "from grpo_plus.cli._parent import end_with_parent\nend_with_parent()\n"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +63,6 @@ def in_its_folder(cluster, tmp_path, monkeypatch):
 
 @pytest.fixture
 def config(tmp_path, tiny_model):
-    """A config that trains for two steps."""
     write_data(tmp_path, REWARDS)
     (tmp_path / "config.yaml").write_text(TRAINING.format(model=tiny_model, folder=tmp_path))
     return tmp_path / "config.yaml"
@@ -96,19 +71,10 @@ def config(tmp_path, tiny_model):
 @pytest.fixture
 def fake(tmp_path):
     """Makes a plan whose runs run a script; gives the plan and a function that runs it in the cluster."""
-    config = tmp_path / "c.yaml"
-    config.write_text("learning_rate: 1e-3\n")
+    (tmp_path / "c.yaml").write_text("learning_rate: 1e-3\n")
 
     def fake(body, seeds="2", vary="advantage=zscore"):
-        script = tmp_path / "script.py"
-        script.write_text(SCRIPT.format(seen=str(tmp_path)) + textwrap.dedent(body))
-
-        class Stand(Plan):
-            def command(self, run):
-                return [sys.executable, str(script), *run.flags]
-
-        made = make_plan(config, read_variants([vary]), read_seeds(seeds), [], Path("sweep"))
-        plan = Stand(made.config, made.values, made.shared, made.out, made.runs)
+        plan = stand_in(tmp_path, body, seeds=seeds, vary=vary, out=Path("sweep"), before=BEFORE)
 
         def go(tick=None, **changes):
             share = on_ray.Share(plan, naming_us, **changes)
@@ -126,17 +92,6 @@ def fake(tmp_path):
     return fake
 
 
-def order(folder):
-    path = folder / "order"
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def alive(pid):
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def sweep(*arguments, **keywords):
     return subprocess.run(
         [sys.executable, "-m", "grpo_plus.cli", "sweep", *map(str, arguments)],
@@ -149,7 +104,6 @@ def entries(folder):
 
 
 def logged(folder):
-    """What every step of every run logged, but for its time."""
     found = {}
     for path in sorted(folder.glob("*/seed-*/grpo_plus/metrics.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -217,7 +171,7 @@ def test_runs_of_a_worker_that_dies_go_on_from_their_checkpoints_on_another(fake
     assert {first[1], second[1]} == {"large", "other"}
     assert [first[3], second[3]] == ["False", "True"]
     assert entries(plan.out)[plan.runs[0].name]["attempts"] == 2
-    assert comes(lambda: not alive(first[2]), 30)
+    assert comes(lambda: gone(int(first[2])), 30)
     assert "seed 1: its machine was lost" in capsys.readouterr().err
 
 
@@ -249,10 +203,7 @@ def test_runs_wait_for_machines_that_are_yet_to_come(fake, cluster, large, tmp_p
     time.sleep(1000)
     """)  # fmt: skip
     said, nodes = [], None
-    waits = (
-        "a run needs 2 CPUs and 0 GPUs on one machine; the cluster has 1 with 0 CPUs and 0 GPUs, 2 with 1 CPUs and "
-        "0 GPUs, of which 2 CPUs and 0 GPUs are free"
-    )
+    waits = "the cluster has 1 with 0 CPUs and 0 GPUs, 2 with 1 CPUs and 0 GPUs, of which 2 CPUs and 0 GPUs are free"
 
     def change():
         nonlocal nodes
@@ -327,8 +278,8 @@ def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, tmp
             presses.append(os.kill(os.getpid(), signal.SIGINT))
 
     assert go(press) == ["stopped"]
-    assert not alive(order(tmp_path)[0][2])
-    assert not alive((tmp_path / "below").read_text())
+    assert gone(int(order(tmp_path)[0][2]))
+    assert gone(int((tmp_path / "below").read_text()))
 
 
 def test_an_error_of_ours_leaves_no_run_behind(fake, tmp_path):
@@ -340,7 +291,7 @@ def test_an_error_of_ours_leaves_no_run_behind(fake, tmp_path):
 
     with pytest.raises(RuntimeError, match="painting"):
         go(fail)
-    assert not alive(order(tmp_path)[0][2])
+    assert gone(int(order(tmp_path)[0][2]))
     assert entries(plan.out)[plan.runs[0].name]["state"] == "stopped"
 
 
@@ -353,17 +304,17 @@ def test_runs_end_with_a_sweep_that_is_killed(config, tmp_path):
     try:
         assert comes(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text().endswith("\n"), STARTED)
         pid = (tmp_path / "told").read_text()
-        assert alive(pid)
+        assert not gone(int(pid))
     finally:
         process.kill()
         process.wait()
-    assert comes(lambda: not alive(pid), 60)
+    assert comes(lambda: gone(int(pid)), 60)
 
 
 def test_a_run_that_fails_and_a_config_that_is_edited_meanwhile(fake, tmp_path):
     plan, go = fake('print("something is wrong")\nsys.exit(3)', seeds="1")
     assert go() == ["failed"]
-    assert log_tail(plan.runs[0].log) == ["something is wrong"]
+    assert log_tail(plan.runs[0].log) == ["begins", "something is wrong"]
     assert entries(plan.out)[plan.runs[0].name]["code"] == 3
     plan, go = fake("""
     (seen / "c.yaml").write_text("learning_rate: 2e-3\\n")
@@ -378,7 +329,6 @@ def test_a_run_that_fails_and_a_config_that_is_edited_meanwhile(fake, tmp_path):
 
 
 def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluster, large, tmp_path):
-    """A machine of another release, one without the folder, one that sees another folder at the same path."""
     plan, go = fake('end("done", 0)', seeds="1")
     share = on_ray.Share(plan, naming_us, folder="/nowhere")
     assert "the folder /nowhere, where the sweep was started, is not there" in on_ray.lacks(share)
@@ -399,9 +349,8 @@ def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluste
         (tmp_path / name / "grpo_plus/__init__.py").write_text('__version__ = "0.0.9"\n')
         node = cluster.add_node(num_cpus=3, env_vars={"PYTHONPATH": str(tmp_path / name)})
         try:
-            with pytest.raises(
-                SweepError, match=f"(?s)cannot take part in the sweep: .*{expected}.*the same grpo_plus"
-            ):
+            said = f"(?s)cannot take part in the sweep: .*{expected}.*the same grpo_plus"
+            with pytest.raises(SweepError, match=said):
                 go_on(cpus=3)
         finally:
             cluster.remove_node(node)
@@ -450,7 +399,6 @@ def test_what_no_machine_has_is_said_and_waited_for_until_ctrl_c(config, tmp_pat
 
 
 def test_a_device_holds_one_run_at_a_time(fake, cluster, tmp_path, monkeypatch):
-    """Ray counts GPUs as it is told, and gives each run its own."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # Ray adds no GPUs where it is empty
     _, go = fake("""
     device = seen / f"device-{os.environ['CUDA_VISIBLE_DEVICES']}"

@@ -21,7 +21,7 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.ray_station import MOST_SPECS
 from grpo_verifiers.exec.runner import close_shared_runners, shared_runner
 from grpo_verifiers.exec.spec import make_spec
-from tests.waiting import comes
+from tests.waiting import comes, gone
 
 pytestmark = [pytest.mark.engine("ray"), pytest.mark.slow]
 CASES = Path(__file__).parents[1] / "cases"
@@ -42,7 +42,6 @@ def started(nodes, **node):
 
 @pytest.fixture(scope="module")
 def home():
-    """A cluster of a head without CPUs and two nodes with one each."""
     cluster, _ = started(2)
     yield cluster
     close_shared_runners()
@@ -57,20 +56,12 @@ def cluster(home, monkeypatch):
 
 
 def actors():
-    """The actors on this machine."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if any("ray::Station" in word for word in process.cmdline()):
                 found.append(process)
     return found
-
-
-def alive(process):
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def ask(fn, completions, timeout=10.0, isolation="ray", **options):
@@ -84,7 +75,6 @@ def told(outcomes):
 
 
 def misbehave(completion, folder=""):
-    """What a completion asks for happens, on a node."""
     import ctypes
     import os
     import signal
@@ -158,9 +148,8 @@ def test_verdicts_on_maths_and_programs_are_those_of_this_machine(cluster):
     assert [verdict.score for verdict in there] == [verdict.score for verdict in here]
     assert [verdict.score == 1 for verdict in there[: len(rows)]].count(True) > 10
     assert {verdict.status for verdict in there} >= {Status.CORRECT, Status.WRONG}
-    assert [v.detail for v in there if v.status is Status.CORRECT] == [
-        v.detail for v in here if v.status is Status.CORRECT
-    ]
+    told_of_right = [[v.detail for v in found if v.status is Status.CORRECT] for found in (here, there)]
+    assert told_of_right[0] == told_of_right[1]
 
     rows = labelled.rows_of("maths")[::4]
     asked = [labelled.completion(row) for row in rows]
@@ -213,7 +202,6 @@ def where(completion):
 
 
 def judges(calls=8):
-    """The actors that so many calls ran at."""
     found = ask(where, [str(number) for number in range(calls)])
     assert told(found) == list(range(calls))
     return {outcome.verdicts[0].detail for outcome in found}
@@ -362,15 +350,11 @@ def test_ranks_share_the_cluster_and_leave_nothing_behind(cluster, tmp_path, cle
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     marks = [tmp_path / "done 0", tmp_path / "done 1"]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, marks[rank], marks[1 - rank]],
-            env={**clean_environment, "RAY_ADDRESS": cluster.address, "WORLD_SIZE": "2", "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    ranks = []
+    for rank in range(2):
+        env = {**clean_environment, "RAY_ADDRESS": cluster.address, "WORLD_SIZE": "2", "RANK": str(rank)}
+        words = [sys.executable, script, marks[rank], marks[1 - rank]]
+        ranks.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True))
     used = [rank.communicate(timeout=120)[0].split() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
     assert [len(pids) for pids in used] == [1, 1], "each has its half of two CPUs"
@@ -392,7 +376,7 @@ def test_a_trainer_that_is_killed_leaves_neither_bridge_nor_actors(cluster, tmp_
     assert below
     trainer.kill()
     trainer.wait()
-    assert comes(lambda: not any(map(alive, (bridge, *below))) and not actors())
+    assert comes(lambda: all(map(gone, (bridge, *below))) and not actors())
 
 
 def test_a_cluster_that_goes_away_ends_in_one_clear_error_and_no_hang(monkeypatch, tmp_path):
@@ -408,9 +392,8 @@ def test_a_cluster_that_goes_away_ends_in_one_clear_error_and_no_hang(monkeypatc
         cluster.shutdown()
     with pytest.raises(VerifierFailedError, match=r"cannot run: the Ray cluster does not run its calls: .*ray start"):
         pending.result()
-    with pytest.raises(
-        VerifierFailedError, match="no Ray cluster answers at"
-    ):  # and so at once when it never was there
+    # And so at once when it never was there.
+    with pytest.raises(VerifierFailedError, match="no Ray cluster answers at"):
         get_verifier(misbehave, isolation="ray").verify("1")
     close_shared_runners()
 
@@ -420,9 +403,8 @@ def test_a_cluster_without_room_says_what_was_asked_for(cluster, monkeypatch):
     monkeypatch.setenv("GRPO_VERIFIERS_RAY_PATIENCE", "4")
     monkeypatch.setenv("GRPO_VERIFIERS_RAY_CPUS", "3")
     monkeypatch.setenv("GRPO_VERIFIERS_RAY_RESOURCE", "box")
-    with pytest.raises(
-        VerifierFailedError, match=r"each asks for 3 CPUs and the resource 'box' of one node; .* 2 CPUs"
-    ):
+    asked = r"each asks for 3 CPUs and the resource 'box' of one node; .* 2 CPUs"
+    with pytest.raises(VerifierFailedError, match=asked):
         get_verifier(misbehave, isolation="ray").verify("1")
     close_shared_runners()
 

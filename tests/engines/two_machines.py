@@ -1,7 +1,4 @@
-"""Two machines on one: network namespaces with a cable between them, each with a view of its own on some folders.
-
-Where namespaces are not allowed, both are this machine and talk over its loopback.
-"""
+"""Two machines on one: network namespaces with a cable between them; where those are not allowed, two by loopback."""
 
 import os
 import shlex
@@ -43,11 +40,9 @@ class TwoMachines:
             return False
 
     def cut(self):
-        """Pull the cable."""
         assert _run("ip", "-n", self.names[1], "link", "set", "cable", "down")
 
     def mend(self):
-        """Plug it in again."""
         assert _run("ip", "-n", self.names[1], "link", "set", "cable", "up")
 
     def command(self, number, config, *flags, port=0):
@@ -70,27 +65,19 @@ class TwoMachines:
         card = "cable" if self.apart else "lo"
         variables = {**self._environment, "GLOO_SOCKET_IFNAME": card, "CUDA_VISIBLE_DEVICES": "", **dict(environment)}
         with Path(log).open("w") as file:
-            process = subprocess.Popen(
-                words,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=variables,
-                cwd=Path(config).parent,
-                start_new_session=True,
-            )
+            streams = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
+            process = subprocess.Popen(words, env=variables, cwd=Path(config).parent, **streams)
         self._started.append(process)
         return process
 
     def both(self, config, *flags, logs, each=((), ()), private=(None, None), environment=()):
         """Start both; gives the processes. ``each`` are further flags of each machine."""
         port = self._port()
+        options = [{"log": logs[number], "port": port, "private": private[number]} for number in range(2)]
         return [
-            self.start(
-                number, config, *flags, *each[number], log=logs[number], port=port, private=private[number],
-                environment=environment,
-            )
+            self.start(number, config, *flags, *each[number], environment=environment, **options[number])
             for number in range(2)
-        ]  # fmt: skip
+        ]
 
     def run(self, config, *flags, logs, seconds=150, **options):
         """Start both, and wait for their end; gives exit codes and outputs."""
@@ -100,13 +87,11 @@ class TwoMachines:
         return codes, [log.read_text() for log in logs]
 
     def clear(self):
-        """End what is left of the last runs."""
         for process in self._started:
             self._end_tree(process)
         self._started = []
 
     def close(self):
-        """Take the namespaces away."""
         self.clear()
         for name in self.names:
             _run("ip", "netns", "del", name)

@@ -1,7 +1,4 @@
-"""A real vLLM server, from the environment that `.ci/engines` makes: started, waited for, killed and started again.
-
-Plain functions, for tests and for the benchmark: `start` and `stop`, and `serving` around both.
-"""
+"""A real vLLM server, from the environment that `.ci/engines` makes: for tests and for the benchmark."""
 
 import os
 import signal
@@ -24,9 +21,13 @@ SMALL = ("--max-model-len", "256", "--dtype", "float32", "--max-num-seqs", "64")
 """What keeps a server small and exact; on a CPU vLLM otherwise takes bfloat16 for anything."""
 
 
-class Server(NamedTuple):
-    """A server under way."""
+RUN = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_generations": 4, "logging_steps": 1}
+RUN |= {"lr_scheduler_type": "constant", "report_to": "none", "use_cpu": True, "bf16": False, "save_strategy": "no"}
+RUN |= {"use_vllm": True, "vllm_mode": "server"}
+"""What runs against a server have in common."""
 
+
+class Server(NamedTuple):
     url: str
     process: subprocess.Popen
     log: Path
@@ -39,50 +40,30 @@ def warm_model() -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
 def start(
-    model: str | Path,
-    *arguments: str,
-    log: Path,
-    port: int | None = None,
-    development: bool = True,
-    patience: float | None = 240,
+    model, *arguments: str, log: Path, port: int = 0, development: bool = True, patience: float | None = 240
 ) -> Server:
-    """Start a server and return once it answers; ``patience`` None returns at once.
+    """Start a server and return once it answers; ``patience`` None returns at once, a ``RuntimeError`` has the end of its log.
 
     ``development`` opens `/collective_rpc` and `/server_info`, which weights by file need.
-
-    Raises:
-        RuntimeError: it ended, or did not answer in time; the message has the end of its log.
     """
     port = port or free_port()
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VLLM_API_KEY")},
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-        "VLLM_SERVER_DEV_MODE": str(int(development)),
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "HF_HUB_OFFLINE": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VLLM_API_KEY")}
+    environment |= {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_SERVER_DEV_MODE": str(int(development))}
+    environment |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    environment |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     # Its own command line asks for a package of the name vllm, which the CPU's build does not have.
     serve = [str(HOME / "vllm/bin/python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command = [*serve, "--host", "127.0.0.1", "--port", str(port)]
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            [*command, *SMALL, *arguments],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # its engine is a process of its own: both are ended by their group
-        )
+        # Its engine is a process of its own: both are ended by their group.
+        streams = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen([*command, *SMALL, *arguments], env=environment, **streams)
     server = Server(f"http://127.0.0.1:{port}", process, log)
     if patience is not None:
         wait(server, patience)
@@ -90,11 +71,6 @@ def start(
 
 
 def wait(server: Server, patience: float = 240) -> None:
-    """Return once the server answers.
-
-    Raises:
-        RuntimeError: it ended, or did not answer in time.
-    """
     end = time.monotonic() + patience
     while time.monotonic() < end:
         if server.process.poll() is not None:
@@ -118,7 +94,6 @@ def kill(server: Server) -> None:
 
 
 def stop(server: Server) -> None:
-    """End a server, and whatever it leaves behind."""
     if server.process.poll() is None:
         with_group(server, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -127,14 +102,12 @@ def stop(server: Server) -> None:
 
 
 def with_group(server: Server, number: signal.Signals) -> None:
-    """Send a signal to all processes of a server."""
     with suppress(ProcessLookupError):
         os.killpg(server.process.pid, number)
 
 
 @contextmanager
 def serving(model: str | Path, *arguments: str, log: Path, **options) -> Iterator[Server]:
-    """A server for the time of the block."""
     server = start(model, *arguments, log=log, **options)
     try:
         yield server

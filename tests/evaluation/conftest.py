@@ -1,7 +1,22 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+import trl
+from datasets import Dataset
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.evaluation.sample import Sampler
+from grpo_plus.testing import make_tiny_model
+from grpo_verifiers.registry import import_reference
+from tests.cli.commands import Commands
+
+
+@pytest.fixture
+def cli(cli):
+    return Commands(cli)
 
 
 @pytest.fixture
@@ -18,14 +33,36 @@ ASKED = 8
 """Questions of the model that calls: q0 to q7."""
 
 
+def results_behind(prompt):
+    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+
+
+def number_of(prompt):
+    return int(prompt.rpartition("<|im_start|>user\nq")[2][0])
+
+
+def samples_of(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def untimed(path):
+    """Stored samples by row and number, without the seconds of calls."""
+    return without_seconds(samples_of(path))
+
+
+def without_seconds(samples):
+    for row in samples:
+        for turn in row["turns"]:
+            for call in turn["calls"]:
+                del call["seconds"]
+    return {(row["row"], row["sample"]): row for row in samples}
+
+
 def called(name, **arguments):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call><|im_end|>"
 
 
 def chats(**more):
-    """Rows whose prompts are chats."""
-    from datasets import Dataset
-
     rows = [{"prompt": [{"role": "user", "content": f"q{n}"}], "answer": str(n), "goal": 3} for n in range(ASKED)]
     return Dataset.from_list(
         [{**row, **{name: value(n) for name, value in more.items()}} for n, row in enumerate(rows)]
@@ -35,12 +72,6 @@ def chats(**more):
 @pytest.fixture(scope="session")
 def calling_model(tmp_path_factory):
     """A folder with a tiny model that was trained to call `double`, and then to say the result."""
-    import torch
-    import trl
-
-    from grpo_plus.testing import make_tiny_model
-    from grpo_verifiers.registry import import_reference
-
     double = import_reference(f"{TOOLS}:double")
     model, tokenizer = make_tiny_model(hidden=64)
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
@@ -71,8 +102,6 @@ def speaking(monkeypatch, tiny_model):
     """Makes evaluation's sampler say given texts: `speaking(lambda prompt, row: text)`, tokens being characters."""
 
     def speaking(answer):
-        from grpo_plus.evaluation.sample import Sampler
-
         def complete(sampler, prompts, seeds, finished=None, most=None):
             texts = [answer(sampler.tokenizer.decode(ids), row) for row, ids in enumerate(prompts)]
             return [sampler.tokenizer.encode(text, add_special_tokens=False)[:most] for text in texts]
@@ -84,14 +113,9 @@ def speaking(monkeypatch, tiny_model):
 
 @pytest.fixture
 def tool_model(tiny_model, tmp_path):
-    """A folder with the tiny model, whose template can call."""
-    import trl
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
-    tokenizer.save_pretrained(tmp_path / "tool_model")
-    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(tmp_path / "tool_model")
+    shutil.copytree(tiny_model, tmp_path / "tool_model")
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    shutil.copy(template, tmp_path / "tool_model" / "chat_template.jinja")
     return str(tmp_path / "tool_model")
 
 
@@ -100,8 +124,6 @@ def trained(tmp_path):
     """Makes a trainer on chats: `trained(model, tools=[…])`."""
 
     def trained(model, *classes, given=None, **settings):
-        from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-
         trainer_class, config_class = classes or (GRPOPlusTrainer, GRPOPlusConfig)
         base = {
             "output_dir": str(tmp_path / "out"), "use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 1,

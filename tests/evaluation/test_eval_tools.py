@@ -14,23 +14,17 @@ from grpo_plus.evaluation import Drawing, ToolUse, evaluate
 from grpo_plus.evaluation.measure import Measure
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
+from grpo_verifiers.redaction import HIDDEN
 
-from .conftest import TOOLS, called, chats
+from .conftest import TOOLS, called, chats, number_of, results_behind, samples_of, untimed, without_seconds
 
 DOUBLE, COUNTING, COUNTER, OTHER = (f"{TOOLS}:{name}" for name in ("double", "Counting", "Counter", "Other"))
+pytestmark = pytest.mark.slow
 FAST = ("--split", "train", "--device", "cpu", "--max-completion-length", "900")
 
 
 def loaded(folder):
     return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-
-
-def results_behind(prompt):
-    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
-
-
-def number_of(prompt):
-    return int(prompt.rpartition("<|im_start|>user\nq")[2][0])
 
 
 def doubling(prompt, row):
@@ -47,7 +41,6 @@ def counting(prompt, row):
 
 @pytest.fixture
 def questions(tmp_path):
-    """A file of rows with texts for prompts."""
     path = tmp_path / "questions.jsonl"
     rows = [{"prompt": f"q{n}", "answer": str(2 * n), "goal": 3} for n in range(8)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -56,7 +49,6 @@ def questions(tmp_path):
 
 @pytest.fixture
 def run_with(tool_model, tmp_path):
-    """A run's folder, with the model in it and such a config in its record."""
 
     def run_with(**config):
         folder = tmp_path / "run"
@@ -68,11 +60,6 @@ def run_with(tool_model, tmp_path):
     return run_with
 
 
-def rows_of(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
-@pytest.mark.slow
 def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_generators_alone(
     trained, calling_model, tmp_path
 ):
@@ -90,17 +77,11 @@ def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_genera
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
     assert dict(vars(tokenizer)) == before[2]
-    stored = rows_of(tmp_path / "out" / "measure" / "before.jsonl")
-    ours = [json.loads(json.dumps(sample.as_json())) for sample in found.samples]
-    for row in (*stored, *ours):
-        for turn in row["turns"]:
-            for call in turn["calls"]:
-                call.pop("seconds")
-    assert ours == sorted(stored, key=lambda row: (row["row"], row["sample"]))
+    ours = without_seconds([json.loads(json.dumps(sample.as_json())) for sample in found.samples])
+    assert ours == untimed(tmp_path / "out" / "measure" / "before.jsonl")
     assert found.calls >= 4
 
 
-@pytest.mark.slow
 def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking, tmp_path):
     speaking(doubling)
     out = tmp_path / "samples.jsonl"
@@ -124,7 +105,7 @@ def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking,
     assert re.search(r"numeric: majority@3 .*50\.0%", text)
     assert re.search(r"calls a completion .*1\.00", text)
     assert re.search(r"failed calls .*3 \(12\.5%\)", text)
-    samples = rows_of(out)
+    samples = samples_of(out)
     assert len(samples) == 24
     first = next(row for row in samples if row["row"] == 4)
     assert first["prompt"] == [{"role": "user", "content": "q4"}]
@@ -135,19 +116,14 @@ def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking,
     results = json.loads(out.with_suffix(".json").read_text())["results"]
     assert (results["calls"], results["failed_calls"]) == (24, 3)
     assert "24 of 24 samples are in" in cli(*command)[2]
-    code, _, err = cli(*command, "--max-tool-calling-iterations", "1")
-    assert code == 2
-    assert "max_tool_calling_iterations was None, now 1" in err
+    assert "max_tool_calling_iterations was None, now 1" in cli.refused(*command, "--max-tool-calling-iterations", "1")
 
 
-@pytest.mark.slow
 def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, questions, speaking, tmp_path):
     speaking(counting)
     run = run_with(tools=["calculator"], environment=COUNTER, max_tool_calling_iterations=3, chat_template_kwargs=None)
     command = ("eval", run, "--dataset", questions, *FAST)
-    code, text, err = cli(*command)
-    assert code == 2
-    assert f"the record of the run {run} names code: {COUNTER}" in err  # which somebody else may have written
+    assert f"the record of the run {run} names code: {COUNTER}" in cli.refused(*command)
     command = (*command, "--trust-run")
     out = tmp_path / "samples.jsonl"
     code, text, err = cli(*command, "--out", out)
@@ -155,15 +131,14 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     assert f"The model may call what the run {run} has: tools: calculator; environment: Counter." in err
     assert re.search(r"Counter: pass@1 .*50\.0%", text)
     assert "majority" not in text
-    assert {row["prompt"][0]["content"] for row in rows_of(out)} == {f"q{n}" for n in range(8)}
-    assert {row["observation"] for row in rows_of(out)} == {"Count to 3."}
+    assert {row["prompt"][0]["content"] for row in samples_of(out)} == {f"q{n}" for n in range(8)}
+    assert {row["observation"] for row in samples_of(out)} == {"Count to 3."}
     settings = json.loads(out.with_suffix(".json").read_text())["settings"]
     assert (settings["tools"], settings["environment"]) == (["calculator"], COUNTER)
     checkpoint = Path(run) / "checkpoint-3"
     shutil.copytree(run, checkpoint, ignore=lambda *_: ["grpo_plus", "checkpoint-3"])
     assert "environment: Counter" in cli("eval", checkpoint, "--dataset", questions, "--trust-run", *FAST)[2]
-    code, text, err = cli(*command, "--environment", COUNTING, "--max-tool-calling-iterations", "2")
-    assert code == 0, err
+    text = cli.done(*command, "--environment", COUNTING, "--max-tool-calling-iterations", "2")
     assert re.search(r"Counting: pass@1 .*0\.0%", text)
     assert re.search(r"cut off .*50\.0%", text)  # a third call is not run
     speaking(lambda prompt, row: "4")
@@ -173,7 +148,6 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     assert "may call" not in err
 
 
-@pytest.mark.slow
 def test_tools_of_a_config_file_with_paths_that_start_there(cli, tool_model, questions, speaking, tmp_path):
     speaking(doubling)
     (tmp_path / "own").mkdir()
@@ -193,8 +167,6 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
     empty = tmp_path / "empty.yaml"
     empty.write_text("beta: 0.1\n")
     secret = run_with(tools=[{"name": "search_documents", "kwargs": {"folder": "[hidden]"}}])
-    from grpo_verifiers.redaction import HIDDEN
-
     record = Path(secret) / "grpo_plus" / "run.json"
     record.write_text(record.read_text().replace("[hidden]", HIDDEN))
     for command, said in {
@@ -212,8 +184,7 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
         (*base, "--environment", OTHER): "give --verifier, or an environment with get_reward",
         ("eval", secret, "--dataset", questions, *FAST): "have secrets among their keywords",
     }.items():
-        code, _, err = cli(*command)
-        assert code == 2, command
+        err = cli.refused(*command)
         assert said in err, (command, err)
         assert "Traceback" not in err
 
@@ -232,31 +203,30 @@ class Needing:
 '''
 
 
-@pytest.mark.slow
 def test_rows_and_templates_that_do_not_fit_are_the_errors_of_training(cli, tool_model, tiny_model, questions):
     tmp_path = questions.parent
     (tmp_path / "needing.py").write_text(NEEDING)
-    code, _, err = cli(
-        "eval", tool_model, "--dataset", questions, "--environment", f"{tmp_path}/needing.py:Needing", *FAST
-    )
-    assert code == 2
-    assert "has no column 'secret', which the environment 'Needing' needs" in err
-    code, _, err = cli("eval", tool_model, "--dataset", questions, "--environment", f"{{a: '{COUNTING}'}}", *FAST)
-    assert code == 2
-    assert "has no column 'environment', which names the environment of each row" in err
-    code, _, err = cli(
-        "eval", tiny_model, "--dataset", questions, "--tools", "calculator", "--verifier", "exact", *FAST
-    )
-    assert code == 2
-    assert "the tools cannot be shown to the model" in err
     broken = tmp_path / "broken.jsonl"
     broken.write_text("".join(json.dumps({"prompt": f"q{n}", "goal": -1}) + "\n" for n in range(3)))
-    code, _, err = cli("eval", tool_model, "--dataset", broken, "--environment", COUNTING, *FAST)
-    assert code == 2
-    assert "the environment 'Counting' failed in reset for all 3 rows of a batch; the first: " in err
+    for model, data, flags, said in (
+        (tool_model, questions, ("--environment", f"{tmp_path}/needing.py:Needing"), "no column 'secret', which the"),
+        (tool_model, questions, ("--environment", f"{{a: '{COUNTING}'}}"), "no column 'environment', which names the"),
+        (
+            tiny_model,
+            questions,
+            ("--tools", "calculator", "--verifier", "exact"),
+            "the tools cannot be shown to the model",
+        ),
+        (
+            tool_model,
+            broken,
+            ("--environment", COUNTING),
+            "'Counting' failed in reset for all 3 rows of a batch; the first: ",
+        ),
+    ):
+        assert said in cli.refused("eval", model, "--dataset", data, *flags, *FAST)
 
 
-@pytest.mark.slow
 def test_rows_in_a_list_and_nothing_to_judge_with(tool_model, speaking):
     speaking(counting)
     model, tokenizer = loaded(tool_model)

@@ -18,12 +18,9 @@ def box(text):
     return f"so \\boxed{{{text}}}"
 
 
-def test_math_answers_that_are_equal_vote_together():
+def test_equal_answers_vote_together_and_one_that_is_not_read_does_not_vote():
     texts = [box("\\frac12"), box("0.5"), box("1/3"), box("\\frac{1}{3}"), box("7"), "no idea", box("x=7")]
     assert votes("math", texts, "1/2") == [0, 0, 1, 1, 2, -1, 2]
-
-
-def test_an_answer_that_the_verifier_refuses_to_read_does_not_vote():
     assert votes("math", [box("3") + box("4"), box("3"), "\\boxed{3"], "5") == [-1, 1, -1]
 
 
@@ -76,7 +73,6 @@ def test_a_third_partys_verifier_votes_by_the_answer_that_it_states():
 
 
 def test_without_a_gold_answer_equal_texts_vote_together():
-    """A check of the text alone cannot be asked which answers are equal."""
 
     @verifier("votes_test_even", isolation="inline", stated=last_initial)
     def few(completion: str) -> float:

@@ -14,6 +14,7 @@ from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers import get_verifier, verifier
+from grpo_verifiers.verifying import REGISTRY
 
 SHORT = Drawing(max_completion_length=6)
 ROWS = [{"prompt": f"{'7' * n}+1=", "answer": str(n), "kind": "exact" if n % 2 else "math"} for n in range(1, 6)]
@@ -24,19 +25,20 @@ def model():
     return make_tiny_model(vocab="0123456789+=", layers=1)
 
 
+def repeating(folder):
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
 @pytest.fixture(scope="module")
 def digits():
     """1 for a digit in front, 0.5 for one later, nothing for an empty completion; rows beginning 77777 are not judged."""
 
     @verifier("evaluate_test_digits", isolation="inline")
     def digits(completion: str, answer: str, *, missing: str = "5"):
-        return (
-            None if answer == missing else float(completion[:1].isdigit()) or 0.5 * any(c.isdigit() for c in completion)
-        )
+        score = float(completion[:1].isdigit()) or 0.5 * any(c.isdigit() for c in completion)
+        return None if answer == missing else score
 
     yield digits
-    from grpo_verifiers.verifying import REGISTRY
-
     REGISTRY.unregister("evaluate_test_digits")
 
 
@@ -44,7 +46,7 @@ def texts(evaluation):
     return {(sample.row, sample.sample): sample.completion for sample in evaluation.samples}
 
 
-def test_a_sample_depends_on_its_own_seed_only(model, digits):
+def test_a_sample_depends_on_its_own_seed_only_and_model_and_random_state_are_left_alone(model, digits):
     network, tokenizer = model
     whole = evaluate(network, tokenizer, ROWS, digits, n=4, drawing=SHORT)
     small = evaluate(network, tokenizer, ROWS, digits, n=4, drawing=SHORT, batch=3)
@@ -54,9 +56,6 @@ def test_a_sample_depends_on_its_own_seed_only(model, digits):
     assert all(texts(whole)[pair] == text for pair, text in texts(part).items())
     assert len(set(texts(whole).values())) > 10
     assert sum(texts(whole)[pair] != text for pair, text in texts(other).items()) > 10
-
-
-def test_the_model_and_the_random_state_are_left_alone(model, digits):
     network, tokenizer = model
     network.train()
     torch.manual_seed(3)
@@ -69,8 +68,7 @@ def test_the_model_and_the_random_state_are_left_alone(model, digits):
 
 @pytest.mark.slow
 def test_guessed_tokens_change_no_sample_and_are_of_one_evaluation(repeating_model):
-    network = AutoModelForCausalLM.from_pretrained(repeating_model)
-    tokenizer = AutoTokenizer.from_pretrained(repeating_model)
+    network, tokenizer = repeating(repeating_model)
     drawing = Drawing(max_completion_length=40)
     samplers = [Sampler(network, tokenizer, drawing, draft=draft) for draft in (False, True, True)]
     prompts = [samplers[0].tokenize(text) for text in ("1234", "78", "7812345") for _ in range(4)]
@@ -85,8 +83,7 @@ def test_guessed_tokens_change_no_sample_and_are_of_one_evaluation(repeating_mod
     assert passes[1] == passes[2] < 0.75 * passes[0]
 
 
-def test_draws_have_the_models_distribution(model):
-    """First tokens of many seeds against the model's own probabilities."""
+def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
     network, tokenizer = model
     sampler = Sampler(network, tokenizer, Drawing(max_completion_length=1, temperature=0.7))
     ids = sampler.tokenize("12+3=")
@@ -96,12 +93,17 @@ def test_draws_have_the_models_distribution(model):
         wanted = (network(torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
     for token, chance in enumerate(wanted.tolist()):
         assert abs(drawn[token] / count - chance) < 4.5 * (chance * (1 - chance) / count) ** 0.5 + 1e-3
+    network, tokenizer = model
+    sampler = Sampler(network, tokenizer, Drawing(max_completion_length=5, temperature=0))
+    ids = sampler.tokenize("4+4=")
+    ours = sampler.complete([ids], [0])[0]
+    theirs = network.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=5)[0, len(ids) :].tolist()
+    assert ours == theirs
 
 
 @pytest.mark.slow
 def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_model):
-    network = AutoModelForCausalLM.from_pretrained(repeating_model)
-    tokenizer = AutoTokenizer.from_pretrained(repeating_model)
+    network, tokenizer = repeating(repeating_model)
     events = []
 
     @verifier("evaluate_test_events", isolation="inline")
@@ -122,28 +124,14 @@ def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_mod
 
         sampler.complete = watched
         pairs = [(row, sample) for row in range(4) for sample in range(4)]
-        judged = [
-            sample
-            for part in draw(sampler, rows, [get_verifier("evaluate_test_events")], pairs=pairs, seed=0, batch=8)
-            for sample in part
-        ]
+        parts = draw(sampler, rows, [get_verifier("evaluate_test_events")], pairs=pairs, seed=0, batch=8)
+        judged = [sample for part in parts for sample in part]
     finally:
-        from grpo_verifiers.verifying import REGISTRY
-
         REGISTRY.unregister("evaluate_test_events")
     assert begun == [8, 16]
     assert sorted(events) == sorted(sample.completion for sample in judged)
     scores = [sample.verdicts["evaluate_test_events"]["score"] for sample in judged]
     assert scores == [float(len(sample.completion)) for sample in judged]
-
-
-def test_greedy_is_generate(model):
-    network, tokenizer = model
-    sampler = Sampler(network, tokenizer, Drawing(max_completion_length=5, temperature=0))
-    ids = sampler.tokenize("4+4=")
-    ours = sampler.complete([ids], [0])[0]
-    theirs = network.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=5)[0, len(ids) :].tolist()
-    assert ours == theirs
 
 
 def test_a_model_that_generates_by_itself_is_evaluated_too_and_says_so(digits):
@@ -197,8 +185,6 @@ def test_conversations_go_through_the_chat_template(model, digits):
         def complete(self, prompts, seeds, finished=None):
             seen.extend(prompts)
             return super().complete(prompts, seeds)
-
-    from grpo_plus.evaluation.run import draw
 
     rows = [{"prompt": [{"role": "user", "content": "1+1"}], "answer": "2"}]
     judged = list(draw(Watching(network, tokenizer, SHORT), rows, [digits], pairs=[(0, 0)], seed=0, batch=4))

@@ -2,7 +2,7 @@
 
 import copy
 import json
-import sys
+import re
 
 import pytest
 import torch
@@ -16,21 +16,15 @@ from grpo_plus.evaluation.turns import TurnSampler
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from grpo_verifiers.registry import import_reference
 
-from .conftest import TOOLS, called, chats
+from .conftest import TOOLS, called, chats, number_of, results_behind, samples_of, untimed
 
 DOUBLE, NASTY, COUNTING, COUNTER, OTHER = (
     f"{TOOLS}:{name}" for name in ("double", "nasty", "Counting", "Counter", "Other")
 )
 
+pytestmark = pytest.mark.slow
+
 LAST = {"name": "numeric", "kwargs": {"source": "last"}}
-
-
-def results_behind(prompt):
-    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
-
-
-def samples_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def stored(tmp_path, when="before"):
@@ -61,19 +55,15 @@ def generated(trainer, seeded=None):
 
 
 def mask_of(completed):
-    return [
-        [
-            int(any(first <= at < last for first, last in (turn["tokens"] for turn in sample.turns)))
-            for at in range(len(ids))
-        ]
-        for sample, ids in zip(completed.samples, completed.ids, strict=True)
-    ]
+    found = []
+    for sample, ids in zip(completed.samples, completed.ids, strict=True):
+        spans = [turn["tokens"] for turn in sample.turns]
+        found.append([int(any(first <= at < last for first, last in spans)) for at in range(len(ids))])
+    return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["most probable", "seeds"])
 def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling_model, how):
-    """Of a model that calls: TRL's own sampling of the most probable token, and its loop with the draws' own seeds."""
     drawing = Drawing(max_completion_length=200, top_k=1 if how == "most probable" else 0, temperature=0.9)
     pairs = pairs_of(range(8), 1)
     settings = {"max_completion_length": 200, "top_k": drawing.top_k, "temperature": 0.9}
@@ -110,7 +100,6 @@ def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling
         assert len({str(completed.texts[place]) for place in alike}) > 1
 
 
-@pytest.mark.slow
 def test_a_sample_of_turns_depends_on_its_own_seed_only(trained, calling_model):
     trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"])
     drawer = turn_sampler(trainer, Drawing(max_completion_length=200, temperature=1.2))
@@ -139,11 +128,9 @@ def state_of(trainer):
     }
 
 
-@pytest.mark.slow
 def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, tool_model, speaking, tmp_path):
     def answer(prompt, row):
-        results = results_behind(prompt)
-        number = int(prompt.rpartition("<|im_start|>user\nq")[2][0])
+        results, number = results_behind(prompt), number_of(prompt)
         if number == 7 or results == 2:
             return f"it is {number}<|im_end|>"
         if number == 6:
@@ -160,31 +147,29 @@ def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, t
     found = measure.found["before"]
     assert found.calls == 2 * 7 * 2
     assert found.failed_calls == 2 * 2 * 2
-    rows = stored(tmp_path)
-    by_row = {(row["row"], row["sample"]): row for row in rows}
-    assert len(rows) == 16
-    assert [call["status"] for turn in by_row[5, 0]["turns"] for call in turn["calls"]] == ["error", "error"]
-    assert [call["status"] for turn in by_row[6, 1]["turns"] for call in turn["calls"]] == ["unknown", "unknown"]
-    assert [call["result"] for turn in by_row[3, 0]["turns"] for call in turn["calls"]] == ["6", "6"]
+    by_row = {(row["row"], row["sample"]): row for row in stored(tmp_path)}
+    assert len(by_row) == 16
+
+    def calls(row, what):
+        return [call[what] for turn in by_row[row]["turns"] for call in turn["calls"]]
+
+    assert calls((5, 0), "status") == ["error", "error"]
+    assert calls((6, 1), "status") == ["unknown", "unknown"]
+    assert calls((3, 0), "result") == ["6", "6"]
     assert by_row[7, 0]["completion"] == by_row[7, 0]["turns"][0]["text"] == "it is 7"
     assert by_row[3, 0]["completion"] == "it is 3"
     assert by_row[3, 0]["verdicts"]["tool_valid"]["score"] == 1.0
     assert by_row[6, 0]["verdicts"]["tool_valid"]["score"] < 1.0
     table = "\n".join(measure.summary())
-    assert "calls a completion" in table
-    assert "1.75" in table
-    assert "failed calls" in table
-    assert "8 (28.6%)" in table
+    assert re.search(r"calls a completion.* 1\.75", table)
+    assert re.search(r"failed calls.* 8 \(28\.6%\)", table)
 
 
 def counting(prompt, row):
-    """Counts to the goal on even questions, and once on others."""
-    number = int(prompt.rpartition("<|im_start|>user\nq")[2][0])
-    results = results_behind(prompt)
-    return called("add", number=1) if results < (3 if number % 2 == 0 else 1) else "done<|im_end|>"
+    goal = 3 if number_of(prompt) % 2 == 0 else 1
+    return called("add", number=1) if results_behind(prompt) < goal else "done<|im_end|>"
 
 
-@pytest.mark.slow
 def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, tmp_path):
     speaking(counting)
     trainer = trained(tool_model, environment=COUNTER)
@@ -199,7 +184,6 @@ def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, t
     assert [turn["reward"] for turn in by_row[2]["turns"]] == [1.0, 1.0, 1.0, None]
 
 
-@pytest.mark.slow
 def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_model, speaking):
     def answer(prompt, row):
         if '"name": "shout"' in prompt:
@@ -221,11 +205,8 @@ def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_m
         Measure({}, trainer, broken).take("before")
 
 
-@pytest.mark.slow
 def test_an_interrupted_measurement_goes_on(trained, tool_model, speaking, tmp_path):
-    speaking(
-        lambda prompt, row: "it is 3<|im_end|>" if "<tool_response>" in prompt[-90:] else called("double", number=3)
-    )
+    speaking(lambda prompt, row: "it is 3<|im_end|>" if results_behind(prompt) else called("double", number=3))
     trainer = trained(tool_model, tools=[DOUBLE], verifiers=[LAST])
     Measure({}, trainer, chats()).take("before")
     file = tmp_path / "out" / "measure" / "before.jsonl"
@@ -243,7 +224,6 @@ def test_an_interrupted_measurement_goes_on(trained, tool_model, speaking, tmp_p
         Measure({}, other, chats()).take("before", resumes=True)
 
 
-@pytest.mark.slow
 def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained, tool_model, speaking):
     """The result of row 0 fills the completion to its last token, while row 1 calls twice and then answers."""
     ways = {"0": "x" * 200, "1": "y"}
@@ -254,10 +234,9 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
 
     speaking(answer)
     trainer = trained(tool_model, tools=[NASTY], verifiers=["tool_valid"])
-    result = (
-        f"\n<|im_start|>user\n<tool_response>\nfine: {ways['0']}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-    )
-    length = len(trainer.processing_class.encode(called("nasty", way=ways["0"]) + result, add_special_tokens=False))
+    said = called("nasty", way=ways["0"]) + f"\n<|im_start|>user\n<tool_response>\nfine: {ways['0']}\n</tool_response>"
+    said += "<|im_end|>\n<|im_start|>assistant\n"
+    length = len(trainer.processing_class.encode(said, add_special_tokens=False))
     drawer = turn_sampler(trainer, Drawing(max_completion_length=length))
     with drawer.lent():
         completed = drawer.complete([dict(row) for row in chats()][:2], [(0, 0), (1, 0)], 0)
@@ -267,7 +246,6 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
     assert [sample.completion for sample in completed.samples] == ["", "ok"]
 
 
-@pytest.mark.slow
 def test_calls_beyond_the_limit_are_not_run_and_count_as_cut_off(trained, tool_model, speaking):
     speaking(lambda prompt, row: called("double", number=1))
     trainer = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"], max_tool_calling_iterations=2)
@@ -283,9 +261,8 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_drawn(trained, tool
     texts = chats().map(lambda row: {"prompt": row["prompt"][0]["content"]}, remove_columns=["prompt"])
     with pytest.raises(ConfigError, match=r"measure, split held: the prompts are texts, and tools are called in chats"):
         Measure({"split": "held"}, trainer, texts)
-    several = trained(
-        tool_model, environment={"a": COUNTING}, given={"train_dataset": chats(environment=lambda n: "a")}
-    )
+    of_a = {"train_dataset": chats(environment=lambda n: "a")}
+    several = trained(tool_model, environment={"a": COUNTING}, given=of_a)
     with pytest.raises(ConfigError, match=r"measure, split test: the column 'environment' has 'b'.*There is: a"):
         Measure({}, several, chats(environment=lambda n: "b"))
     with pytest.raises(ConfigError, match=r"has no column 'environment'"):
@@ -295,7 +272,6 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_drawn(trained, tool
         Measure({}, twice, chats())
 
 
-@pytest.mark.slow
 def test_tools_and_environments_handed_over_in_python_are_measured_too(trained, tool_model, speaking):
     speaking(counting)
     given = {"environment_factory": import_reference(COUNTING), "reward_funcs": None}
@@ -305,19 +281,8 @@ def test_tools_and_environments_handed_over_in_python_are_measured_too(trained, 
     assert measure.found["before"].calls == 4 * 3 + 4
 
 
-def untimed(path):
-    """The stored samples by row and number, without the seconds of calls."""
-    found = {(row["row"], row["sample"]): row for row in samples_of(path)}
-    for row in found.values():
-        for turn in row["turns"]:
-            for call in turn["calls"]:
-                del call["seconds"]
-    return found
-
-
-@pytest.mark.slow
 def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_runs_folder(
-    cli, calling_model, tmp_path, beside, port
+    cli, calling_model, tmp_path, two_ranks
 ):
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats()))
     config = {
@@ -328,11 +293,13 @@ def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_ru
     }  # fmt: skip
     file = tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "grpo_plus.cli", "train", file, "--output_dir", tmp_path / "two"]
-    command += ["--per_device_train_batch_size", "1", "--num_processes", "2", "--main_process_port", port()]
-    with beside(command, tmp_path / "log", 400, cwd=tmp_path):
-        code, text, err = cli("train", file, "--output_dir", tmp_path / "one")
-        assert code == 0, err
+    script = tmp_path / "rank.py"
+    script.write_text(
+        'import sys\nfrom grpo_plus.cli import main\nif __name__ == "__main__":\n    assert main(sys.argv[1:]) == 0\n'
+    )
+    two = ("train", file, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", "1")
+    with two_ranks(script, *two, log=tmp_path / "log", cwd=tmp_path):
+        text = cli.done("train", file, "--output_dir", tmp_path / "one")
     before, after, two = (
         untimed(tmp_path / folder / "measure" / f"{when}.jsonl")
         for folder, when in (("one", "before"), ("one", "after"), ("two", "before"))

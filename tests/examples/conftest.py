@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from grpo_plus.record import open_run
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def pytest_collection_modifyitems(items):
-    """Away from the sources there is nothing to try."""
     if EXAMPLES.is_dir():
         return
     for item in items:
@@ -35,9 +36,6 @@ def place(tmp_path, tiny_model, monkeypatch, examples):
 
 @pytest.fixture
 def steps():
-    """The metrics of every training step of a run, from its record."""
-    from grpo_plus.record import open_run
-
     def steps(folder):
         entries = [entry["values"] for entry in open_run(folder).entries if entry["kind"] == "train"]
         return [values for values in entries if "reward" in values]

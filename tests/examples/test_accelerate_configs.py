@@ -1,10 +1,16 @@
 """The configs for several processes: read by accelerate's own loader, as TRL's where both have one, and run on CPUs."""
 
 import sys
+from importlib.resources import files
 
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import launch_command_parser
+
+from grpo_plus.cli import UserError, _launch
+from grpo_plus.cli._arguments import parse
+from grpo_plus.record import open_run
 
 NAMES = ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")
 OF_TRL = {"ddp": "multi_gpu", "fsdp2": "fsdp2", "zero2": "zero2", "zero3": "zero3"}
@@ -12,7 +18,6 @@ OF_TRL = {"ddp": "multi_gpu", "fsdp2": "fsdp2", "zero2": "zero2", "zero3": "zero
 
 @pytest.mark.parametrize("name", NAMES)
 def test_accelerates_own_loader_takes_it(examples, name):
-    """It raises on keys that it does not know."""
     found = load_config_from_file(str(examples / "accelerate" / f"{name}.yaml"))
     kinds = {"ddp": "MULTI_GPU", "ddp_cpu": "MULTI_CPU", "fsdp2": "FSDP"}
     assert found.distributed_type == kinds.get(name, "DEEPSPEED")
@@ -23,8 +28,6 @@ def test_accelerates_own_loader_takes_it(examples, name):
 @pytest.mark.parametrize(("name", "theirs"), OF_TRL.items())
 def test_it_says_what_the_config_of_the_host_says(examples, name, theirs):
     """``--accelerate_config fsdp2`` and ours are the same run; theirs spells out defaults that ours leaves away."""
-    from importlib.resources import files
-
     ours = yaml.safe_load((examples / "accelerate" / f"{name}.yaml").read_text())
     host = yaml.safe_load(files("trl.accelerate_configs").joinpath(f"{theirs}.yaml").read_text())
     assert {key: host.get(key) for key in ours} == ours
@@ -32,11 +35,9 @@ def test_it_says_what_the_config_of_the_host_says(examples, name, theirs):
     assert {key: value for key, value in host.items() if key not in ours} == defaults
 
 
-@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name, tmp_path, monkeypatch):
-    from grpo_plus.cli._arguments import parse
-
     monkeypatch.chdir(examples)
     path = f"accelerate/{name}.yaml"
     flags = ["first_run.yaml", "--output_dir", str(tmp_path)]
@@ -52,25 +53,13 @@ def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ddp_cpu", "fsdp2"])
+@pytest.mark.parametrize("name", ["ddp_cpu", pytest.param("fsdp2", marks=pytest.mark.nightly)])
 def test_two_processes_on_the_cpu(name, place, steps, beside, port):
-    """With a plug-in file, which every rank and every worker of every rank has to find."""
     examples = place.examples
-    given = {
-        "model_name_or_path": place.model,
-        "dataset_name": place.data,
-        "output_dir": place.out,
-        "max_steps": 2,
-        "num_generations": 4,
-        "per_device_train_batch_size": 4,
-        "max_completion_length": 12,
-        "logging_steps": 1,
-        "log_completions": False,
-        "main_process_port": port(),
-        "num_processes": 2,
-        "bf16": False,
-        "accelerate_config": examples / "accelerate" / f"{name}.yaml",
-    }
+    given = {"model_name_or_path": place.model, "dataset_name": place.data, "output_dir": place.out, "max_steps": 2}
+    given |= {"num_generations": 4, "per_device_train_batch_size": 4, "max_completion_length": 12, "logging_steps": 1}
+    given |= {"log_completions": False, "bf16": False, "num_processes": 2, "main_process_port": port()}
+    given |= {"accelerate_config": examples / "accelerate" / f"{name}.yaml"}
     flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
     command = [sys.executable, "-m", "grpo_plus.cli", "train", str(examples / "verifiers.yaml"), *flags]
     log = place.folder / "log"
@@ -84,30 +73,16 @@ def test_two_processes_on_the_cpu(name, place, steps, beside, port):
         shares = [value for key, value in values.items() if key.startswith("verifiers/near/status/")]
         assert sum(shares) == pytest.approx(1)
     assert (place.out / "model.safetensors").exists()
-    from grpo_plus.record import open_run
-
     assert open_run(place.out).info["processes"] == 2
 
 
-def test_deepspeed_that_is_not_installed_is_said(examples, monkeypatch):
-    from accelerate.commands.launch import launch_command_parser
-
-    from grpo_plus.cli import UserError, _launch
-
+def test_deepspeed_that_is_not_installed_and_fsdp_without_accelerators_are_said(examples, monkeypatch, capsys):
     monkeypatch.setattr(_launch, "installed", lambda _: False)
     for given in (["--config_file", str(examples / "accelerate/zero2.yaml")], ["--use_deepspeed"]):
         with pytest.raises(UserError, match="pip install deepspeed"):
             _launch._spread_over_cpu(launch_command_parser().parse_args([*given, "script"]), use_cpu=True)
-
-
-def test_fsdp_without_accelerators_is_said(examples, capsys, monkeypatch):
-    """Accelerate runs it as plain DDP there, and says nothing."""
-    from accelerate.commands.launch import launch_command_parser
-
-    from grpo_plus.cli._launch import _spread_over_cpu
-
     monkeypatch.setenv("ACCELERATE_USE_CPU", "false")
     for name, said in (("fsdp2", True), ("ddp_cpu", False)):
         given = ["--config_file", str(examples / "accelerate" / f"{name}.yaml"), "script"]
-        _spread_over_cpu(launch_command_parser().parse_args(given), use_cpu=True)
+        _launch._spread_over_cpu(launch_command_parser().parse_args(given), use_cpu=True)
         assert ("plain DDP" in capsys.readouterr().err) == said

@@ -8,38 +8,12 @@ import subprocess
 import pytest
 import yaml
 
-from tests import started
+from grpo_plus.cli._arguments import parse
 
 NAMES = ("slurm.sbatch", "skypilot.yaml", "kubernetes.yaml")
-SET_BY_THE_CLUSTER = {
-    "CONFIG": "first_run.yaml",
-    "SLURM_NNODES": "2",
-    "SLURM_NODEID": "1",
-    "GPUS_PER_MACHINE": "8",
-    "MACHINES": "2",
-    "MAIN_HOST": "10.0.0.1",
-    "MAIN_PORT": "29500",
-    "SKYPILOT_NUM_NODES": "2",
-    "SKYPILOT_NUM_GPUS_PER_NODE": "8",
-    "SKYPILOT_NODE_RANK": "1",
-    "JOB_COMPLETION_INDEX": "1",
-}
-FIELDS = {
-    "skypilot.yaml": {
-        "name": str, "num_nodes": int, "workdir": str, "resources.accelerators": str, "envs.CONFIG": str, "setup": str,
-        "run": str,
-    },
-    "Service": {
-        "apiVersion": str, "metadata.name": str, "spec.clusterIP": str, "spec.selector.job-name": str,
-        "spec.publishNotReadyAddresses": bool,
-    },
-    "Job": {
-        "apiVersion": str, "metadata.name": str, "spec.completions": int, "spec.parallelism": int,
-        "spec.completionMode": str, "spec.backoffLimit": int, "spec.template.spec.subdomain": str,
-        "spec.template.spec.restartPolicy": str, "spec.template.spec.containers": list,
-        "spec.template.spec.volumes": list, "spec.template.spec.terminationGracePeriodSeconds": int,
-    },
-}  # fmt: skip
+SET_BY_THE_CLUSTER = {"CONFIG": "first_run.yaml", "MACHINES": "2", "MAIN_HOST": "10.0.0.1", "MAIN_PORT": "29500"}
+SET_BY_THE_CLUSTER |= {"SLURM_NNODES": "2", "SLURM_NODEID": "1", "GPUS_PER_MACHINE": "8", "JOB_COMPLETION_INDEX": "1"}
+SET_BY_THE_CLUSTER |= {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_NODE_RANK": "1"}
 OF_SKYPILOT = {
     "name", "num_nodes", "workdir", "resources", "envs", "secrets", "volumes", "file_mounts", "setup", "run", "config",
 }  # fmt: skip
@@ -57,7 +31,6 @@ def recipe(request, examples):
 
 
 def scripts(recipe):
-    """The shell scripts of a recipe."""
     text = recipe.read_text()
     if recipe.suffix == ".sbatch":
         inner = re.search(r"bash -c '\n(.+?)\n'", text, re.DOTALL)[1]
@@ -89,10 +62,9 @@ def test_its_fields_are_those_that_the_launcher_reads(examples):
     sky = yaml.safe_load((examples / "launch" / "skypilot.yaml").read_text())
     service, job = yaml.safe_load_all((examples / "launch" / "kubernetes.yaml").read_text())
     assert (service["kind"], job["kind"]) == ("Service", "Job")
-    for name, values in (("skypilot.yaml", sky), ("Service", service), ("Job", job)):
-        for dotted, kind in FIELDS[name].items():
-            assert isinstance(at(values, dotted), kind), (name, dotted)
-    assert sky.keys() <= OF_SKYPILOT
+    assert service["spec"].keys() >= {"clusterIP", "publishNotReadyAddresses"}
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert {"num_nodes", "resources", "envs", "setup", "run"} <= sky.keys() <= OF_SKYPILOT
     spec = job["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
@@ -117,18 +89,15 @@ def test_a_mistake_is_not_tried_again(examples, tmp_path):
 
     for name in ("scontrol", "srun"):
         program = tmp_path / name
-        program.write_text(
-            '#!/bin/bash\n[ "$1" = requeue ] && echo "requeued $2"\n[ "${0##*/}" != srun ] || exit "$CODE"\n'
-        )
+        text = '#!/bin/bash\n[ "$1" = requeue ] && echo "requeued $2"\n[ "${0##*/}" != srun ] || exit "$CODE"\n'
+        program.write_text(text)
         program.chmod(0o755)
     found = {}
     for code in (0, 1, 2, 143):
         variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code)}
         variables |= {"SLURM_JOB_NODELIST": "a,b", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "1"}
-        done = started.run(
-            ["bash", examples / "launch" / "slurm.sbatch"], env=variables, capture_output=True, text=True, check=False,
-            timeout=30,
-        )  # fmt: skip
+        words = ["bash", examples / "launch" / "slurm.sbatch"]
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=30)
         assert done.returncode == code, done.stderr
         found[code] = done.stdout.strip()
     assert found == {0: "", 1: "", 2: "", 143: "requeued 7"}
@@ -144,8 +113,6 @@ def test_sbatch_asks_for_one_task_a_machine(examples):
 
 
 def test_its_commands_are_read_by_our_parser(recipe, examples, tmp_path, monkeypatch):
-    from grpo_plus.cli._arguments import parse
-
     monkeypatch.chdir(examples)
     script = scripts(recipe)[-1]
     found = re.findall(r"grpo-plus train (.+?)(?:\n\s*$|\n(?! )|\Z)", script.replace("\\\n", " "), re.DOTALL)
@@ -160,10 +127,5 @@ def test_its_commands_are_read_by_our_parser(recipe, examples, tmp_path, monkeyp
     launch = shlex.join(parsed.launch)
     assert parsed.processes == 16
     assert parsed.training.resume_from_checkpoint == "auto"
-    for part in (
-        "--config_file accelerate/ddp.yaml",
-        "--num_machines 2",
-        "--machine_rank 1",
-        "--main_process_port 29500",
-    ):
-        assert part in launch
+    for part in ("config_file accelerate/ddp.yaml", "num_machines 2", "machine_rank 1", "main_process_port 29500"):
+        assert f"--{part}" in launch

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 def test_the_notebook_runs_and_its_model_learns(tmp_path, monkeypatch):
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)

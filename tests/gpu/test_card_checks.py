@@ -32,27 +32,26 @@ def check(name, seconds=1.0, **more):
     return Check(name, f"tests.gpu.faulty:{name.partition('-')[0]}", "", seconds, **more)
 
 
+def planned(seconds):
+    return Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + seconds)
+
+
 @pytest.mark.slow
 def test_a_check_that_goes_wrong_ends_no_other_and_says_how():
     names = ("hangs", "eats", "passes", "claims_too_much", "raises", "crashes", "skips", "passes-again")
-    checks = [check(name, options={"number": 7} if name == "passes-again" else {}) for name in names]
-    schedule = Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + 60)
-    found = {}
-    checks[0] = check("hangs", seconds=3.0)
-    checks = [one if one.name == "hangs" else Check(**{**vars(one), "seconds": 15.0, "cores": 1}) for one in checks]
-    late = list(
-        schedule.run([*checks, check("passes-late", seconds=10_000)], lambda one: found.update({one.name: one}))
-    )
+    checks = [check(name, 15.0, cores=1, options={"number": 7} if name == "passes-again" else {}) for name in names[1:]]
+    checks = [check("hangs", 3.0), *checks, check("passes-late", 10_000)]
+    schedule, found = planned(60), {}
+    late = list(schedule.run(checks, lambda one: found.update({one.name: one})))
 
     assert {name: one.status for name, one in found.items()} == {
         "hangs": "timeout", "eats": "memory", "passes": "passed", "claims_too_much": "failed", "raises": "error",
         "crashes": "crashed", "skips": "skipped", "passes-again": "passed",
     }  # fmt: skip
     assert found["passes-again"].figures == {"number": 7, "device": "cpu"}
-    assert found["claims_too_much"].why == "one is not larger than two"
-    assert found["claims_too_much"].figures == {"after": "it goes on"}
-    assert found["raises"].why == "ValueError: no such"
-    assert found["raises"].figures == {"before": 1}
+    claims, raises = found["claims_too_much"], found["raises"]
+    assert (claims.why, claims.figures) == ("one is not larger than two", {"after": "it goes on"})
+    assert (raises.why, raises.figures) == ("ValueError: no such", {"before": 1})
     assert "ValueError" in found["raises"].log
     assert "what it said last" in found["crashes"].why
     assert "-11" in found["crashes"].why
@@ -64,19 +63,14 @@ def test_a_check_that_goes_wrong_ends_no_other_and_says_how():
 
 @pytest.mark.slow
 def test_a_check_that_the_last_minute_cuts_off_has_no_result_and_no_check_outlives_the_command(tmp_path):
-    schedule = Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + 3)
     found = []
-    ((late, why),) = schedule.run([check("hangs", seconds=2.0)], found.append)
+    ((late, why),) = planned(3).run([check("hangs", seconds=2.0)], found.append)
     assert (late.name, "time was over" in why, found) == ("hangs", True, [])
 
-    starts = """
-    import subprocess, sys, time
-    from tests.gpu.test_card_checks import Room, Schedule, check
-    list(Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + 60).run([check("hangs", 20.0)], print))
-    """
-    run = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(starts)], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}
+    starts = (
+        "from tests.gpu.test_card_checks import check, planned\nlist(planned(60).run([check('hangs', 20.0)], print))"
     )
+    run = subprocess.Popen([sys.executable, "-c", starts], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
         until = time.monotonic() + 60
         while not (started := psutil.Process(run.pid).children(recursive=True))[1:] and time.monotonic() < until:
@@ -150,21 +144,18 @@ def test_a_card_that_is_in_use_too_small_or_too_old_is_told_of(monkeypatch, caps
     assert "hold 6.0 of 12.0 GiB" in out
     assert [signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)] == handlers
     assert command._impossible(check("a card of 8 GB", gib=8.0, least=5.0), card, "full") is None
-    assert {name: result.why for name, result in ((r.name, r) for _, r in read(tmp_path / "out.jsonl")[0])} == {
-        "large": "needs 8.7 GiB of the card, 6.0 are free",
-        "half": "the card does not compute in bfloat16",
-    }
+    why = {"large": "needs 8.7 GiB of the card, 6.0 are free", "half": "the card does not compute in bfloat16"}
+    assert {result.name: result.why for _, result in read(tmp_path / "out.jsonl")[0]} == why
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--only", "nope"], ["--minutes", "0"], ["--minutes", "nan"], ["--device", "cpu"],
-        ["--page", "nowhere.jsonl"], ["--page", "pyproject.toml"],
-        ["--out", "/"], ["--out", "/proc/nowhere/card.jsonl"], ["--out", "pyproject.toml"],
-    ],
-)  # fmt: skip
-def test_wrong_arguments_end_with_2_and_leave_files_alone(arguments, monkeypatch, capsys):
+WRONG = (
+    "only nope,minutes 0,minutes nan,device cpu,page nowhere.jsonl,page pyproject.toml,out /,out /proc/no/card.jsonl"
+)
+
+
+@pytest.mark.parametrize("argument", [*WRONG.split(","), "out pyproject.toml"])
+def test_wrong_arguments_end_with_2_and_leave_files_alone(argument, monkeypatch, capsys):
+    arguments = f"--{argument}".split()
     before = (ROOT / "pyproject.toml").read_bytes()
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(command, "_probe", lambda device: {"versions": {}, "card": "Card"})
@@ -179,10 +170,7 @@ def test_names_are_different_and_the_page_of_results_is_of_the_results_that_are_
     results = Results(tmp_path / "r.jsonl", Origin("c", "cuda", "full", "Card 9000"), {"torch": "2.11"})
     points = {"train": [4.0, 5.0], "rollout": [3.0, 3.0]}
     for at, name in enumerate(("fit-a", "fit-b"), 1):
-        figures = {
-            "ratio": 1.3,
-            "points": {key: [one * at for one in pair] for key, pair in points.items()},
-        }
+        figures = {"ratio": 1.3, "points": {key: [one * at for one in pair] for key, pair in points.items()}}
         results.add(Result(name, "failed", 1.0, figures, why="measured 1.30 | of the plan"))
     results.add(Result("card", "passed", 1.0, {"outside": 0.5}))
     results.add(Result("drawing", "passed", 1.0, headline="p 0.5"))

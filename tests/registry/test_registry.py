@@ -1,6 +1,8 @@
+import math
 import pickle
 import sys
 import textwrap
+import traceback
 
 import pytest
 
@@ -31,7 +33,7 @@ def write(tmp_path):
     return write
 
 
-def test_builtins_are_imported_on_first_use_only(write, monkeypatch):
+def test_builtins_are_imported_on_first_use_only_and_entries_say_where_names_came_from(write, monkeypatch):
     folder = write("lazy_shapes.py", "def oval(x): return x\n").parent
     monkeypatch.syspath_prepend(str(folder))
     registry = make(oval="lazy_shapes:oval")
@@ -40,9 +42,6 @@ def test_builtins_are_imported_on_first_use_only(write, monkeypatch):
     assert "lazy_shapes" not in sys.modules
     assert registry.get("oval")(3) == 3
     assert registry.get("oval") is registry.get("oval")
-
-
-def test_entries_say_where_each_name_came_from():
     registry = make(disc="math:floor")
     registry.register("circle", circle)
     found = registry.entries()
@@ -55,9 +54,8 @@ def test_entries_say_where_each_name_came_from():
 def test_an_unknown_name_lists_what_there_is_and_the_nearest():
     registry = make(disc="math:floor")
     registry.register("circle", circle)
-    with pytest.raises(
-        UnknownNameError, match=r"unknown shape 'cirlce'\. Did you mean 'circle'\? There is: circle, disc\."
-    ):
+    known = r"unknown shape 'cirlce'\. Did you mean 'circle'\? There is: circle, disc\."
+    with pytest.raises(UnknownNameError, match=known):
         registry.get("cirlce")
     with pytest.raises(LookupError) as caught:
         registry.get("zzz")
@@ -67,7 +65,7 @@ def test_an_unknown_name_lists_what_there_is_and_the_nearest():
         registry.get(3)
 
 
-def test_a_name_taken_by_a_built_in_shows_both_sides():
+def test_duplicates_show_both_sides():
     registry = make(disc="math:floor")
     with pytest.raises(DuplicateNameError) as caught:
         registry.register("disc", circle)
@@ -75,6 +73,12 @@ def test_a_name_taken_by_a_built_in_shows_both_sides():
     assert source_of(circle) in str(caught.value)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, VerifierError)
+    registry = make()
+    registry.register("mine", circle)
+    registry.register("mine", circle)  # the same definition, as when a cell runs twice
+    with pytest.raises(DuplicateNameError, match=r"registered at .*registered again at "):
+        registry.register("mine", square)
+    assert registry.get("mine") is circle
 
 
 def test_two_files_that_register_one_name_show_both_files(write):
@@ -92,29 +96,21 @@ def test_two_files_that_register_one_name_show_both_files(write):
     assert registry.get("mine") is second.f
 
 
-def test_another_function_of_the_same_file_under_the_same_name_is_a_duplicate():
-    registry = make()
-    registry.register("mine", circle)
-    registry.register("mine", circle)  # the same definition, as when a cell runs twice
-    with pytest.raises(DuplicateNameError, match=r"registered at .*registered again at "):
-        registry.register("mine", square)
-    assert registry.get("mine") is circle
-
-
 @pytest.mark.parametrize("name", ["", "a b", "3d", "a:b", "./x.py", None, 7])
 def test_a_name_that_could_not_be_chosen_is_refused(name):
     with pytest.raises(ValueError, match="is no name for a shape"):
         make().register(name, circle)
 
 
-def test_a_registered_name_wins_over_nothing_but_a_reference():
+def test_a_plain_name_is_no_reference_and_a_missing_attribute_names_its_nearest(write):
     # A plain name is never a reference, and a reference never a plain name.
     registry = make()
     registry.register("math", circle)
     assert registry.get("math") is circle
-    import math
-
     assert registry.get("math:floor") is math.floor
+    path = write("attrs.py", "def reward(x): return 1\n")
+    with pytest.raises(PluginError, match=r"unknown attribute 'rewrad'\. Did you mean 'reward'\?"):
+        import_reference(f"{path}:rewrad")
 
 
 def test_references_by_module_and_by_file(write):
@@ -123,31 +119,21 @@ def test_references_by_module_and_by_file(write):
     assert registry.get("os.path:join") is __import__("os").path.join
     assert registry.get(f"{path}:two")(0) == 2
     assert registry.get("./mine.py:Kinds.one", base=path.parent)(0) == 1
-    assert registry.get("./shapes/mine.py:two", base=path.parent.parent) is registry.get(
-        "./mine.py:two", base=path.parent
-    )
+    above = registry.get("./shapes/mine.py:two", base=path.parent.parent)
+    assert above is registry.get("./mine.py:two", base=path.parent)
 
 
-def test_one_relative_reference_means_another_file_from_another_folder(write):
+def test_a_file_is_imported_once_and_a_relative_reference_means_the_file_beside_its_base(write):
     write("a/mine.py", "def f(x): return 'a'\n")
     b = write("b/mine.py", "def f(x): return 'b'\n").parent
     registry = make()
     assert registry.get("./mine.py:f", base=b.parent / "a")(0) == "a"
     assert registry.get("./mine.py:f", base=b)(0) == "b"
-
-
-def test_a_file_is_imported_once_whatever_its_path_looks_like(write):
     path = write("once.py", "import itertools\nticks = itertools.count()\ndef f(x): return next(ticks)\n")
     one = load_plugin(str(path))
     two = load_plugin(f"../{path.parent.name}/once.py", base=path.parent)
     assert one is two
     assert pickle.loads(pickle.dumps(one.f)) is one.f
-
-
-def test_an_attribute_that_is_missing_names_its_nearest(write):
-    path = write("attrs.py", "def reward(x): return 1\n")
-    with pytest.raises(PluginError, match=r"unknown attribute 'rewrad'\. Did you mean 'reward'\?"):
-        import_reference(f"{path}:rewrad")
 
 
 @pytest.mark.parametrize(
@@ -165,14 +151,10 @@ def test_a_plugin_that_is_not_there_says_so(reference, expected):
         load_plugin(reference)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("def f(:\n", SyntaxError),
-        ("import no_such_module_xyz\n", ModuleNotFoundError),
-        ("1 / 0\n", ZeroDivisionError),
-    ],
-)
+BROKEN = {"def f(:\n": SyntaxError, "import no_such_module_xyz\n": ModuleNotFoundError, "1 / 0\n": ZeroDivisionError}
+
+
+@pytest.mark.parametrize(("text", "kind"), BROKEN.items())
 def test_a_broken_plugin_raises_with_its_own_traceback_and_is_not_remembered(write, text, kind):
     path = write("broken.py", text)
     with pytest.raises(PluginError) as caught:
@@ -181,17 +163,12 @@ def test_a_broken_plugin_raises_with_its_own_traceback_and_is_not_remembered(wri
     assert isinstance(cause, kind)
     assert str(path) in str(caught.value)
     if kind is not SyntaxError:
-        frames = []
-        trace = cause.__traceback__
-        while trace:
-            frames.append(trace.tb_frame.f_code.co_filename)
-            trace = trace.tb_next
-        assert str(path) in frames
+        assert str(path) in [frame.filename for frame in traceback.extract_tb(cause.__traceback__)]
     path.write_text("def f(x): return 5\n")
     assert load_plugin(str(path)).f(0) == 5
 
 
-def test_what_adopt_rejects_never_becomes_an_entry():
+def test_what_adopt_rejects_is_no_entry_and_a_reference_to_something_registered_gives_that(write):
     def adopt(name, value):
         if not callable(value):
             raise TypeError(f"{name} is no shape")
@@ -201,9 +178,6 @@ def test_what_adopt_rejects_never_becomes_an_entry():
     assert registry.get("floor")[0] == "floor"
     with pytest.raises(TypeError, match="pi is no shape"):
         registry.get("pi")
-
-
-def test_a_reference_to_something_registered_gives_the_registered_one(write):
     registry = make()
     path = write("decorated.py", "def f(x): return 1\n")
     plugin = load_plugin(str(path))
@@ -225,7 +199,6 @@ broken = installed_shapes.broken:gone
 
 @pytest.fixture
 def installed(write, monkeypatch):
-    """The metadata of an installed package, and its module."""
 
     def install(name, points=ENTRY_POINTS):
         folder = write(f"{name}/{name}-1.2.dist-info/entry_points.txt", points).parent
@@ -244,31 +217,36 @@ def grouped(**builtins):
     return Registry("shape", builtins=builtins, group="test_shapes")
 
 
-def test_an_installed_entry_point_is_found_by_name(installed):
+def test_an_installed_entry_point_is_found_by_name_and_one_that_does_not_import_is_not_skipped(installed):
     installed("shapes_dist")
     registry = grouped(disc="math:floor")
     assert registry.get("wide")(0) == "wide"
     assert registry.names() == ["broken", "disc", "wide"]
     assert Entry("wide", "entry point", "installed_shapes:wide (shapes_dist 1.2)") in registry.entries()
-
-
-def test_an_entry_point_that_does_not_import_is_not_skipped(installed):
     installed("shapes_dist")
     with pytest.raises(PluginError, match=r"'broken' of the installed package shapes_dist 1\.2") as caught:
         grouped().get("broken")
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_an_entry_point_that_takes_a_built_in_name_shows_both(installed):
+def test_an_entry_point_shares_its_name_with_no_built_in_and_no_decorated_part(installed):
     installed("shapes_dist")
-    with pytest.raises(
-        DuplicateNameError,
-        match=r"built in as math:floor, and again as entry point installed_shapes:wide of shapes_dist",
-    ):
+    both = "built in as math:floor, and again as entry point installed_shapes:wide of shapes_dist"
+    with pytest.raises(DuplicateNameError, match=both):
         grouped(wide="math:floor").get("wide")
+    installed("shapes_dist")
+    with pytest.raises(DuplicateNameError, match="entry point installed_shapes:wide"):
+        grouped().register("wide", circle)
 
 
-def test_two_packages_of_one_name_show_both(installed):
+def test_two_packages_of_one_name_show_both_and_one_may_decorate_and_declare(installed, write):
+    installed("shapes_dist")
+    registry = grouped()
+    import installed_shapes
+
+    registry.register("wide", installed_shapes.wide)
+    assert registry.get("wide") is installed_shapes.wide
+    assert [entry.way for entry in registry.entries() if entry.name == "wide"] == ["registered"]
     installed("shapes_dist")
     installed("other_dist", "[test_shapes]\nwide = other_shapes:wide\n")
     with pytest.raises(DuplicateNameError, match="two installed packages") as caught:
@@ -277,24 +255,7 @@ def test_two_packages_of_one_name_show_both(installed):
     assert "other_dist 1.2" in str(caught.value)
 
 
-def test_a_decorator_cannot_take_the_name_of_an_entry_point(installed):
-    installed("shapes_dist")
-    with pytest.raises(DuplicateNameError, match="entry point installed_shapes:wide"):
-        grouped().register("wide", circle)
-
-
-def test_a_package_may_both_decorate_and_declare(installed, write):
-    installed("shapes_dist")
-    registry = grouped()
-    import installed_shapes
-
-    registry.register("wide", installed_shapes.wide)
-    assert registry.get("wide") is installed_shapes.wide
-    assert [entry.way for entry in registry.entries() if entry.name == "wide"] == ["registered"]
-
-
 def test_the_order_of_the_ways(installed, write):
-    """Built-in first, then registered, then entry point, then reference."""
     installed("shapes_dist")
     registry = grouped(disc="math:floor")
     registry.register("circle", circle)

@@ -1,7 +1,9 @@
 """Selections of installed packages and of plug-ins."""
 
 import pytest
+from trl import TrlParser
 
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.selection import get_selection, selections
 
@@ -35,33 +37,20 @@ def test_an_installed_package_brings_a_selection(tmp_path, monkeypatch):
 
 
 def test_a_plug_in_brings_a_selection_with_flags_and_a_default(tmp_path):
-    from grpo_plus import GRPOPlusConfig
-
     (tmp_path / "mine.py").write_text(MINE)
-    config = GRPOPlusConfig(
-        **BASE, plugins=[str(tmp_path / "mine.py")], selection="longest", selection_kwargs='{"power": 2}'
-    )
-    recipe = recipe_of(config)
+    chosen = {"plugins": [str(tmp_path / "mine.py")], "selection": "longest", "selection_kwargs": '{"power": 2}'}
+    recipe = recipe_of(GRPOPlusConfig(**BASE, **chosen))
     assert recipe.selection.selection.formula == "Long prompts first"
     assert recipe.selection.keywords == {"power": 2}
     assert not recipe.selection.weighted
     assert recipe.origins["selection"] == "registered"
 
 
-def test_keywords_of_built_in_selections_are_flags():
-    from trl import TrlParser
-
-    from grpo_plus import GRPOPlusConfig
-
+def test_keywords_of_built_in_selections_are_flags_and_files_are_found_from_the_config(tmp_path, monkeypatch):
     given = ["--output_dir", "out", "--use_cpu", "true", "--bf16", "false", "--report_to", "none"]
     flags = ["--selection", "contrast", "--selection_kwargs.explore", "0.25", "--selection_kwargs.weighted", "false"]
     (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config([*given, *flags])
     assert config.selection_kwargs == {"explore": 0.25, "weighted": False}
-
-
-def test_the_file_of_an_evaluation_is_found_from_the_config(tmp_path, monkeypatch):
-    from grpo_plus import GRPOPlusConfig
-
     monkeypatch.chdir(tmp_path)
     config = GRPOPlusConfig(**BASE, selection="curriculum", selection_kwargs={"file": "samples.jsonl"})
     assert config.selection_kwargs["file"] == str(tmp_path / "samples.jsonl")

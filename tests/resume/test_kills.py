@@ -1,7 +1,4 @@
-"""Runs that are killed and resumed end as the uninterrupted run: at a few places of every kind of run.
-
-`python -m benchmarks.resume` goes through all places.
-"""
+"""Runs that are killed and resumed end as the uninterrupted run: at a few places of every kind of run."""
 
 import os
 import subprocess
@@ -9,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.resume.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[2]
 ROWS = {
@@ -36,18 +35,16 @@ def test_a_run_killed_inside_a_generation_batch_ends_as_the_uninterrupted_one(cl
     assert "identical (1)" in killed(["steps"], clean_environment, "--columns", "micro", "--micro", "1")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_killed_run_ends_as_the_uninterrupted_one(kind, clean_environment):
     killed(ROWS[kind], clean_environment, "--each", "2", "--columns", *PLACES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_killed_again_and_again_ends_as_the_uninterrupted_one(clean_environment):
     killed(["epochs", "steps_odd"], clean_environment, "--columns", "several")
 
 
 def test_every_kind_of_run_is_tried():
-    from benchmarks.resume.scenarios import SCENARIOS
-
     assert sorted(row for rows in ROWS.values() for row in rows) == sorted(SCENARIOS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from fixed import WORLD, build, sharded, weights
 from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusTrainer
@@ -36,8 +37,6 @@ class Killed(TrainerCallback):
 
 
 class Steps(TrainerCallback):
-    """Notes the steps that are trained."""
-
     def __init__(self):
         self.seen = []
 
@@ -52,13 +51,12 @@ def made(model, folder, name, **changed):
 
 
 def ended(trainer):
-    """What a run ends with, on this rank."""
     kept = {f"model {name}": weight for name, weight in weights(trainer.model).items()}
     if trainer.ref_model is not None:
         kept |= {f"reference {name}": weight for name, weight in weights(trainer.ref_model).items()}
-    for number, (_, state) in enumerate(trainer.optimizer.state.items()):
+    for number, state in enumerate(trainer.optimizer.state.values()):
         kept |= {
-            f"{number} {key}": getattr(value, "to_local", lambda value=value: value)() for key, value in state.items()
+            f"{number} {key}": value.to_local() if isinstance(value, DTensor) else value for key, value in state.items()
         }
     return kept
 

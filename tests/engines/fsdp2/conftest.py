@@ -12,7 +12,6 @@ CONFIG = HERE.parents[2] / "examples/accelerate/fsdp2.yaml"
 
 @pytest.fixture(scope="session")
 def alone(beside):
-    """Runs a script of this folder as one process."""
 
     def alone(script, *arguments, log, seconds=240):
         return beside([sys.executable, HERE / script, *arguments], log, seconds)

@@ -14,22 +14,17 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from grpo_plus import GRPOPlusTrainer
 from grpo_plus.sampling.in_step import OtherRankFailedError, in_step
 
+LEAN = {"rollout": "auto", "rollout_draft": "none"}
 CASES = {
-    "lean": {"rollout": "auto", "rollout_draft": "none"},
-    "lean, LoRA, few rows": {"rollout": "auto", "rollout_draft": "none", "rollout_rows": 3, "lora": True},
+    "lean": LEAN,
+    "lean, LoRA, few rows": {**LEAN, "rollout_rows": 3, "lora": True},
     "lean, guesses": {"rollout": "auto", "repeats": True},
     "generate": {"rollout": "stock"},
     "generate, LoRA": {"rollout": "stock", "lora": True},
-    "lean, after an error": {"rollout": "auto", "rollout_draft": "none", "breaks": True},
+    "lean, after an error": {**LEAN, "breaks": True},
     "generate, after an error": {"rollout": "stock", "breaks": True},
-    "lean, LoRA, kept whole, after an error": {
-        "rollout": "auto",
-        "rollout_draft": "none",
-        "lora": True,
-        "breaks": True,
-        "keeps": True,
-    },
-    "lean, bf16": {"rollout": "auto", "rollout_draft": "none", "bf16": True},
+    "lean, LoRA, kept whole, after an error": {**LEAN, "lora": True, "breaks": True, "keeps": True},
+    "lean, bf16": {**LEAN, "bf16": True},
 }
 SHORT = 5
 

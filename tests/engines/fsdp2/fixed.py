@@ -13,24 +13,11 @@ from torch.distributed.tensor import DTensor
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
-SETTINGS = {
-    "bf16": False,
-    "report_to": "none",
-    "num_generations": 4,
-    "gradient_accumulation_steps": 2,
-    "max_completion_length": 12,
-    "max_steps": 3,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "record": False,
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "optim": "adamw_torch",
-    "adam_epsilon": 1e-3,  # a gradient of rounding alone moves no weight
-    "learning_rate": 1e-2,
-    "lr_scheduler_type": "constant",
-    "shuffle_dataset": False,
-}
+SETTINGS = {"bf16": False, "report_to": "none", "num_generations": 4, "gradient_accumulation_steps": 2, "max_steps": 3}
+SETTINGS |= {"max_completion_length": 12, "logging_steps": 1, "save_strategy": "no", "record": False}
+SETTINGS |= {"gradient_checkpointing": False, "shuffle_dataset": False, "lr_scheduler_type": "constant"}
+SETTINGS |= {"optim": "adamw_torch", "learning_rate": 1e-2, "disable_tqdm": True}
+SETTINGS |= {"adam_epsilon": 1e-3}  # a gradient of rounding alone moves no weight
 
 
 def reward(completions, dead, **_):
@@ -84,7 +71,6 @@ def build(model, folder, *, lora=False, dead=(), kind=Fixed, further=None, **set
 
 
 def sharded(trainer):
-    """The trainer's parameters are in pieces over the ranks, by FSDP2."""
     assert trainer.accelerator.distributed_type == DistributedType.FSDP
     assert trainer.accelerator.is_fsdp2
     assert all(isinstance(parameter, DTensor) for parameter in trainer.model.parameters())
@@ -97,6 +83,5 @@ def weights(model):
 
 
 def logs(trainer, *names):
-    """Of each step."""
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
     return [{name: entry[name] for name in names if name in entry} for entry in steps]

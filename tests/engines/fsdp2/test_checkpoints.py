@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 FULL, SHARDED = "FULL_STATE_DICT", "SHARDED_STATE_DICT"
 RUNS = (FULL, SHARDED, f"{FULL}, LoRA", f"{SHARDED}, full")
@@ -51,15 +51,9 @@ def test_the_manifest_lists_the_files_of_both_ranks(resumed, name):
     assert expected <= files
 
 
-def test_a_part_of_the_second_rank_that_is_torn_makes_a_checkpoint_no_checkpoint(resumed):
+def test_a_torn_part_makes_a_checkpoint_none_the_final_model_is_whole_and_another_layout_is_refused(resumed):
     assert [found["torn"] for found in resumed[0]] == [[4], [4]]
-
-
-def test_the_final_model_is_whole_where_checkpoints_are_in_pieces(resumed):
     assert resumed[0][0]["final"] == []
-
-
-def test_another_layout_is_refused_in_words(resumed):
     for found in resumed[0]:
         text = f"it was saved under FSDP ({FULL}), and this run has FSDP ({SHARDED})"
         assert text in found["other layout"]

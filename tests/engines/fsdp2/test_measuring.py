@@ -19,7 +19,7 @@ def found(tmp_path_factory, tiny_model, alone, ranks):
 
 
 @pytest.mark.parametrize("run", ["whole", "LoRA"])
-def test_the_same_completions_are_measured_before_and_after(found, run):
+def test_the_same_completions_are_measured_and_evaluations_are_the_same(found, run):
     """The first rank draws three rows and the second one two, each as long as it takes."""
     one, two = found
     for rank in two:
@@ -28,11 +28,6 @@ def test_the_same_completions_are_measured_before_and_after(found, run):
             assert rank[run]["samples"][when] == one[run]["samples"][when]
         assert rank[run]["said"] == one[run]["said"]
     assert one[run]["samples"]["before"] != one[run]["samples"]["after"]
-
-
-@pytest.mark.parametrize("run", ["whole", "LoRA"])
-def test_evaluations_are_the_same(found, run):
-    one, two = found
     assert len(one[run]["evaluated"]) == 2
     for mine, truth in zip(two[0][run]["evaluated"], one[run]["evaluated"], strict=True):
         assert mine == pytest.approx(truth, rel=1e-5, abs=1e-6)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 NAMES = (
     "full", "full, trimmed", "full, TRL's path", "gradient checkpointing", "dead rows on one rank", "LoRA", "KL",
@@ -20,7 +20,6 @@ HALF = ("bf16", "bf16, trimmed", "bf16, TRL's path")
 
 @pytest.fixture(scope="module")
 def updates(tmp_path_factory, tiny_model, alone, ranks):
-    """A folder with the logs and the weights of all runs."""
     folder = tmp_path_factory.mktemp("updates")
     with alone("updates.py", folder, tiny_model, log=folder / "log of 1"):
         pass
@@ -53,7 +52,6 @@ def test_two_ranks_log_and_end_with_what_one_process_does(updates, name):
 
 
 def test_the_engine_was_at_work_and_one_rank_had_none(updates):
-    """Else all of the above would hold of TRL's path beside itself."""
     mine, other = read(updates, 0, 2), read(updates, 1, 2)
     layouts = {name: {step.get("engine/layout") for step in case["steps"]} for name, case in mine.items()}
     others = {f"{name}, {kind}": {layout} for name in ("full", "bf16") for kind, layout in OTHERS.items()}
@@ -64,7 +62,6 @@ def test_the_engine_was_at_work_and_one_rank_had_none(updates):
 
 
 def test_under_bf16_the_engine_rounds_no_more_than_the_path_of_trl(updates):
-    """The distance of gradients' norms and of weights from those in float32."""
     truth, whole = read(updates, 0, 1)["full"]["steps"], torch.load(updates / "full of 1.pt")["model"]
 
     def off(name):

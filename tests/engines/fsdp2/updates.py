@@ -10,6 +10,8 @@ from fixed import WORLD, build, logs, sharded, weights
 
 from grpo_verifiers import Step, Verdict, verifier
 
+MOVES = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.6}
+REFRESHED = {**MOVES, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0, "max_steps": 4, "lora": True}
 CASES = {
     "full": {},
     "full, trimmed": {"engine": "trimmed", "alone": "full"},
@@ -18,23 +20,12 @@ CASES = {
     "dead rows on one rank": {"dead": (4, 5, 6, 7)},
     "LoRA": {"lora": True},
     "KL": {"objective": "grpo", "beta": 0.1},
-    "reference": {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.6},
-    "reference, weights kept whole": {
-        "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.6, "keeps": True,
-        "alone": "reference",
-    },
-    "reference of LoRA": {
-        "lora": True, "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0,
-        "max_steps": 4,
-    },
-    "reference of LoRA, weights kept whole": {
-        "lora": True, "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0,
-        "max_steps": 4, "keeps": True, "alone": "reference of LoRA",
-    },
+    "reference": MOVES,
+    "reference, weights kept whole": {**MOVES, "keeps": True, "alone": "reference"},
+    "reference of LoRA": REFRESHED,
+    "reference of LoRA, weights kept whole": {**REFRESHED, "keeps": True, "alone": "reference of LoRA"},
     "KL of LoRA": {"lora": True, "objective": "grpo", "beta": 0.1},
-    "KL of LoRA, weights kept whole": {
-        "lora": True, "objective": "grpo", "beta": 0.1, "keeps": True, "alone": "KL of LoRA"
-    },
+    "KL of LoRA, weights kept whole": {"lora": True, "objective": "grpo", "beta": 0.1, "keeps": True, "alone": "KL of LoRA"},
     "target": {"objective": "target", "num_iterations": 2, "max_steps": 4},
     "inner iterations": {"objective": "grpo", "num_iterations": 2, "max_steps": 4},
     "process supervision": {"verifiers": ["halves"], "advantage": "process"},

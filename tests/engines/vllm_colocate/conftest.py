@@ -10,7 +10,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def colocated(vllm_python, clean_environment, port):
-    """Gives what such a script found."""
 
     def colocated(script, *arguments, folder, seconds=600):
         (folder / "tmp").mkdir()
@@ -18,14 +17,9 @@ def colocated(vllm_python, clean_environment, port):
         ours = {"PYTHONPATH": os.pathsep.join([str(root), str(root / "verifiers"), os.environ.get("PYTHONPATH", "")])}
         ours |= {"TMPDIR": str(folder / "tmp"), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
         ours |= {"CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(
-            [vllm_python, Path(__file__).with_name(script), *arguments, folder],
-            env=clean_environment | ours,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        words = [vllm_python, Path(__file__).with_name(script), *arguments, folder]
+        options = {"env": clean_environment | ours, "capture_output": True, "text": True, "timeout": seconds}
+        done = subprocess.run(words, check=False, **options)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
         return json.loads((folder / "found.json").read_text())
 

@@ -5,28 +5,20 @@ usage: run.py FOLDER. What it found goes into found.json there.
 
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 
-os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-
-import vllm
 from datasets import Dataset
+from run import RUN, SAID, Lines, digits  # sets vLLM's variables
+from run import SIZES as HEADS
 from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.drift import DriftError
 
-SIZES = {"architecture": "llama", "hidden": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+SIZES = {"architecture": "llama", **HEADS}
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(8) for b in range(8)])
-SAID = []
-
-
-class Lines(logging.Handler):
-    def emit(self, record):
-        SAID.append(record.getMessage())
 
 
 class Stale(TrainerCallback):
@@ -40,33 +32,10 @@ class Stale(TrainerCallback):
             self.run.vllm_generation.sync_weights = lambda: None
 
 
-def digits(completions, **_):
-    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
-
-
 def trained(model, folder, *, pushes=True, stale=None, **changes):
-    """A run, and what it said of the two log-probabilities."""
-    values = {
-        "output_dir": str(folder / "out"),
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "num_generations": 4,
-        "max_completion_length": 8,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
-        "save_strategy": "no",
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "vllm_max_model_length": 64,
-        "vllm_gpu_memory_utilization": 0.1,
-    }
     SAID.clear()
-    run = GRPOPlusTrainer(model, digits, GRPOPlusConfig(**{**values, **changes}), ROWS)
+    args = GRPOPlusConfig(output_dir=str(folder / "out"), **{**RUN, **changes})
+    run = GRPOPlusTrainer(model, digits, args, ROWS)
     if not pushes:
         run.vllm_generation.sync_weights = lambda: None
     if stale is not None:
@@ -96,6 +65,8 @@ def main():
     make_tiny_model(folder / "served", **SIZES)
     make_tiny_model(folder / "other", seed=1, **SIZES)
     make_tiny_model(folder / "fewer", vocab="0123456789+=", **SIZES)
+    import vllm
+
     own, made = vllm.LLM, []
 
     def one(**arguments):

@@ -22,8 +22,15 @@ from grpo_plus.testing import make_tiny_model
 
 SIZES = {"hidden": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 """vLLM's attention for CPUs takes heads of 32 and more."""
+RATIOS = [f"sampling/importance_sampling_ratio/{which}" for which in ("min", "mean", "max")]
 NF4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
+
+
+RUN = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "num_generations": 4, "max_steps": 4}
+RUN |= {"max_completion_length": 8, "learning_rate": 1e-2, "lr_scheduler_type": "constant", "logging_steps": 1}
+RUN |= {"report_to": "none", "use_cpu": True, "bf16": False, "save_strategy": "no", "use_vllm": True}
+RUN |= {"vllm_mode": "colocate", "vllm_max_model_length": 64, "vllm_gpu_memory_utilization": 0.1}
 
 
 def digits(completions, **_):
@@ -50,26 +57,21 @@ def model_folder(folder: Path, *, four_bit: bool) -> str:
 
 
 def digest(parameters) -> str:
-    """A checksum of all bits."""
     whole = hashlib.sha256()
     for name, parameter in parameters:
         whole.update(name.encode() + parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
     return whole.hexdigest()
 
 
+SAID = []
+
+
 class Lines(logging.Handler):
-    """Keeps what the run said."""
-
-    def __init__(self):
-        super().__init__()
-        self.said = []
-
     def emit(self, record):
-        self.said.append(record.getMessage())
+        SAID.append(record.getMessage())
 
 
 def made_in_memory(name: str):
-    """A model with other weights than its folder has."""
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
     with torch.no_grad():
         for weight in model.parameters():
@@ -78,39 +80,18 @@ def made_in_memory(name: str):
 
 
 def make(folder: Path, case: str, **changes):
-    values = {
-        "output_dir": str(folder / "out"),
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "num_generations": 4,
-        "max_completion_length": 8,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
-        "save_strategy": "no",
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "vllm_max_model_length": 64,
-        "vllm_gpu_memory_utilization": 0.1,
-        "temperature": 0.8,
-    }
     lora = LoraConfig(r=12, lora_alpha=24, target_modules="all-linear", task_type="CAUSAL_LM")
     further = {} if case == "full" else {"peft_config": lora}
     if case == "four_bit":
         further["quantization_config"] = NF4
     name = model_folder(folder, four_bit=case == "four_bit")
-    args = GRPOPlusConfig(**{**values, **changes})
+    args = GRPOPlusConfig(output_dir=str(folder / "out"), temperature=0.8, **{**RUN, **changes})
     return GRPOPlusTrainer(made_in_memory(name) if case == "object" else name, digits, args, ROWS, **further)
 
 
 def main():
     case, folder = sys.argv[1], Path(sys.argv[2])
-    lines = Lines()
-    logging.getLogger("grpo_plus").addHandler(lines)
+    logging.getLogger("grpo_plus").addHandler(Lines())
     run = make(folder, case)
 
     def frozen():
@@ -124,17 +105,13 @@ def main():
     history = [entry for entry in run.state.log_history if "reward" in entry]
     found = {
         "gap": [entry["sampling/sampling_logp_difference/max"] for entry in history],
-        "ratio": [
-            entry[f"sampling/importance_sampling_ratio/{which}"]
-            for entry in history
-            for which in ("min", "mean", "max")
-        ],
+        "ratio": [entry[ratio] for entry in history for ratio in RATIOS],
         "drift": [entry.get("rollout/logp_drift_max") for entry in history],
         "same_base": digest(frozen()) == before[0],
         "moved": digest(trained()) != before[1],
         "frozen": len(frozen()),
         "left": [str(path) for path in Path(os.environ["TMPDIR"]).glob("grpo_plus_vllm_*")],
-        "said": lines.said,
+        "said": SAID,
     }
     (folder / "found.json").write_text(json.dumps(found))
 

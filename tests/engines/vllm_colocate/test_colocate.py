@@ -10,16 +10,12 @@ def case(request, colocated, tmp_path_factory):
     return request.param, colocated("run.py", request.param, folder=tmp_path_factory.mktemp(request.param))
 
 
-def test_each_step_draws_from_its_own_weights(case):
-    _, found = case
+def test_each_step_draws_from_its_own_weights_and_an_adapter_leaves_every_bit_of_the_base_alone(case):
+    name, found = case
     assert len(found["gap"]) == 4
     assert max(found["gap"]) < 1e-4
     assert found["ratio"] == pytest.approx([1.0] * 12, abs=1e-4)
     assert found["moved"]
-
-
-def test_an_adapter_leaves_every_bit_of_the_base_alone(case):
-    name, found = case
     assert found["frozen"] == (0 if name == "full" else 21)
     assert found["same_base"] or name == "object"  # merged into it, and out again
 

@@ -10,10 +10,12 @@ def runs(colocated, tmp_path_factory):
     return colocated("drift_runs.py", folder=tmp_path_factory.mktemp("drift"))
 
 
-def test_at_the_policy_there_is_none_and_nothing_is_said(runs):
+def test_at_the_policy_there_is_no_drift_and_a_penalty_that_the_loss_does_not_score_is_seen(runs):
     run = runs["at_the_policy"]
     assert max(run["worst"]) < 1e-4
     assert (run["said"], run["error"], run["steps"]) == ([], None, 4)
+    (mean,) = runs["penalty"]["mean"]
+    assert 0.01 < mean < 1.0
 
 
 def test_stale_weights_are_warned_of_from_the_first_batch_that_they_drew_and_when_the_gap_has_doubled(runs):
@@ -38,20 +40,16 @@ def test_without_trls_correction_the_first_batch_and_every_tenth_are_compared(ru
     assert "old weights" in line
 
 
-@pytest.mark.parametrize("name", ["other", "other_by_a_pass"])
-def test_another_model_ends_the_run_before_its_first_step(runs, name):
+ANOTHER = "means another model or another vocabulary"
+KNOWN = "the model in training knows those below 17: vLLM serves a model with another vocabulary"
+
+
+@pytest.mark.parametrize(("name", "said"), [("other", ANOTHER), ("other_by_a_pass", ANOTHER), ("vocabulary", KNOWN)])
+def test_another_model_or_vocabulary_ends_the_run_before_its_first_step(runs, name, said):
     run = runs[name]
-    assert "means another model or another vocabulary" in run["error"]
-    assert "The worst is token" in run["error"]
+    assert said in run["error"]
+    assert said == KNOWN or "The worst is token" in run["error"]
     assert run["steps"] == 0
-
-
-def test_another_vocabulary_is_named(runs):
-    assert (
-        "the model in training knows those below 17: vLLM serves a model with another vocabulary"
-        in (runs["vocabulary"]["error"])
-    )
-    assert runs["vocabulary"]["steps"] == 0
 
 
 def test_within_what_truncated_sampling_left_the_two_are_compared_too(runs):
@@ -62,8 +60,3 @@ def test_within_what_truncated_sampling_left_the_two_are_compared_too(runs):
     assert len(run["said"]) == 1  # the note on top_p
     assert max(stale["worst"][:2]) < 1e-4
     assert "old weights" in stale["said"][-1]
-
-
-def test_a_penalty_that_the_loss_does_not_score_is_seen(runs):
-    (mean,) = runs["penalty"]["mean"]
-    assert 0.01 < mean < 1.0

@@ -20,17 +20,13 @@ A:{{ message.content }}{% for call in message.tool_calls or [] %}<call>{"name": 
 {{ 'T:' if message.role == 'tool' else 'U:' }}{{ message.content }};
 {%- endif %}{%- endfor %}
 {%- if add_generation_prompt %}A:{% endif %}"""
+CALL = {"open": "<call>", "close_pattern": "</call>", "repeats": True, "content": "json"}
+CALL |= {"transform": {"type": "function", "function": "{content}"}}
 PARSES = {
     "defaults": {"role": "assistant"},
     "start_anchor": ";A:",
     "fields": {
-        "tool_calls": {
-            "open": "<call>",
-            "close_pattern": "</call>",
-            "repeats": True,
-            "content": "json",
-            "transform": {"type": "function", "function": "{content}"},
-        },
+        "tool_calls": CALL,
         "content": {"close_pattern": r"<\|im_end\|>", "content": "text"},
     },
 }
@@ -81,7 +77,6 @@ def caller(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def url(caller, tmp_path_factory):
-    """The address of a server that takes all weights by file."""
     log = tmp_path_factory.mktemp("server") / "log"
     with vllm_server.serving(caller, "--logprobs-mode", "processed_logprobs", log=log) as server:
         yield server.url
@@ -89,34 +84,15 @@ def url(caller, tmp_path_factory):
 
 @pytest.fixture
 def drawn(caller, url, tmp_path):
-    """Trains against the server; gives the run."""
     from transformers import AutoTokenizer
 
     def drawn(reward, rows, tools=(), **changes):
-        values = {
-            "output_dir": str(tmp_path / "out"),
-            "per_device_train_batch_size": 8,
-            "gradient_accumulation_steps": 2,
-            "num_generations": 4,
-            "max_completion_length": 96,
-            "max_steps": 3,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "constant",
-            "logging_steps": 1,
-            "report_to": "none",
-            "use_cpu": True,
-            "bf16": False,
-            "save_strategy": "no",
-            "use_vllm": True,
-            "vllm_mode": "server",
-            "vllm_sync": "files",
-            "vllm_server_base_url": url,
-            "vllm_server_timeout": 20,
-        }
+        values = {"output_dir": str(tmp_path / "out"), "max_completion_length": 96, "max_steps": 3}
+        values |= {"learning_rate": 1e-3, "vllm_sync": "files", "vllm_server_base_url": url, "vllm_server_timeout": 20}
         tokenizer = AutoTokenizer.from_pretrained(caller)
         tokenizer.chat_template, tokenizer.response_template = TEMPLATE, PARSES
         further = {"processing_class": tokenizer, **({"tools": list(tools)} if tools else {})}
-        args = GRPOPlusConfig(**{**values, **changes})
+        args = GRPOPlusConfig(**{**vllm_server.RUN, **values, **changes})
         run = GRPOPlusTrainer(caller, reward, args, Dataset.from_list(rows), **further)
         run.train()
         return run
@@ -126,6 +102,5 @@ def drawn(caller, url, tmp_path):
 
 @pytest.fixture
 def tool():
-    """The tool, and what it was asked."""
     CALLS.clear()
     return double, CALLS

@@ -67,16 +67,14 @@ class Servers:
         vllm_server.kill(self.now)
 
     def alive(self):
-        """Start it where a test has left it dead."""
         if self.now.process.poll() is not None:
             self.start()
 
     def ask(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        with urllib.request.urlopen(
-            urllib.request.Request(self.url + path, data, headers, method=method), timeout=60
-        ) as answer:
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or b"null")
 
     def adapters(self):
@@ -89,7 +87,6 @@ class Servers:
         return [value["logprob"] for place in choice["prompt_logprobs"][1:] for value in place.values()]
 
     def as_at_the_start(self):
-        """Its own weights again, where a test has given it others."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(self.model)}}
         self.ask("POST", "/collective_rpc", body)
         self.ask("POST", "/collective_rpc", {"method": "__setattr__", "args": ["grpo_plus_weights", ""]})
@@ -133,36 +130,16 @@ def dequantised_server(_dequantised, tmp_path_factory):
 
 @pytest.fixture
 def make(warm, rows, tmp_path):
-    """A trainer of the quickstart's task, against a server."""
 
     def make(url, name="out", *, model=warm, data=rows, test=None, lora=False, four=False, **changes):
-        values = {
-            "output_dir": str(tmp_path / name),
-            "verifiers": ["math"],
-            "advantage": "zscore",
-            "objective": "dapo",
-            "max_steps": 8,
-            "num_generations": 8,
-            "per_device_train_batch_size": 32,
-            "gradient_accumulation_steps": 2,
-            "max_completion_length": 48,
-            "learning_rate": 3e-3 if lora or four else 4e-4,
-            "lr_scheduler_type": "constant",
-            "logging_steps": 1,
-            "report_to": "none",
-            "use_cpu": True,
-            "bf16": False,
-            "save_strategy": "no",
-            "seed": 1,
-            "use_vllm": True,
-            "vllm_mode": "server",
-            "vllm_server_base_url": url,
-            "vllm_server_timeout": 120.0,
-        }
+        values = {"output_dir": str(tmp_path / name), "verifiers": ["math"], "advantage": "zscore", "objective": "dapo"}
+        values |= {"max_steps": 8, "num_generations": 8, "per_device_train_batch_size": 32, "max_completion_length": 48}
+        values |= {"learning_rate": 3e-3 if lora or four else 4e-4, "seed": 1}
+        values |= {"vllm_server_base_url": url, "vllm_server_timeout": 120.0}
         adapter = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
         return GRPOPlusTrainer(
             str(model) if isinstance(model, str | Path) else model,
-            args=GRPOPlusConfig(**{**values, **changes}),
+            args=GRPOPlusConfig(**{**vllm_server.RUN, **values, **changes}),
             train_dataset=data,
             eval_dataset=test,
             quantization_config=NF4 if four else None,

@@ -19,27 +19,21 @@ from grpo_plus.sampling.vllm_server import VllmServer
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 
+from .conftest import GAP, logged
+
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.slow]
 
 HERE = Path(__file__).parent
 TESTS = HERE.parents[1]
 EXAMPLES = TESTS.parent / "examples/accelerate"
-GAP = "sampling/sampling_logp_difference/max"
-
-
-def logged(run, name):
-    return [entry[name] for entry in run.state.log_history if name in entry]
 
 
 def learnt(run):
-    """The mean reward of the last two steps over that of the first two."""
     rewards = logged(run, "reward")
     return (sum(rewards[-2:]) - sum(rewards[:2])) / 2
 
 
 class At(TrainerCallback):
-    """Calls something at the end of a step."""
-
     def __init__(self, step, do):
         self.step, self.do = step, do
 
@@ -49,8 +43,6 @@ class At(TrainerCallback):
 
 
 class Texts(Hook):
-    """Keeps the texts that are scored."""
-
     def __init__(self, seen):
         self.seen = seen
 
@@ -68,9 +60,10 @@ class TestAdapters:
         assert server.adapters() == []
         assert not (tmp_path / "out/_vllm_adapter").exists()
 
-    def test_without_the_update_the_gap_shows(self, server, make, monkeypatch):
+    @pytest.mark.parametrize("lora", [True, False])
+    def test_without_the_update_the_gap_shows(self, server, make, monkeypatch, lora):
         monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
-        run = make(server.url, lora=True, max_steps=4)
+        run = make(server.url, lora=lora, max_steps=4)
         run.train()
         gaps = logged(run, GAP)
         assert gaps[0] < 1e-4
@@ -106,10 +99,9 @@ class TestAdapters:
         first, second = make(server.url, "one", lora=True, max_steps=4), make(server.url, "two", lora=True, max_steps=4)
         seen = []
         # The second run trains as a whole while the first stands between two steps, with its adapter on the server.
-        first.add_callback(
-            At(2, lambda: (seen.append(server.adapters()), second.train(), seen.append(server.adapters())))
-        )
-        second.add_callback(At(2, lambda: seen.append(server.adapters())))
+        look = lambda: seen.append(server.adapters())  # noqa: E731 - three times
+        first.add_callback(At(2, lambda: (look(), second.train(), look())))
+        second.add_callback(At(2, look))
         first.train()
         exact(first, 4)
         exact(second, 4)
@@ -120,11 +112,9 @@ class TestAdapters:
 class TestFiles:
     def test_every_step_draws_from_its_own_weights_and_learns(self, server, make, exact, tmp_path):
         run, before = make(server.url), server.scores()
-        folders, seen = [], []
+        folders, seen, kept = [], [], tmp_path / "out/_vllm_weights"
         run.add_callback(At(6, lambda: seen.append(server.scores())))
-        run.add_callback(
-            At(3, lambda: folders.extend(sorted(path.name for path in (tmp_path / "out/_vllm_weights").iterdir())))
-        )
+        run.add_callback(At(3, lambda: folders.extend(sorted(path.name for path in kept.iterdir()))))
         run.train()
         exact(run)
         assert learnt(run) > 0.1
@@ -132,15 +122,7 @@ class TestFiles:
         assert server.scores() == pytest.approx(before, abs=1e-4)  # its own weights, as it was found
         assert len(folders) == 1  # of one version, and none half written
         assert folders[0].endswith("-3")
-        assert not (tmp_path / "out/_vllm_weights").exists()
-
-    def test_without_the_update_the_gap_shows(self, server, make, monkeypatch):
-        monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
-        run = make(server.url, max_steps=3)
-        run.train()
-        gaps = logged(run, GAP)
-        assert gaps[0] < 1e-4
-        assert min(gaps[1:]) > 1e-2
+        assert not kept.exists()
 
     def test_a_server_that_is_killed_and_started_again_is_handed_the_weights_again(self, server, make, exact, caplog):
         run = make(server.url, max_steps=5, learning_rate=2e-3)
@@ -217,36 +199,31 @@ class TestFiles:
 
 @pytest.mark.timeout(600)  # DeepSpeed may have to compile first
 class TestRanks:
-    """Weights in pieces over two ranks: the server gets them whole."""
+    @pytest.fixture
+    def draws_from_its_own_weights(self, server, beside, port, tmp_path):
+        def see(engine, config, **environment):
+            launch = ["--config_file", config, "--mixed_precision", "no", "--num_processes", "2"]
+            command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
+            arguments = [TESTS / "rank.py", HERE / "ranks.py", engine, server.url, server.model, tmp_path]
+            with beside([*command, *arguments], tmp_path / "log", 500, environment=environment):
+                pass
+            log = json.loads((tmp_path / "log.json").read_text())
+            assert log.pop("gathered") == 2  # the reference, at the first of three steps and after its refresh
+            gaps = [[entry[GAP] for entry in entries if GAP in entry] for entries in log.values()]
+            assert [len(of) for of in gaps] == [3, 3]
+            assert max(map(max, gaps)) < 1e-4
 
-    def gaps(self, folder):
-        log = json.loads((folder / "log.json").read_text())
-        assert log.pop("gathered") == 2  # the reference, at the first of three steps and after its refresh
-        return {way: [entry[GAP] for entry in entries if GAP in entry] for way, entries in log.items()}
+        return see
 
-    def test_under_fsdp2(self, server, beside, port, tmp_path):
-        launch = ["--config_file", EXAMPLES / "fsdp2.yaml", "--mixed_precision", "no", "--num_processes", "2"]
-        command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
-        arguments = [TESTS / "rank.py", HERE / "ranks.py", "fsdp2", server.url, server.model, tmp_path]
-        with beside([*command, *arguments], tmp_path / "log", 500, environment={"ACCELERATE_TORCH_DEVICE": "cpu"}):
-            pass
-        gaps = self.gaps(tmp_path)
-        assert [len(of) for of in gaps.values()] == [3, 3]
-        assert max(max(of) for of in gaps.values()) < 1e-4
+    def test_under_fsdp2(self, draws_from_its_own_weights):
+        draws_from_its_own_weights("fsdp2", EXAMPLES / "fsdp2.yaml", ACCELERATE_TORCH_DEVICE="cpu")
 
     @pytest.mark.engine("deepspeed")
-    def test_under_zero_3(self, server, beside, port, compiled, tmp_path):
+    def test_under_zero_3(self, draws_from_its_own_weights, compiled, tmp_path):
         text = (EXAMPLES / "zero2.yaml").read_text().replace("zero_stage: 2", "zero_stage: 3")
         (tmp_path / "zero3.yaml").write_text(text)
-        launch = ["--config_file", tmp_path / "zero3.yaml", "--mixed_precision", "no", "--num_processes", "2"]
-        command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
-        arguments = [TESTS / "rank.py", HERE / "ranks.py", "zero3", server.url, server.model, tmp_path]
         environment = {"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(compiled)}
-        with beside([*command, *arguments], tmp_path / "log", 500, environment=environment):
-            pass
-        gaps = self.gaps(tmp_path)
-        assert [len(of) for of in gaps.values()] == [3, 3]
-        assert max(max(of) for of in gaps.values()) < 1e-4
+        draws_from_its_own_weights("zero3", tmp_path / "zero3.yaml", **environment)
 
 
 class TestLost:
@@ -281,20 +258,11 @@ class TestLost:
 
 
 class TestAnotherServer:
-    def refusal(self, make, *arguments, **keywords):
-        with pytest.raises(ConfigError) as caught:
-            make(*arguments, **keywords)
-        return str(caught.value)
-
-    def test_another_vocabulary_under_the_name_of_the_model(self, server, make):
-        text = self.refusal(make, server.url, model=server.stranger, lora=True)
-        assert "has another vocabulary than the model" in text
-        assert "--tokenizer" in text
-
-    def test_no_room_for_the_completions(self, server, make):
-        text = self.refusal(make, server.url, max_completion_length=256)
-        assert "has room for 256 tokens" in text
-        assert "--max-model-len" in text
+    def test_another_vocabulary_under_the_name_of_the_model_and_no_room_for_the_completions(self, server, make):
+        with pytest.raises(ConfigError, match=r"(?s)has another vocabulary than the model.*--tokenizer"):
+            make(server.url, model=server.stranger, lora=True)
+        with pytest.raises(ConfigError, match=r"(?s)has room for 256 tokens.*--max-model-len"):
+            make(server.url, max_completion_length=256)
 
     def test_no_room_for_a_prompt_beside_them_is_said_before_it_is_drawn_for(self, server, make, rows, caplog):
         long = [{**row, "prompt": [{"role": "user", "content": "1+" * 110 + "1"}]} for row in rows.select(range(8))]

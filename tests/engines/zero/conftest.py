@@ -34,13 +34,11 @@ def zero(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def on_cpus(compiled):
-    """The environment of ranks that DeepSpeed runs on CPUs."""
     return {**ENVIRONMENT, "TORCH_EXTENSIONS_DIR": str(compiled)}
 
 
 @pytest.fixture(scope="session")
 def launched(beside, port, zero, on_cpus):
-    """Runs a script of this folder on two ranks under ZeRO, beside the test."""
 
     def launched(script, *arguments, log, stage=2, seconds=900):
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", zero(stage)]

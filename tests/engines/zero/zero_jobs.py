@@ -34,7 +34,6 @@ INSIDE = {_OFFLOAD.format("OPTIMIZER"): "none", _OFFLOAD.format("PARAM"): "none"
 
 
 def alone():
-    """Every case in one process, on TRL's own path."""
     jobs = [{"name": name, "engine": "stock", **case} for name, case in CASES.items()]
     four = {"name": "four", "engine": "stock", "lora": True, "four": True}
     adapted = {"name": "measured_lora", "engine": "stock", "lora": True, **CASES["measured"]}
@@ -42,7 +41,6 @@ def alone():
 
 
 def under_zero():
-    """All of it on two ranks, on the engine's path."""
     return [job for stage in (1, 2, 3) for job in _of_stage(stage)] + _drawn() + _others()
 
 

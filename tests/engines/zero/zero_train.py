@@ -1,10 +1,7 @@
-"""Runs on the ranks there are, one after the other in one process: under DeepSpeed, DDP, or as a single process.
+"""Runs on the ranks there are, one after the other in one process: `zero_train.py FOLDER MODEL JOBS`.
 
-    zero_train.py FOLDER MODEL JOBS
-
-JOBS is a JSON list of `{"name": ..., "stage": 1, 2, 3 or null, ...}`; further keys are those of `run`. What each gave is
-in FOLDER/NAME.json, its model in FOLDER/NAME. Completions depend on their place in the whole batch and on the step, so
-that one process and two train on the same ones, unless a job draws.
+JOBS is a JSON list of `{"name": ..., "stage": 1, 2, 3 or null, ...}` with keys of `run`. What each gave is in
+FOLDER/NAME.json. Completions depend on their place in the whole batch and on the step, unless a job draws.
 """
 
 import gc
@@ -49,7 +46,6 @@ def rollout(prompts, trainer):
 
 
 def mixed(completions, row, **_):
-    """One completion of a batch cannot be scored."""
     return [None if r == 2 else len(set(text)) / 5 for r, text in zip(row, completions, strict=True)]
 
 
@@ -97,51 +93,19 @@ def enter(stage, precision):
             os.environ[f"ACCELERATE_DEEPSPEED_{name}"] = str(stage == 3).lower()
 
 
-def run(
-    folder,
-    name,
-    model,
-    *,
-    stage=None,
-    reward="mixed",
-    lora=False,
-    four=False,
-    draws=False,
-    scorer=False,
-    precision="no",
-    environment=None,
-    resume=None,
-    evaluates=False,
-    measures=False,
-    **settings,
-):
-    """Train, and say what it gave."""
+FLAGS = ("lora", "four", "draws", "scorer", "evaluates", "measures")
+SETTINGS = {"report_to": "none", "max_steps": 3, "num_generations": 4, "gradient_accumulation_steps": 2, "optim": "sgd"}
+SETTINGS |= {"max_completion_length": 16, "learning_rate": 0.5, "lr_scheduler_type": "constant", "logging_steps": 1}
+SETTINGS |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False, "shuffle_dataset": False}
+SETTINGS |= {"temperature": 1.0, "beta": 0.0, "seed": 3, "record": False, "per_device_train_batch_size": 8 // WORLD}
+
+
+def run(folder, name, model, *, stage=None, reward="mixed", precision="no", environment=None, resume=None, **settings):
     os.environ.update(environment or {})
     enter(stage, precision)
-    values = {
-        "output_dir": str(folder / name),
-        "use_cpu": stage is None,
-        "bf16": precision == "bf16",
-        "report_to": "none",
-        "max_steps": 3,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8 // WORLD,
-        "gradient_accumulation_steps": 2,
-        "max_completion_length": 16,
-        "optim": "sgd",
-        "learning_rate": 0.5,
-        "lr_scheduler_type": "constant",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "disable_tqdm": True,
-        "gradient_checkpointing": False,
-        "shuffle_dataset": False,
-        "temperature": 1.0,
-        "beta": 0.0,
-        "seed": 3,
-        "record": False,
-        **settings,
-    }
+    lora, four, draws, scorer, evaluates, measures = (settings.pop(flag, False) for flag in FLAGS)
+    own = {"output_dir": str(folder / name), "use_cpu": stage is None, "bf16": precision == "bf16"}
+    values = {**own, **SETTINGS, **settings}
     if stage is not None:
         values["ddp_backend"] = "gloo"
         transformers.training_args.is_torch_bf16_gpu_available = lambda: True  # asked for where use_cpu is false
@@ -179,6 +143,8 @@ def run(
     assert problem is None, problem
     if measure:
         said.append(measure.take("after"))
+    kept = measure.found.items() if measure else ()
+    measured = {when: [one.as_json() for one in found.samples] for when, found in kept}
     every = _trl.gather_objects([seen])
     metrics = _trl.gather_objects([trainer.engine.metrics])
     return {
@@ -193,9 +159,7 @@ def run(
         "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
         "evaluations": [entry for entry in trainer.state.log_history if "eval_reward" in entry],
         "said": said,
-        "measured": {when: [one.as_json() for one in kept.samples] for when, kept in measure.found.items()}
-        if measure
-        else {},
+        "measured": measured,
         "reference": getattr(reference_of(trainer), "refreshed", None),
     }
 
@@ -212,9 +176,8 @@ def known_start(trainer):
 
 
 def reference_of(trainer):
-    return next(
-        (hook for hook in trainer.hooks if hook.name in ("reference", "reference_model") and hook._active), None
-    )
+    named = (hook for hook in trainer.hooks if hook.name in ("reference", "reference_model") and hook._active)
+    return next(named, None)
 
 
 def main(folder, model, jobs):
