@@ -130,6 +130,7 @@ def test_the_command_of_a_run_means_its_variant(config):
     assert first.training.max_steps == second.training.max_steps == 7
     assert first.training.seed == 3
     assert first.training.record is True
+    assert first.training.run_name == f"{plan.runs[0].variant.label}, seed 3"
     assert first.training.output_dir.endswith("out-sweep/" + plan.runs[0].name)
 
 

@@ -97,6 +97,14 @@ def test_what_rows_begin_with_is_run_once(found):
     assert sum(tree.size for tree in grow(rows, chosen, None, 1.0)) == len(beginnings) if chosen else not beginnings
 
 
+def test_a_beginning_is_shared_where_that_saves_as_many_tokens_as_asked_for():
+    games = [([1] * 5, [(token, True) for token in tokens]) for tokens in ([1, 1, 1], [1, 1, 2], [2, 1, 1])]
+    ids, mask, scored, right = padded(games)  # all begin with 4 steps, the first two with 2 more, each has 7
+    rows = read_rows(ids, mask, right, scored)
+    sizes = [sum(tree.size for tree in grow(rows, range(3), None, least)) for least in (2.0, 3.0, 4.0, 5.0, 6.0, 7.0)]
+    assert sizes == [11, 13, 13, 15, 15, 21]
+
+
 @pytest.fixture(scope="module")
 def precise(bench):
     """Tiny models in float64, and each row's log-probabilities by running it alone."""

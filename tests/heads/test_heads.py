@@ -378,6 +378,7 @@ def test_weights_come_back_from_their_tensors_and_others_are_refused(folders):
     with pytest.raises(ValueError, match="has the shape none there"):
         trunk.load_tensors(dict(list(kept.items())[1:]))
     head = ScalarHead(4)
+    assert not head.weight.any()
     with pytest.raises(ValueError, match=r"'weight' has the shape \(5,\) there and \(4,\) here"):
         head.load_tensors(ScalarHead(5).tensors())
 

@@ -39,7 +39,7 @@ def runs(tmp_path, clean_environment, end_tree):
     return runs
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_update_that_does_not_fit_for_real_goes_through_in_parts(runs):
     plenty, little = runs(0, 300)
     assert plenty["retries"] == 0 < little["retries"]

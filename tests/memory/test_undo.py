@@ -1,5 +1,8 @@
 """What a pass changes can be put back, as often as it fails."""
 
+import random
+
+import numpy as np
 import torch
 
 from grpo_plus.memory.undo import attributes, gradients, lengths, random_state, together
@@ -23,6 +26,7 @@ def test_everything_is_as_it_was(device):
         attributes(thing, ["kept", "missing"]),
     )
     expected = torch.rand(3, device=device), torch.rand(3)
+    others = random.random(), np.random.rand()  # noqa: NPY002
     for _ in range(2):
         layer.weight.grad += 1
         layer.bias.grad = torch.ones_like(layer.bias)
@@ -34,6 +38,7 @@ def test_everything_is_as_it_was(device):
         undo()
         assert torch.equal(torch.rand(3, device=device), expected[0])
         assert torch.equal(torch.rand(3), expected[1])
+        assert (random.random(), np.random.rand()) == others  # noqa: NPY002
         assert (layer.weight.grad == 1).all()
         assert layer.bias.grad is None
         assert lists == {"loss": [1.0]}

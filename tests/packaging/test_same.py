@@ -111,7 +111,7 @@ def test_what_cannot_be_compared_ends_with_2(arguments, capsys):
     assert REFUSED[arguments] in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_commit_is_the_same_as_itself_and_a_changed_formula_is_found(tmp_path, capsys):
     tar, tree = tmp_path / "tree.tar", tmp_path / "tree"
     archive = ["git", "-C", str(ROOT), "archive", "HEAD", "grpo_plus", "verifiers", "examples", "-o", str(tar)]

@@ -93,6 +93,7 @@ def test_the_decorator_registers_a_function_and_leaves_it():
     try:
         found = get_selection("test_drawn_least")
         assert (found.fn, found.formula, found.weighted) == (least, "Those drawn least", False)
+        assert Selection("other", least, "1/n").formula == "1/n"
         with pytest.raises(SelectionKeywordError, match="unknown keyword 'mst'"):
             selection_weights(least, HISTORY, mst=1)
     finally:

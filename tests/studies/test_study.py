@@ -114,7 +114,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_run_has_a_process_of_its_own_and_a_failed_one_costs_itself(tmp_path, monkeypatch, capsys):
     """The study lies in a folder that is put beside benchmarks/studies, as its processes look it up by name."""
     import benchmarks.studies
@@ -160,6 +160,7 @@ def _notes_its_process(folder):
     (folder / "process").write_text(str(os.getpid()))
 
 
+@pytest.mark.nightly
 def test_a_folder_is_made_once_and_whole_in_a_process_of_its_own(tmp_path):
     with pytest.raises(RuntimeError, match="a was not made: its process ended with status 1"):
         task.made_once(tmp_path / "a", _fails)

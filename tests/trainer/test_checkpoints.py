@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from transformers import TrainerCallback
 
 from grpo_plus.checkpoints import final_model, manifest, structure
-from grpo_plus.checkpoints.choice import CheckpointError
+from grpo_plus.checkpoints.choice import CheckpointError, resume_choice
 from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, is_whole, problem
 from tests import started
 
@@ -67,7 +67,7 @@ def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(train
     last = tmp_path / "out" / "checkpoint-2"
     if kind == "sharded":
         shard(last, trainer.model)
-    assert choose(tmp_path / "out").checkpoint == last
+    assert {resume_choice(value, tmp_path / "out").checkpoint for value in (True, "last", str(last))} == {last}
     files = files_of(last)
     names = {path.name for path in files}
     assert {STATE_FILE, manifest.FILE, "trainer_state.json", "tokenizer.json", "training_args.bin"} <= names

@@ -37,11 +37,13 @@ class Watch(Hook):
     """Notes generation batches as they are, and of every micro-batch its inputs, log-probabilities and weights."""
 
     def __init__(self):
-        self.batches, self.seen = [], []
+        self.batches, self.seen, self.outside = [], [], None
         self._inputs = None
 
     def batch(self, output):
         brute = brute_logps(self.host, output)
+        inside = (brute_logps(self.host, output, truncate=False) - brute)[output["completion_mask"].bool()].exp()
+        self.outside = self.outside or 1 - float(inside.mean())
         self.batches.append({**{k: v for k, v in output.items() if k != "support"}, "brute": brute, **output})
 
     def loss(self, compute, model, inputs):
@@ -125,6 +127,7 @@ def check_run(watched, cut, schedule, engine, **further):
             assert int(row[0]) == length
     figures = [entry["rollout/outside_support"] for entry in trainer.state.log_history if "loss" in entry]
     assert all(0.01 < figure < 0.95 for figure in figures)
+    assert figures[0] == pytest.approx(watch.outside, rel=0.02)
 
 
 @pytest.mark.sample(1)

@@ -24,7 +24,7 @@ NAMED = {
             ["x=2 \\text{ or } x=2", "x=x", "2=2", "x\\equiv 2", "x=2 \\text{ or } x=3", "x:=3", "\\therefore x=3", "x^2=4", "2x+4=8", "x=\\frac42", "\\therefore 2x=4"]),
     "i=2": (["i=2", "2"], ["2i=4", "i-2=0", "i\\equiv 2", "j=2", "i=3"]),
     "5": (["f(2)=5", "AB = 5", "f'(2)=5", "f^{-1}(2)=5", "|AB|=5", "P(5)=5", "\\overline{AB}=5", "x_1=5", "n=5", "x:=5"], ["f(2)=6", "AB = 4", "x=4", "2x=10", "f'(5)=2", "x\\equiv 5", "5=6", "f(5)=2"]),
-    "(2,3)": (["P(2,3)", "P=(2,3)", "\\begin{aligned} x&=2 \\\\ y&=3 \\end{aligned}", "\\left\\{\\begin{array}{l} y=3 \\\\ x=2 \\end{array}\\right.", "m=2, b=3", "x_1=2, x_2=3"], ["P(3,2)", "\\begin{aligned} x&=3 \\\\ y&=2 \\end{aligned}", "x_2=2, x_1=3", "m=3, b=2"]),
+    "(2,3)": (["P(2,3)", "P=(2,3)", "\\begin{aligned} x&=2 \\\\ y&=3 \\end{aligned}", "\\left\\{\\begin{array}{l} y=3 \\\\ x=2 \\end{array}\\right.", "\\left\\{\\begin{array}{l} y=3 \\\\ x=2 \\end{array}\\right\\}", "m=2, b=3", "x_1=2, x_2=3"], ["P(3,2)", "\\begin{aligned} x&=3 \\\\ y&=2 \\end{aligned}", "x_2=2, x_1=3", "m=3, b=2"]),
     "\\frac12": (["\\tan\\theta=\\frac12", "\\Pr(A)=\\frac12", "AB=BC=\\frac12", "\\sin 30^\\circ=\\frac12"], ["\\tan\\theta=\\frac13", "\\sin 30^\\circ=\\frac13", "\\tan\\frac12=\\theta", "\\sin 60^\\circ=\\frac12"]),
     "1/2": (["P(A)=1/2", "P(A \\cap B)=\\frac12", "P(A|B)=\\frac12", "P(X=2)=\\frac12"], ["P(A)=1/3", "P(A)=1/2=1/3"]),
     "30^\\circ": (["\\angle ABC = 30^\\circ", "\\angle A = 30", "m\\angle ABC = 30^\\circ", "\\theta=30^\\circ"], ["\\angle ABC = 60^\\circ", "\\angle 30 = 60^\\circ"]),
