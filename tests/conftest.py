@@ -108,7 +108,8 @@ def pytest_runtest_setup(item):
 
 
 def pytest_runtest_teardown():
-    """A command that ran in this process has told accelerate to stay on the CPU."""
+    """Take back what a command that ran in this process has set for its own."""
+    os.environ.pop("TRANSFORMERS_VERBOSITY", None)
     if not ON_CPU:
         os.environ.pop("ACCELERATE_USE_CPU", None)
 

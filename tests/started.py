@@ -74,6 +74,7 @@ def _zygote(variables):
         {name: value for name, value in each.items() if AT_IMPORT.match(name) and name not in AFTER_IMPORT}
         for each in (variables, _zygotes[0].variables)
     ]
+    if at_import[0] != at_import[1]: open("/tmp/dur/forkdiff.log","a").write(f"{os.environ.get('PYTEST_CURRENT_TEST')} {sorted(set(at_import[0].items())^set(at_import[1].items()))}\n")
     return _zygotes[0] if at_import[0] == at_import[1] else None
 
 
