@@ -17,7 +17,7 @@ from pathlib import Path
 
 AT_IMPORT = re.compile(
     "BITSANDBYTES_|BNB_|DATASETS_|GRADIO_|HF_|HOME|LANG|LC_|LD_|MKL_|OMP_|PYTHON|TOKENIZERS_|TORCH_|TRACKIO_|TRANSFORMERS_"
-    "|TRL_|WANDB_|XDG_"
+    "|TRL_|XDG_"
 )
 """Beginnings of names of variables that are read while modules are imported."""
 AFTER_IMPORT = ("PYTHONPATH", "PYTHONUNBUFFERED")
@@ -74,7 +74,6 @@ def _zygote(variables):
         {name: value for name, value in each.items() if AT_IMPORT.match(name) and name not in AFTER_IMPORT}
         for each in (variables, _zygotes[0].variables)
     ]
-    if at_import[0] != at_import[1]: open("/tmp/dur/forkdiff.log","a").write(f"{os.environ.get('PYTEST_CURRENT_TEST')} {sorted(set(at_import[0].items())^set(at_import[1].items()))}\n")
     return _zygotes[0] if at_import[0] == at_import[1] else None
 
 

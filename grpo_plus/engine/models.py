@@ -95,5 +95,5 @@ class Models:
             return
         if forced:
             raise EngineError(f"engine='packed' is not possible here: {wrong}. Set engine='auto'.")
-        known.support = replace(known.support, packing=False, sharing=False)
+        known.support = replace(known.support, packing=False)
         self._notes.say(f"rows are not packed: {wrong}")

@@ -95,11 +95,11 @@ LAUNCHERS = {
 WAYS = [*((launcher, False) for launcher in LAUNCHERS), ("ours", True), ("a sweep", True)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "whole_group"),
     [pytest.param(*way, marks=() if way == WAYS[0] else pytest.mark.nightly) for way in WAYS],
 )
+@pytest.mark.nightly
 def test_nothing_stays_of_a_launcher_or_sweep_that_is_killed(launcher, whole_group, config, port, tree):
     path = config("reward_funcs: [./waiting.py:waiting]\nverifiers: [math]\nper_device_train_batch_size: 4")
     folder = Path(path).parent

@@ -133,7 +133,7 @@ def test_the_watch_goes_on_where_its_note_cannot_be_written(tmp_path, monkeypatc
         assert comes(lambda: len(looks) > 3, 20)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_that_have_told_why_they_failed_may_end_their_work_but_not_for_ever(rank, tmp_path):
     hangs, ends, stays = rank(0), rank(1, "fault", "farewell"), rank(2, "fault")
     with Watch(tmp_path):

@@ -201,9 +201,9 @@ Accelerator.wait_for_everyone = late
 """
 
 
-@pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("late", ["0", "1", None])
 @pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.nightly
 def test_two_ranks_end_with_one_code(config, folder, disk, fill, clean_environment, elsewhere, interrupted, late):  # noqa: PLR0917 - its cases
     act = fill(16_384).strip()
     if interrupted:  # Ctrl-C for their launcher, at the same moment

@@ -489,7 +489,7 @@ def test_what_a_dry_run_leaves_out_is_done_before_the_first_run(cli, config, fol
     assert "a model was made" in err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sweep_from_the_command_line(cli, config, folder):
     (folder / "broken.py").write_text("def breaks(completions, **_):\n    raise ValueError('it breaks')\n")
     vary = ("--vary", "reward_funcs=[./rewards.py:digits],[./broken.py:breaks]; beta=0,0.1")
@@ -510,6 +510,7 @@ def test_a_sweep_from_the_command_line(cli, config, folder):
     assert "rewards.py:digits" in html
 
 
+@pytest.mark.slow
 def test_ray_is_imported_by_a_sweep_on_it_alone_which_says_what_to_install(config, folder):
     code = "import sys; sys.modules['ray'] = None; from grpo_plus.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["sweep", config(), "--vary", "beta=0,1", "--on", "ray"]

@@ -48,7 +48,7 @@ def process(folder, clean_environment, end_tree):
 
     def process(*arguments, environment=(), **keywords):
         command = [sys.executable, "-u", "-m", "grpo_plus.cli", "train", *map(str, arguments)]
-        variables = {**clean_environment, "TRACKIO_DIR": str(folder / "trackio"), **dict(environment)}
+        variables = {**clean_environment, **dict(environment)}
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **keywords}
         running.append(started.Popen(command, cwd=folder, env=variables, start_new_session=True, **options))
         return running[-1]
@@ -178,6 +178,7 @@ def test_a_terminal_shows_a_picture_and_the_tracker_gets_every_metric(process, c
     (folder / "rows" / "test.jsonl").write_text("\n".join(rows.splitlines()[:8]) + "\n")
     flags = ["--dataset_name", folder / "rows", "--dataset_test_split", "test"]
     environment = {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40", "NO_COLOR": "1"}
+    environment["TRACKIO_DIR"] = str(folder / "trackio")
     running = process(path, *flags, stdout=theirs, stderr=theirs, text=False, environment=environment)
     os.close(theirs)
     shown = b""

@@ -263,7 +263,7 @@ sys.exit(main(words))
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.sample(0, 2)
+@pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("page", BY_HAND, ids=name)
 def test_a_page_can_be_followed_from_the_first_command_to_the_last(page, tmp_path, tiny_model, clean_environment):
     """In an empty folder; only the model is tiny, the steps are two, and a sweep checks its runs without starting them."""

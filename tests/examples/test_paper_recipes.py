@@ -108,7 +108,7 @@ def test_a_recipe_by_paper_is_explained_and_trains(name, examples, place, capsys
     assert trained_for_two_steps(place.out, values)[0]["grad_norm"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", GAMES)
 def test_a_recipe_that_plays_is_explained_and_trains(name, examples, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)

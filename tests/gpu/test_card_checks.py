@@ -36,7 +36,7 @@ def planned(seconds):
     return Schedule(Room(2, None, 1.5), device="cpu", size="full", ends=time.monotonic() + seconds)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_check_that_goes_wrong_ends_no_other_and_says_how():
     names = ("hangs", "eats", "passes", "claims_too_much", "raises", "crashes", "skips", "passes-again")
     checks = [check(name, 15.0, cores=1, options={"number": 7} if name == "passes-again" else {}) for name in names[1:]]

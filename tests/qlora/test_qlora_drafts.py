@@ -211,6 +211,7 @@ def test_a_state_makes_the_same_guesses_and_one_of_another_vocabulary_none():
     decode(TINY, [[5]] * 4, Sampling(stops=(), most=9, pad=0), drafts=other)
 
 
+@pytest.mark.slow
 def test_guesses_that_are_wrong_end_by_themselves_and_begin_again_when_they_would_be_right():
     model, sampling = MODELS["llama"], chosen("all", most=200, stops=())
 

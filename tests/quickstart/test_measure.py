@@ -65,7 +65,7 @@ def test_wrong_settings_are_named(given):
 
 
 def test_nothing_and_everything_are_fine():
-    assert measure_problems(None) == []
+    assert measure_problems(None) == measure_problems({"split": "test"}) == []
     assert measure_problems({"split": "test", "n": 4, "k": 4, "limit": 8, "seed": 0, "temperature": 0.7}) == []
 
 

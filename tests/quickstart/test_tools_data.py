@@ -86,6 +86,7 @@ def test_the_game_keeps_the_contract_of_environments(game):
     check_environment(f"{GAME}:Treasure", rows=[row], calls=[(way, {}) for way in game("WAYS")])
 
 
+@pytest.mark.slow
 def test_games_of_the_test_split_are_neither_trained_on_nor_in_the_warm_start(game):
     splits, learned = game("dataset")(), game("solutions")()
     test = questions(splits["test"])

@@ -448,7 +448,7 @@ def test_a_run_without_groups_says_how_to_get_some(look, made_run):
     assert page.errors() == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_thousand_steps_of_sixty_four_completions_stay_responsive(look, made_run):
     # The recorder samples at most 400 generation batches of a run, so every fifth here.
     run = made_run(steps=2000, every=5, groups=1, size=64, text="4+5=9\n9-3=6\n\\boxed{6}", per_token=True)

@@ -65,6 +65,7 @@ def test_quantiles_and_intervals_are_those_of_the_tables():
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_difference_holds_it_as_often_as_it_says():
     rng = random.Random(0)
     held = 0
@@ -74,6 +75,7 @@ def test_the_interval_of_a_difference_holds_it_as_often_as_it_says():
     assert 0.93 < held / 2000 < 0.97
 
 
+@pytest.mark.slow
 def test_noise_alone_is_called_best_no_more_often_than_five_in_a_hundred():
     rng = random.Random(1)
     called = sum(

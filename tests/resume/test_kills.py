@@ -31,6 +31,7 @@ def killed(rows, environment, *options):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_killed_inside_a_generation_batch_ends_as_the_uninterrupted_one(clean_environment):
     assert "identical (1)" in killed(["steps"], clean_environment, "--columns", "micro", "--micro", "1")
 

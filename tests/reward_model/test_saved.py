@@ -62,6 +62,7 @@ def words(folder):
 
 
 @pytest.mark.parametrize("way", ["swaps", "renames"])
+@pytest.mark.slow
 def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, clean_environment, way):
     if way == "swaps" and sys.platform != "linux":
         pytest.skip("folders are swapped on Linux")

@@ -94,6 +94,7 @@ def test_a_budget_without_the_run_that_has_it_is_an_error(home):
         supervised_vs_grpo.run(case, Place(home, []))
 
 
+@pytest.mark.nightly
 def test_outcome_process_and_both_train_with_the_parts_that_they_name(home, trainings):
     rows, table = run(home, "outcome_process_both")
     assert len(table) == 4

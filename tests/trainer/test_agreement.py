@@ -106,7 +106,7 @@ def test_machines_are_counted_alike_by_all_ranks(variables, machines, monkeypatc
     assert agreement.machines() == machines
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_that_do_not_know_of_each_other_train_nothing(tmp_path, tiny_model, clean_environment):
     """Started for a CPU without use_cpu, accelerate makes each of them a run of its own, into one folder."""
     script = tmp_path / "script.py"

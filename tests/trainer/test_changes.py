@@ -40,6 +40,7 @@ def another(value):
     return {"another": 1} if isinstance(value, dict) else "another"
 
 
+@pytest.mark.slow
 def test_every_field_is_mentioned_or_cannot_change_a_result(tmp_path):
     plain = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)
     special = {"parallelism_config": ParallelismConfig(tp_size=1)}

@@ -23,9 +23,10 @@ def says(label, **options):
 
 C, W, P = (1.0, "correct"), (0.0, "wrong"), (0.5, "partial")
 T, E, N, Z = (0.0, "timeout"), (None, "error"), (None, "not_applicable"), (0.0, "error")
+U = (0.0, "unparsable")
 
 
-BY_LETTER = {"C": C, "W": W, "P": P, "T": T, "E": E, "N": N, "Z": Z}
+BY_LETTER = {"C": C, "W": W, "P": P, "T": T, "E": E, "N": N, "U": U, "Z": Z}
 # Two verdicts, then what all_of and any_of make of them. A right part decides any_of though the other has an error of its
 # own, as a wrong one decides all_of; the other cannot know.
 EXTREMES = "CCCC CWWC CPPC WPWP CTTC TPTP CNCC WNWW NNNN CEEC WEWE PEEE NEEE CZZC"
@@ -49,6 +50,7 @@ def test_the_detail_tells_which_part_decided():
     [
         *(("CC", 1.5, "correct"), ("CW", 1.0, "partial"), ("WW", 0.0, "wrong"), ("TT", 0.0, "timeout")),
         *(("CN", 1.0, "correct"), ("NN", None, "not_applicable"), ("CE", None, "error"), ("NP", 0.25, "partial")),
+        ("UN", 0.0, "unparsable"),
     ],
 )
 def test_weighted_adds_what_applies(parts, score, status):

@@ -159,6 +159,7 @@ def test_sending_a_function_changes_nothing_that_others_pickle(monkeypatch):
         cloudpickle.unregister_pickle_by_value(users)
 
 
+@pytest.mark.slow
 def test_what_is_cancelled_while_its_runner_closes_has_an_outcome_and_raises_nothing(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     for _ in range(3):
@@ -256,6 +257,7 @@ def test_words_from_elsewhere_are_bounded_and_without_the_trainers_secrets():
     assert len(outcome.trace) <= 4100
 
 
+@pytest.mark.slow
 def test_a_result_that_is_too_large_is_an_error_of_its_own():
     steps = tuple(Step(place, place + 1, 0.123456789) for place in range(10_000))
     outcome = read(pack_outcome(Outcome("value", [Verdict(1.0, detail="x" * 2000, steps=steps)] * 40)), 40)

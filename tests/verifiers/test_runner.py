@@ -303,6 +303,7 @@ def bomb(completion):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
+@pytest.mark.slow
 def test_a_fork_bomb_is_ended_long_before_its_deadline_and_costs_its_own_completion(runner):
     before = len(psutil.pids())
     found = ask(runner, bomb, ["a", "bomb", "b"], timeout=60.0)

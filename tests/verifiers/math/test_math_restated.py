@@ -31,6 +31,7 @@ SEVEN = ("O(7)", "f (7)", r"\Gamma(7)", "7 (x)", "7 (8)", "7 or 8", "eight (7)",
 WRONG = {
     "a name before brackets says nothing twice": [("7", answer) for answer in SEVEN],
     "an equation in one unknown is no value": [("25", f"{left} = 25") for left in ("2x", "x + 1", "x^2", "x - 3")],
+    "a value that is not said to be about the other": [("7", "7 (or 7.0001)"), (r"\frac13", r"\frac13 (or 0.333)")],
     "dots": [("7", "7..."), ("1, 2", "1, 2, ..."), ("2.718", r"2.718\ldots"), ("7", "7..")],
     "a formula of an option": [("B", f"(B){mark}") for mark in ("'", "^2", "+1", "!", "^{-1}", "^*", "_1", "/2")],
 }

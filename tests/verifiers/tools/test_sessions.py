@@ -181,6 +181,7 @@ def test_arguments_arrive_as_they_were(session, value):
     assert told(session.call("echo", {"value": value})) == ("ok", expected)
 
 
+@pytest.mark.slow
 def test_sixty_four_at_once_answer_as_one_by_one(sessions):
     def play(session, x):
         return [session.reset({"x": x}), session.call("step", {"by": 2}), session.call("counter", {"by": x})]
@@ -197,6 +198,7 @@ def test_sixty_four_at_once_answer_as_one_by_one(sessions):
         session.close()
 
 
+@pytest.mark.slow
 def test_close_ends_calls_under_way():
     opened = open_sessions([function("hangs"), PARTS[-1], PYTHON])
     one, other, third = opened.open(), opened.open(), opened.open()
@@ -220,6 +222,7 @@ def test_a_tool_that_cannot_be_imported_is_an_error_at_the_start(tmp_path):
         open_sessions([ToolPart("bad", f"{tmp_path}/bad.py:f", methods=methods("f"))])
 
 
+@pytest.mark.slow
 def test_python_remembers_and_shows_what_an_interpreter_shows():
     with open_sessions([PYTHON]) as opened:
         one, other = opened.open(), opened.open()
@@ -265,6 +268,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("end", ["time.sleep(1000)", "sys.exit(0)", "raise KeyboardInterrupt"])
+@pytest.mark.slow
 def test_nothing_stays_of_a_trainer_that_ends_or_is_killed(tmp_path, end):
     script = tmp_path / "trainer.py"
     script.write_text(TRAINER.format(root=str(Path(__file__).parents[3]), end=end))

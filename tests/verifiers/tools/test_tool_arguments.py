@@ -82,6 +82,7 @@ values = st.recursive(
 
 @settings(max_examples=400, deadline=None)
 @given(st.dictionaries(st.sampled_from([*NAMES, "nosuch"]), values, max_size=3), values)
+@pytest.mark.slow
 def test_arguments_are_judged_as_jsonschema_does(arguments, whole):
     for given_ in (arguments, {"whole": whole, **arguments}, {"whole": 1, **arguments}):
         problem = argument_problem(METHOD, given_)

@@ -1,0 +1,1 @@
+"""Small changes of the product that the tests must find: `python -m benchmarks.mutants`."""
