@@ -56,7 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted: what was running has no result.", file=sys.stderr)
         return 128 + signal.SIGINT
     finally:
-        judging.end_children()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -88,6 +87,8 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         drawn = [one for one in mutants(file, (ROOT / file).read_bytes()) if one.line == line]
         if not drawn:
             raise ValueError(f"--only {options.only}: nothing on this line can be changed. Name another line.")
+        if not any(map(lines.runs, drawn)):
+            print("No test runs this line in its own process: those of its file are tried.")
         tests = [test.name for test in lines.nearest(drawn[0], options.budget, set())]
         print(f"{len(tests)} tests are nearest: {', '.join(tests[:10])}{', ...' * (len(tests) > 10)}")
     if declared := {one for one in drawn if entry(one, ROOT) in known}:
@@ -103,7 +104,8 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
     passing: set[str] = set()
     judges = [judging.Judge(lines, copy, options.budget, passing) for copy in copies]
     todo = [(one, serial) for serial, one in enumerate(drawn) if one not in found]
-    for number, (mutant, answer) in enumerate(judging.together(todo, judges, folder, passing), start=1):
+    ends = judging.together(todo, judges, folder, passing)
+    for number, (mutant, answer) in enumerate(ends, start=1):
         found[mutant] = answer
         by = f"{answer['status']} by {answer['by'] or answer['tests']}, {answer['seconds']:.0f} s"
         print(f"{number}/{len(todo)} {_text(mutant)}: {by}", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ OTHER_PROCESSES = re.compile("verifiers/grpo_verifiers/(sandbox|code|exec|tools)
 """Where whole files run in processes that coverage does not see. Those for Ray run nowhere without it."""
 PATIENCE = 900
 """Seconds after which a test hangs; with coverage, on a busy machine, the limit of the project is soon reached."""
-MOST = 200
+MOST = 1000
 """Tests of a mutant."""
 FILE_SECONDS = 0.5
 """Time that a further file of tests takes to be imported and collected."""
@@ -158,13 +158,16 @@ class CoverageMap:
             return stem not in test.file, not test.file.startswith(folders), test.lines * (0.1 + test.seconds)
 
         known = [test for number, test in enumerate(self.tests) if covering >> number & 1 and test.name not in without]
-        chosen = _within(sorted(known, key=order), budget)
+        known.sort(key=order)
+        chosen = _within((test for test in known if not all(order(test)[:2])), 0.6 * budget)
+        taken = without | {test.name for test in chosen}
+        rest = [test for test in known if test.name not in taken]
+        rest.sort(key=lambda test: not all(order(test)[:2]))  # of other folders first
         if not chosen or self.unseen(mutant.file):
-            taken = without | {test.name for test in chosen}
-            rest = [test for test in self.tests if test.name not in taken and test.file.startswith(folders)]
-            rest.sort(key=lambda test: (stem not in test.file, test.seconds))
-            chosen += _within(rest, budget - seconds(chosen))
-        return chosen[:MOST]
+            taken |= {test.name for test in rest}
+            near = [test for test in self.tests if test.name not in taken and test.file.startswith(folders)]
+            rest += sorted(near, key=lambda test: (stem not in test.file, test.seconds))
+        return (chosen + _within(rest, budget - seconds(chosen)))[:MOST]
 
     def _of_name(self, name: str, file: str) -> int:
         """The tests that run lines of a file with a name in them."""

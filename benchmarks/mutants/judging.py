@@ -202,21 +202,26 @@ def together(
         return
     free, waiting = list(judges), iter(jobs)
     running: dict[int, tuple[Judge, Mutant, Path]] = {}
-    while True:
-        while free and (job := next(waiting, None)) is not None:
-            judge, answer = free.pop(), folder / f"answer_{job[1]}.json"
-            running[_supervised(judge, *job, answer)] = judge, job[0], answer
-        if not running:
-            return
-        child, status = os.wait()
-        if child in running:
-            judge, mutant, answer = running.pop(child)
-            free.append(judge)
-            if status:
-                raise RuntimeError(f"{mutant.file}:{mutant.line}: its tests could not be run, see above")
-            found = json.loads(answer.read_text(encoding="utf-8"))
-            passing |= {found["by"]} - {None}
-            yield mutant, found
+    try:
+        while True:
+            while free and (job := next(waiting, None)) is not None:
+                judge, answer = free.pop(), folder / f"answer_{job[1]}.json"
+                running[_supervised(judge, *job, answer)] = judge, job[0], answer
+            if not running:
+                return
+            child, status = os.wait()
+            if child in running:
+                judge, mutant, answer = running.pop(child)
+                free.append(judge)
+                if status:
+                    raise RuntimeError(f"{mutant.file}:{mutant.line}: its tests could not be run, see above")
+                found = json.loads(answer.read_text(encoding="utf-8"))
+                passing |= {found["by"]} - {None}
+                yield mutant, found
+    finally:
+        for child in running:
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
 
 
 def _protect(*folders: Path) -> None:

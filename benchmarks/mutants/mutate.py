@@ -165,7 +165,7 @@ class _Reader:
             case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.Await(value=ast.Call() as call)):
                 if _name(call) not in LOGS:
                     yield self.other("call", node, "pass")
-            case ast.Return(value=value) if value is not None and self.text(value) != "None":
+            case ast.Return(value=value) if value is not None and self.text(value) not in {"None", "False"}:
                 yield self.other("return", value, "None")
             case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
                 yield from self.condition(test, forced=("False",) if isinstance(node, ast.While) else ("False", "True"))

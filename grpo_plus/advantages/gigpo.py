@@ -83,9 +83,9 @@ def gigpo(
 def returns(table: RewardTable, gamma: float) -> Tensor:
     """(S,) Σ_{k ≥ t} γ^(k − t)·r_k of each step t of its completion; the last one's r has the outcome on top.
 
-    >>> table = RewardTable.of([1.0], steps=[[(0.5, 0, 2), (None, 2, 3), (0.0, 3, 5)]])
+    >>> table = RewardTable.of([1.0, 1.0], steps=[[(0.5, 0, 2), (None, 2, 3), (0.0, 3, 5)], [(None, 0, 4)]])
     >>> returns(table, gamma=0.5)
-    tensor([0.7500, 0.5000, 1.0000])
+    tensor([0.7500, 0.5000, 1.0000, 1.0000])
     """
     steps = steps_of(table)
     ordinals_S = steps.ordinals()

@@ -1,6 +1,7 @@
 """Log-probabilities within a support: against brute force in float64, in every layout, with gradients and entropies."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from peft import LoraConfig
 from torch.autograd import gradcheck
 
 from grpo_plus._trl import FusedHead
-from grpo_plus.engine.within import _How, _restricted
+from grpo_plus.engine.forward import Head
+from grpo_plus.engine.within import Tally, Within, _How, _restricted
 from grpo_plus.sampling.support import Noted, Support
 from tests.device import DEVICE
 
@@ -114,6 +116,18 @@ def test_values_and_gradients_are_those_of_a_masked_softmax(softcap, device):
     for found, truth in zip(scores.gradients, explicit.gradients, strict=True):
         assert torch.allclose(found, truth, atol=1e-12)
     assert gradcheck(lambda *given: scores(*given)[:2], inputs)
+
+
+def test_logits_outside_of_supports_are_out_of_sight_and_their_probability_is_counted(device):
+    """As TRL 1.14 has it, whose model gives logits."""
+    logits = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(0)).to(device)
+    allowed = kept(torch.zeros(2, 3, dtype=torch.long, device=device), 40)
+    support, tally = Support(rows_of(allowed, [3, 3]), 3, device), Tally()
+    places, head = torch.arange(6, device=device).view(2, 3), Head(fused=False, temperature=0.7)
+    model = Within(lambda input_ids: SimpleNamespace(logits=logits), support, places, head, tally, shifted=False)
+    found = model(input_ids=torch.zeros(2, 3, device=device)).logits
+    assert torch.equal(torch.where(allowed, logits, 0.0), torch.where(found > -1e29, found, 0.0))
+    assert tally.mean == pytest.approx(float(((logits / 0.7).softmax(-1) * ~allowed).sum(-1).mean()))
 
 
 def explicit_logps(model, ids, mask, allowed, temperature):

@@ -81,6 +81,8 @@ SETS = {
     "(1,2)": (["\\langle 1,2\\rangle", "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{bmatrix}1\\\\2\\end{bmatrix}", "1<x<2"], ["\\langle 2,1\\rangle", "\\begin{pmatrix}2\\\\1\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\1&2\\end{pmatrix}", "[1,2]", "\\{1,2\\}"]),
     "\\begin{pmatrix}1\\\\2\\end{pmatrix}": (["(1,2)", "\\langle1,2\\rangle", "\\begin{bmatrix}1\\\\2\\end{bmatrix}"], ["(2,1)", "\\begin{pmatrix}1&2\\end{pmatrix}", "1,2", "(1,2)\\cup(2,3)"]),
     "\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}": (["\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^T"], ["\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}^T"]),
+    "\\frac{\\pi}{6}": (["\\arctan\\frac{\\sqrt3}{3}"], ["-\\arctan\\frac{\\sqrt3}{3}"]),
+    "DBAC": (["D, B, A, C"], ["D, B, C, A"]),
     "C_1 e^{x} + C_2 e^{-x}": (["c_1 e^{x} + c_2 e^{-x}"], ["c_1 e^{x} + c_2 e^{-2x}"]),
     "\\begin{pmatrix}3\\\\4\\end{pmatrix}": (["[3,4]^T", "(3,4)^T", "\\begin{pmatrix}3&4\\end{pmatrix}^T"], ["[4,3]^T", "[3,4]", "\\begin{pmatrix}3\\\\4\\end{pmatrix}^T"]),
     "\\langle 3,-4\\rangle": (["3\\mathbf{i}-4\\mathbf{j}", "3\\hat{i}-4\\hat{j}", "(3,-4)", "3\\vec{i}-4\\vec{j}"], ["4\\mathbf{i}-3\\mathbf{j}", "3\\mathbf{i}+4\\mathbf{j}", "3\\mathbf{j}-4\\mathbf{i}", "3\\mathbf{i}"]),
