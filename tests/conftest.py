@@ -18,6 +18,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from grpo_verifiers.redaction import texts
 from tests import started
 from tests.device import DEVICE, NAME, ON_CPU
 
@@ -57,6 +58,12 @@ BEGIN = time.monotonic()
 def pytest_terminal_summary(terminalreporter):
     """Say which parameters were tried."""
     terminalreporter.write_line(f"The parameters of large tests were drawn with GRPO_PLUS_SEED={SEED}.")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than cores: tests of deadlines and of processes wait for a third of their time."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -105,6 +112,17 @@ def pytest_runtest_setup(item):
     if os.environ.get("GRPO_PLUS_REQUIRE_ALL") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Forget the secrets of generated examples, which may be any text that stands in the sources: "an integer"."""
+    before = set(texts._known)
+    try:
+        return (yield)
+    finally:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            texts._known.intersection_update(before)
 
 
 def pytest_runtest_teardown():
