@@ -141,6 +141,10 @@ class Popen(subprocess.Popen):
                 pid, status = self._try_wait(os.WNOHANG)
                 if pid:
                     self._handle_exitstatus(status)
+            except OSError:  # collected as garbage together with its connection, and asked once more by ``subprocess``
+                if _deadstate is None:
+                    raise
+                self.returncode = _deadstate
             finally:
                 self._waitpid_lock.release()
         return self.returncode

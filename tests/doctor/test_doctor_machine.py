@@ -76,7 +76,7 @@ def distribution(folder, name, version):
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_packages_that_are_old_broken_or_refused(tmp_path, clean_environment):
     distribution(tmp_path, "peft", "0.1.0")
     distribution(tmp_path, "trl", "1.15.0")

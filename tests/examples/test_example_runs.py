@@ -91,8 +91,8 @@ def test_every_estimator_that_an_example_offers_in_a_comment_is_one(examples):
 TURNS = {"tools.yaml": "math", "environment.yaml": "Treasure"}  # file, reward
 
 
-@pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("name", TURNS)
+@pytest.mark.nightly
 def test_an_example_with_turns_warm_starts_trains_and_measures(name, place, steps, monkeypatch, capsys):
     reward = TURNS[name]
     monkeypatch.setattr(tools, "FOLDER", place.folder)

@@ -83,7 +83,7 @@ def repository(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_mutants_are_judged(repository, clean_environment, tmp_path_factory):
     command = [sys.executable, "-m", "benchmarks.mutants", "--only", "grpo_plus/engine/a.py:2", "--tests="]
     command += ["--map", tmp_path_factory.mktemp("map") / "map"]

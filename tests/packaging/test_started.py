@@ -50,3 +50,15 @@ def test_the_status_of_ranks_is_that_of_the_first_that_fails():
     for each in ranks.processes:
         each.kill()
         each.wait()
+
+
+def test_one_that_nobody_waits_for_disturbs_no_other():
+    process = started.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    pid = process.pid
+    process._connection.close()
+    with pytest.warns(ResourceWarning):
+        del process
+    try:
+        assert started.run([sys.executable, "-c", ""], check=False).returncode == 0
+    finally:
+        os.kill(pid, signal.SIGKILL)

@@ -52,6 +52,7 @@ def run(home, name, *arguments):
     return rows, [line for line in table.splitlines() if line.startswith("| ")]
 
 
+@pytest.mark.nightly
 def test_the_noise_of_the_gradient_is_measured_at_fixed_weights(home, monkeypatch):
     real = task.settings  # a model this young is never right; one digit or another it does write
     often = {"name": "regex", "kwargs": {"pattern": "[0-4]", "mode": "search"}}

@@ -199,7 +199,7 @@ def test_turns_hold_calls_states_and_rewards_and_reach_verifiers(build, say, giv
     assert trainer.reward_func_names == ["tool_valid", "turns", "Counter"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_tool_does_costs_its_own_completion_only(build, say, given):
     ways = ["fine", "hang", "exit", "crash", "big", "fork", "marks", "fine"]
 

@@ -248,7 +248,7 @@ def test_a_state_of_the_host_without_a_step_is_none(tmp_path, text):
     assert problem(tmp_path).startswith("trainer_state.json ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_anywhere_in_a_save_or_rotation_one_is_whole(tmp_path, tiny_model, clean_environment):
     script = Path(__file__).with_name("killed_saves.py")
     given = [sys.executable, script, tmp_path, tiny_model]
