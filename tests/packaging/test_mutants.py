@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("benchmarks", reason="the sources are not here")
 from benchmarks.mutants.__main__ import main
 from benchmarks.mutants.drawing import draw, entry, equivalents, files_of, room_of
 from benchmarks.mutants.mutate import mutants

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+pytest.importorskip("benchmarks", reason="the sources are not here")
 from benchmarks.same.__main__ import main
 from benchmarks.same.compare import differences
 from benchmarks.same.renames import Renames
