@@ -5,6 +5,7 @@ the interpreter, a function before the program, and other values of variables th
 """
 
 import atexit
+import functools
 import json
 import os
 import re
@@ -58,7 +59,7 @@ class Zygote:
         return connection, int(rest)
 
 
-_zygotes = []
+_own_zygote = functools.cache(Zygote)
 
 
 def _zygote(variables):
@@ -68,13 +69,12 @@ def _zygote(variables):
     if not sys.platform.startswith("linux"):
         warnings.warn("no fork here: each program that a test starts imports torch again", stacklevel=4)
         return None
-    if not _zygotes:
-        _zygotes.append(Zygote())
+    own = _own_zygote()
     at_import = [
         {name: value for name, value in each.items() if AT_IMPORT.match(name) and name not in AFTER_IMPORT}
-        for each in (variables, _zygotes[0].variables)
+        for each in (variables, own.variables)
     ]
-    return _zygotes[0] if at_import[0] == at_import[1] else None
+    return own if at_import[0] == at_import[1] else None
 
 
 def _program(words, folder):

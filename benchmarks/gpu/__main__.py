@@ -14,7 +14,6 @@ fence, and its result is in the file as soon as it ends. Exit code 1: a check fa
 import argparse
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from benchmarks.gpu.catalogue import CHECKS
 from benchmarks.gpu.check import GIB, Check
 from benchmarks.gpu.results import OFF, Origin, Result, Results, constants, counts, read, source_digest, table
 from benchmarks.gpu.schedule import OUTSIDE, Room, Schedule
+from benchmarks.processes import cores
 
 IN_USE = 2.0
 """GiB of a card that a driver and a desktop may take; more is another program."""
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(table([(result.name, result)]).splitlines()[1], flush=True)
 
     card = there.get("free") if options.size == "full" else None
-    room = Room(_cores(), card, memory=max(4.0, psutil.virtual_memory().total / GIB / 3))
+    room = Room(cores(), card, memory=max(4.0, psutil.virtual_memory().total / GIB / 3))
     schedule = Schedule(room, device=options.device, size=options.size, ends=begun + 60 * options.minutes)
     interrupted = False
     try:
@@ -169,10 +169,6 @@ def _impossible(check: Check, there: dict[str, Any], size: str) -> str | None:
     if size == "full" and needed > there["free"]:
         return f"needs {needed:.1f} GiB of the card, {there['free']:.1f} are free"
     return "the card does not compute in bfloat16" if check.bf16 and not there["bf16"] else None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _listed() -> str:

@@ -12,7 +12,6 @@ target is missed. 2: bad options.
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from benchmarks.mutants.drawing import (
     room_of,
 )
 from benchmarks.mutants.mutate import Mutant, mutants
+from benchmarks.processes import cores
 
 ROOT = Path(__file__).parents[2]
 FAST = "-m 'not slow'"
@@ -199,14 +199,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser.add_argument("--count", type=int, default=200, help="mutants to draw (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default: 1)")
     parser.add_argument("--rooms", nargs="+", default=[], metavar="ROOM", help="only these (default: all)")
     parser.add_argument("--only", metavar="FILE[:LINE]", help="only this file; with a line all its mutants")
     parser.add_argument("--tests", default=FAST, help=f"arguments of pytest that choose tests (default: {FAST})")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of tests for a mutant (default: 20)")
-    parser.add_argument("--jobs", type=int, default=cores, help=f"mutants at a time (default: {cores}, the cores)")
+    parser.add_argument("--jobs", type=int, default=cores(), help="mutants at a time (default: the cores)")
     parser.add_argument("--map", type=Path, metavar="FILE", help="the map of lines to tests; made if it is missing")
     parser.add_argument("--out", type=Path, metavar="FILE", help="results, a line of JSON each; continued if it exists")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants, and end")

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks.mutants import recorder
 from benchmarks.mutants.coverage_map import CoverageMap, Test, seconds
 from benchmarks.mutants.mutate import Mutant
+from benchmarks.processes import forked
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1",
@@ -141,7 +141,6 @@ class Judge:
         """Run pytest in this process, as if it had begun in the copy."""
         import pytest
 
-        os.setsid()
         for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
             os.dup2(file, number)
         os.environ.clear()
@@ -154,26 +153,6 @@ class Judge:
         sys.argv[:] = ["pytest"]
         importlib.invalidate_caches()
         return int(pytest.main(["-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments], plugins=[recorder]))
-
-
-def forked(work: Callable[[], int]) -> int:
-    """Do ``work`` in a child, which ends with what it returns; gives the child's id."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child:
-        return child
-    code = 70
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        code = work()
-    except BaseException:  # noqa: BLE001 - told by the status
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def _ended(child: int) -> int | None:
@@ -252,4 +231,4 @@ def _supervised(judge: Judge, mutant: Mutant, serial: int, answer: Path) -> int:
             answer.write_text(json.dumps(judge.judge(mutant, serial)), encoding="utf-8")
         return 0
 
-    return forked(work)
+    return forked(work, session=False)

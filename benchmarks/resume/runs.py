@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import socket
-import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import forked
 from benchmarks.resume.places import Kill
 from benchmarks.resume.scenarios import Scenario
 
@@ -36,29 +36,8 @@ def warm() -> None:
         importlib.import_module(name)
 
 
-def forked(work: Callable[[], Any], *, log: Path | None = None, session: bool = True) -> int:
-    """Do ``work`` in a child process; returns its id. Its exit status is 1 where it raised."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        if session:
-            os.setsid()
-        if log is not None:
-            file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(file, 1)
-            os.dup2(file, 2)
-        work()
-        code = 0
-    except BaseException:  # noqa: BLE001 - told by the status
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def _answered(work: Callable[[], Any], answer: Path) -> None:
+    answer.write_text(json.dumps(work()))
 
 
 def together(jobs: Iterable[tuple[Any, Callable[[], Any]]], folder: Path, width: int) -> Iterator[tuple[Any, Any]]:
@@ -69,7 +48,7 @@ def together(jobs: Iterable[tuple[Any, Callable[[], Any]]], folder: Path, width:
         while len(running) < width and (job := next(waiting, None)) is not None:
             number, (name, work) = job
             answer = folder / f"answer_{number}.json"
-            running[forked(lambda work=work, answer=answer: answer.write_text(json.dumps(work())))] = name, answer  # type: ignore[misc]
+            running[forked(partial(_answered, work, answer))] = name, answer
         if not running:
             return
         child, status = os.wait()

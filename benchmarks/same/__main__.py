@@ -29,6 +29,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks.processes import cores
 from benchmarks.same.cases import CASES, COMMON, DATA, MODELS, Case
 from benchmarks.same.renames import Renames, TableError
 from benchmarks.same.trees import Driver, Tree, TreeError, room, trees
@@ -252,10 +253,6 @@ def _told(case: Case) -> str:
     return "; ".join([*words, *(["on two ranks"] if case.ranks > 1 else []), *(["quick"] if case.quick else [])])
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.same", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -268,9 +265,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="runs whose names begin so")
     parser.add_argument("--quick", action="store_true", help="a cross-section of all runs")
     parser.add_argument("--list", action="store_true", help="name the runs, and end")
-    parser.add_argument(
-        "--jobs", type=int, default=_cores(), help="runs at a time, half for each tree (default: cores)"
-    )
+    parser.add_argument("--jobs", type=int, default=cores(), help="runs at a time, half for each tree (default: cores)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write every difference there, a line of JSON a run")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep trees and runs in this empty or new folder")
     parser.add_argument("--fresh", action="store_true", help="a new process for each run, as where os.fork is missing")

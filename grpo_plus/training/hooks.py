@@ -125,7 +125,7 @@ class Hook(TrainerCallback):
 
     Attributes:
         name: key of the state in checkpoints and part of a file name, unique in a run.
-        after: class names of hooks that must come before this one in the list, if the run has them.
+        after: class names (one, or several) of hooks that must come before this one, if the run has them.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
         learns_at_step_end: its tensors change in ``on_step_end`` only, so that nobody has to copy them in between.
@@ -133,7 +133,7 @@ class Hook(TrainerCallback):
     """
 
     name: str = ""
-    after: tuple[str, ...] = ()
+    after: str | tuple[str, ...] = ()
     state_version: int = 1
     rank_local: bool = False
     learns_at_step_end: bool = False
@@ -380,7 +380,7 @@ def order_problems(hooks: Sequence[Hook]) -> list[str]:
     return [
         f"the hook {type(hook).__name__} must come after {kind.__name__}: move it down the list."
         for hook, kind in pairs
-        if any(each.__name__ in hook.after for each in kind.__mro__)
+        if {each.__name__ for each in kind.__mro__} & ({hook.after} if isinstance(hook.after, str) else {*hook.after})
     ]
 
 
