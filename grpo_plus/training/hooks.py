@@ -59,10 +59,6 @@ class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
         self.reasons = tuple(reasons)
 
 
-_KNOWN = 4
-"""Columns that every completion has."""
-
-
 class Completion(NamedTuple):
     """One row of `Completions`."""
 
@@ -107,9 +103,8 @@ class Completions:
     @classmethod
     def of(cls, completions: Iterable[Completion]) -> "Completions":
         """Of rows from wherever; a column that is not known of all of them is None."""
-        columns: list[list[Any]] = [list(column) for column in zip(*completions, strict=True)]
-        known, further = columns[:_KNOWN], columns[_KNOWN:]
-        return cls(*known, *(None if any(value is None for value in column) else column for column in further))
+        columns: list[Any] = [None if None in column else [*column] for column in zip(*completions, strict=True)]
+        return cls(*columns)
 
     def _columns(self) -> tuple[Any, ...]:
         return self.rows, self.prompts, self.texts, self.ids, self.prompt_ids, self.turns, self.turn_tokens
@@ -352,8 +347,7 @@ def checked(hooks: Iterable[Hook]) -> list[Hook]:
     listed = list(hooks) if isinstance(hooks, Iterable) else []
     wrong = [hook for hook in listed if not isinstance(hook, Hook)] if isinstance(hooks, Iterable) else [hooks]
     if wrong:
-        expected = "a list of objects whose classes are derived from grpo_plus.training.hooks.Hook"
-        raise TypeError(f"hooks has {wrong[0]!r}, expected {expected}.")
+        raise TypeError(f"hooks has {wrong[0]!r}, expected a list of objects of grpo_plus.training.hooks.Hook.")
     return listed
 
 
@@ -376,12 +370,18 @@ def name_problems(hooks: Iterable[Hook]) -> list[str]:
 
 def order_problems(hooks: Sequence[Hook]) -> list[str]:
     """Hooks that come before one that they declare to come ``after``."""
-    pairs = [(hook, type(later)) for place, hook in enumerate(hooks) for later in hooks[place + 1 :]]
+    pairs = [(hook, later) for place, hook in enumerate(hooks) for later in hooks[place + 1 :]]
     return [
-        f"the hook {type(hook).__name__} must come after {kind.__name__}: move it down the list."
-        for hook, kind in pairs
-        if {each.__name__ for each in kind.__mro__} & ({hook.after} if isinstance(hook.after, str) else {*hook.after})
+        f"the hook {type(hook).__name__} must come after {type(later).__name__}: move it down the list."
+        for hook, later in pairs
+        if {each.__name__ for each in type(later).__mro__}
+        & ({hook.after} if isinstance(hook.after, str) else {*hook.after})
+        and _built_in(hook) <= _built_in(later)  # a built-in one means built-in ones
     ]
+
+
+def _built_in(hook: Hook) -> bool:
+    return type(hook).__module__.startswith("grpo_plus.")
 
 
 def _overridden(kind: type) -> set[str]:
