@@ -38,7 +38,7 @@ from benchmarks.mutants.mutate import Mutant, mutants
 from benchmarks.processes import cores
 
 ROOT = Path(__file__).parents[2]
-FAST = "-m 'not slow'"
+README = "-m 'not nightly'"
 Answers = dict[Mutant, dict[str, Any]]
 
 
@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default: 1)")
     parser.add_argument("--rooms", nargs="+", default=[], metavar="ROOM", help="only these (default: all)")
     parser.add_argument("--only", metavar="FILE[:LINE]", help="only this file; with a line all its mutants")
-    parser.add_argument("--tests", default=FAST, help=f"arguments of pytest that choose tests (default: {FAST})")
+    parser.add_argument("--tests", default=README, help=f"arguments of pytest that choose tests (default: {README})")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of tests for a mutant (default: 20)")
     parser.add_argument("--jobs", type=int, default=cores(), help="mutants at a time (default: the cores)")
     parser.add_argument("--map", type=Path, metavar="FILE", help="the map of lines to tests; made if it is missing")

@@ -24,8 +24,10 @@ SYMMETRIC = {"max", "min", "maximum", "minimum", "isinstance", "issubclass", "ha
 LOGS = {"debug", "info", "warning", "exception", "warn", "log"}
 TEXTS = LOGS | {"print", "error"}
 """Functions whose arguments are messages."""
-UNTOUCHED = {"strict", "encoding", "errors", "help", "metavar", "stacklevel", "flush", "indent", "frozen"}
-"""Keywords that change a check or a look, no behaviour."""
+UNTOUCHED = {"strict", "encoding", "errors", "help", "metavar", "stacklevel", "flush", "indent", "frozen", "maxsize"}
+"""Keywords that change a check, a look or a cache, no behaviour."""
+BOUND = 8
+"""From here on numbers in capitals are sizes and times of one's choice."""
 _WORD = re.compile(r"[A-Za-z_][\w.-]{0,29}")
 
 
@@ -91,7 +93,8 @@ class _Reader:
             targets = getattr(node, "targets", [getattr(node, "target", None)])
             names = tuple(one.id for one in targets if isinstance(one, ast.Name))
             place = place._replace(statement=node.lineno, names=() if place.inside else names)
-        for kind, start, end, after in self.changes(node):
+        bound = any(name.isupper() for name in place.names)
+        for kind, start, end, after in self.changes(node, bound=bound):
             line = self.source.count(b"\n", 0, start) + 1
             lines = (line, place.statement) if place.inside else place.lines
             yield Mutant(self.file, line, start, end, kind, self.source[start:end].decode(), after, lines, place.names)
@@ -128,9 +131,11 @@ class _Reader:
                 children, place = iter(body), _Place(inside=True, statement=place.statement)
         yield from ((child, place) for child in children)
 
-    def changes(self, node: ast.AST) -> Iterator[_Change]:
-        """The changes of a node itself."""
+    def changes(self, node: ast.AST, *, bound: bool = False) -> Iterator[_Change]:
+        """The changes of a node itself; a ``bound`` in capitals could as well be another, so that it is taken to 0."""
         match node:
+            case ast.Constant(value=int(value) | float(value)) if bound and value >= BOUND:
+                yield self.other("constant", node, "0")
             case ast.BinOp(left=left, op=operator, right=right) if not (_text_like(left) or _text_like(right)):
                 yield from self.between(left, right, operator)
             case ast.BoolOp(values=values, op=operator):

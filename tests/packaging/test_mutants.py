@@ -21,6 +21,7 @@ KINDS = [
     ("x = é if a >= b else c", {f"x = é if {test} else c" for test in ("a > b", "(not (a >= b))", "True", "False")}),
     ("x = a and b or not c", {"x = a or b or not c", "x = a and b and not c", "x = a and b or (c)"}),
     ("x += a ** 2", {"x -= a ** 2", "x = a ** 2", "x += a * 2", "x += a ** 3", "x += a ** 1"}),
+    ("_MOST = 60.5", {"_MOST = 0"}),
     ("x = f(True, k='m')", {"x = f(False, k='m')", "x = f(True, k='m_')"}),
     ("x = f(a, 0.5)", {"x = f(0.5, a)", "x = f(a, 1.0)"}),
     ("x = max(a, b, -1, -c)", {"x = max(a, b, -2, -c)", "x = max(a, b, -1, (c))"}),

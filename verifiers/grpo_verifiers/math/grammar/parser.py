@@ -432,7 +432,7 @@ class Parser:
             return self._argument()
         if name == "binom":
             return ("binom", self._argument(), self._argument())
-        if name in {"pi", "infty"}:
+        if name in {"pi", "infty", "top"}:
             return ("v", "inf" if name == "infty" else name)
         if name == "emptyset":
             return ("set",)

@@ -89,7 +89,7 @@ def _fraction(words: list[str]) -> Node | None:
     if top is None or before is None or top == 0:
         return None
     part: Node = ("/", number(top), number(bottom))
-    if not whole and set(str(bottom)[1:]) == {"0"}:  # tenths, hundredths: a decimal
+    if not whole and str(bottom).strip("0") == "1":  # tenths, hundredths: a decimal
         return ("n", Fraction(top, bottom), len(str(bottom)) - 1)
     if not whole:
         return part

@@ -1,0 +1,165 @@
+"""Parts of the comparison against enumeration: families of values, sets of intervals, words, matrices, relations."""
+
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from grpo_verifiers.math import fast
+from grpo_verifiers.math.grammar.cursor import ParseError
+from grpo_verifiers.math.grammar.parser import parse
+from grpo_verifiers.math.grammar.relations import may_be_solved
+from grpo_verifiers.math.sets.regions import (
+    HIGHEST,
+    LOWEST,
+    End,
+    Region,
+    complement,
+    intersection,
+    interval,
+    union,
+    whole,
+)
+from grpo_verifiers.math.tree import number
+from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.words.numerals import ordinal, spoken
+
+GRID = [Fraction(step, 2) for step in range(-7, 8)]
+ENDS = [LOWEST, *(End(number(at), float(at)) for at in (-1, 0, Fraction(3, 2))), HIGHEST]
+INTERVALS = [
+    parts for low, high in product(ENDS, repeat=2) for sides in product([False, True], repeat=2)
+    if (parts := interval(low, sides[0], high, sides[1]))
+]  # fmt: skip
+
+
+def holds(parts, x):
+    return any((p.low.at < x or (p.low_in and p.low.at == x)) and (x < p.high.at or (p.high_in and p.high.at == x)) for p in parts)  # fmt: skip
+
+
+def test_the_algebra_of_intervals_is_that_of_membership():
+    for a, b in product(INTERVALS, repeat=2):
+        both, either, other = intersection(a, b), union(a + b), complement(union(a + b))
+        for x in GRID:
+            assert holds(both, x) == (holds(a, x) and holds(b, x)), (a, b, x)
+            assert holds(either, x) == (holds(a, x) or holds(b, x)), (a, b, x)
+            assert holds(other, x) != holds(either, x), (a, b, x)
+        assert complement(other) == either == union(b + a)
+        assert intersection(either, other) == ()
+
+
+def test_integers_of_a_set_are_listed_where_they_are_few():
+    for a, b in product(INTERVALS, repeat=2):
+        parts = union(a + b)
+        for domain, least in (("Z", -9), ("N", 0)):
+            found = whole(Region(parts, domain))
+            integers = [x for x in range(least, 10) if holds(parts, x)]
+            assert [x for x in range(-9, 10) if holds(found.parts, x) and x >= least] == integers, (parts, domain)
+            listed = all(part.low is not LOWEST and part.high is not HIGHEST for part in parts)
+            assert (found.domain == "R") == (listed and (domain == "Z" or 0 not in integers)) or domain == "N", (
+                parts,
+                domain,
+            )
+
+
+@pytest.mark.parametrize("gold", ["x=5k+2", "x=-4k+1", "x=3k", "x=\\frac{\\pi}{3}+2\\pi k"])
+def test_families_are_equal_where_their_values_are(gold):
+    """Against the values of the first hundred integers on both sides, multiples of π as numbers."""
+    unit = "\\pi" if "pi" in gold else ""
+    step, start = {"x=5k+2": (5, 2), "x=-4k+1": (4, 1), "x=3k": (3, 0)}.get(gold, (2, Fraction(1, 3)))
+    meant = {start + step * k for k in range(-100, 100)}
+    for factor, shift in product([*range(-6, 0), *range(2, 7)], [start, *range(-7, 8)]):
+        answer = f"x = {factor}{unit} n + \\frac{{{Fraction(shift).numerator}}}{{{Fraction(shift).denominator}}}{unit}, n\\in\\mathbb{{Z}}"
+        said = {shift + factor * n for n in range(-20, 20)}
+        verdict = fast("\\boxed{" + answer + "}", gold + ", k\\in\\mathbb{Z}")
+        assert (verdict.score == 1) == (said <= meant and abs(factor) == step), answer
+
+
+NAMES = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 12: "twelfth", 20: "twentieth"}  # fmt: skip
+SMALL = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
+
+
+def test_fractions_decimals_and_places_in_words_are_read_as_they_are_written():
+    for top, (bottom, name) in product(range(1, 12), NAMES.items()):
+        plural = ("halves" if bottom == 2 else name + "s") if top > 1 else name
+        part = ("/", number(top), number(bottom))
+        assert spoken(f"{SMALL[top]} {plural}") == part
+        mixed = ("mixed", number(7), part) if top < bottom else None
+        assert spoken(f"seven and {'a' if top == 1 else SMALL[top]} {plural}") == mixed
+        assert spoken(f"minus {SMALL[top]} {plural}") == ("-", part)
+    for bottom, name in {10: "tenth", 100: "hundredth", 1000: "thousandth"}.items():
+        assert spoken(f"five {name}s") == ("n", Fraction(5, bottom), len(str(bottom)) - 1)
+        assert spoken(f"a {name}") == ("n", Fraction(1, bottom), len(str(bottom)) - 1)
+    for first, second in product(range(10), repeat=2):
+        said = f"{SMALL[first]} point {SMALL[second]} {SMALL[first]}"
+        assert spoken(said) == ("n", first + Fraction(10 * second + first, 100), 2)
+    for wrong in (
+        "zero fifths",
+        "one fifths",
+        "two fifth",
+        "and a half",
+        "three point",
+        "three point ten",
+        "point one point two",
+        "half one",
+    ):
+        assert spoken(wrong) is None, wrong
+    for place in range(1, 130):
+        ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+        assert [ordinal(f"{place}{each}") for each in ("st", "nd", "rd", "th") if each != ending] == [None] * 3
+        assert ordinal(f"the {place}{ending}") == ordinal(f"{place}^{{{ending}}}") == place
+    assert [ordinal(f"{tens}-first") for tens in ("twenty", "ninety", "one")] == [21, 91, None]
+
+
+RIGHT = {
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}^T", r"\begin{pmatrix}1&2\\3&4\\\end{pmatrix}", r"\left[\begin{array}{cc}1&2\\3&4\end{array}\right]"],
+    r"\begin{pmatrix}1\\2\end{pmatrix}": ["(1,2)^T", "[1,2]^T", r"\begin{pmatrix}1&2\end{pmatrix}^\top"],
+    "(3,-4,0)": [r"3\mathbf{i}-4\mathbf{j}+0\mathbf{k}", r"-4\hat{j}+3\hat{i}", r"\begin{pmatrix}3\\-4\\0\end{pmatrix}"],
+    "100_{36}": ["100_{36}"],
+    r"7 \equiv 2 \pmod 5": [r"7 = 2 \pmod 5"],
+    r"1 \pm \sqrt2": [r"1+\sqrt2, 1-\sqrt2", r"1-\sqrt2 \text{ or } 1+\sqrt2"],
+    r"\pm 1 \pm 2": ["3, -1, 1, -3"],
+}  # fmt: skip
+WRONG = {
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": [r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^T", r"\begin{pmatrix}1&2\\3\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"],
+    "(3,-4,0)": [r"3\mathbf{i}-4\mathbf{j}+1\mathbf{k}", r"3\mathbf{i}+4\mathbf{j}", r"3\mathbf{i}-4\mathbf{i}", r"\begin{pmatrix}3&-4\\0&1\end{pmatrix}"],
+    r"1 \pm \sqrt2": [r"1+\sqrt2", r"1+\sqrt2, 1+\sqrt2", r"1 \pm \sqrt3"],
+    r"\pm 1 \pm 2": ["3, -1", r"\pm 3"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [(gold, each, table is RIGHT) for table in (RIGHT, WRONG) for gold in table for each in table[gold]],
+)
+def test_matrices_vectors_and_signs(gold, answer, right):
+    assert (fast("\\boxed{" + answer + "}", gold).score == 1) == right
+
+
+def test_what_cannot_be_read_is_an_error():
+    for text in (
+        "100_{37}",
+        "12_{2}",
+        "1.5_{10}",
+        r"\begin{pmatrix}1&2\\3\end{pmatrix}",
+        r"\begin{foo}1\end{foo}",
+        r"x \to 2",
+        r"1 \Rightarrow 2",
+    ):
+        with pytest.raises(ParseError):
+            parse(text)
+    assert parse(r"1<x\equiv 2\pmod 5")[2] == "< ="
+    assert parse(r"x\equiv 2")[2] == "equiv"
+
+
+def test_an_unreadable_answer_is_as_solved_as_the_gold_by_its_text():
+    for gold, text, solved in (
+        ("x=2", "x=\\odd{2}", True), ("x=2", "2x=\\odd", False), ("x=2", "\\odd", True), ("x=2", "x=\\odd x", False), ("x=2", "y=\\odd", False),
+        ("2x=4", "2x=\\odd", True), ("x=2, y=3", "y=\\odd, x=1", True), ("x=2, y=3", "y=\\odd, x+1=2", False),
+    ):  # fmt: skip
+        assert may_be_solved(parse(gold), text) == solved, (gold, text)
+
+
+def test_expressions_of_more_letters_than_points_have_are_left_open():
+    letters = [parse("+".join("abcdfghkm"[:count])) for count in range(1, 9)]
+    assert [agree(one, ("+", one, number(1))) for one in letters] == [False] * 6 + [None] * 2
+    assert agree(parse("\\sqrt{x}"), parse("\\sqrt{x}+1")) is False
