@@ -1,7 +1,5 @@
 import importlib
 import pickle
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -25,7 +23,7 @@ from grpo_plus.advantages import (
     register_advantage,
 )
 from grpo_plus.advantages.checking import flags
-from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
+from grpo_verifiers.errors import DuplicateNameError, PluginError
 
 BUILTINS = [
     *("batch_whiten", "best_of_n", "center", "gae", "gdpo", "gigpo", "gpg", "maxrl", "mix"),
@@ -56,11 +54,6 @@ def test_the_built_ins():
         assert pickle.loads(pickle.dumps(estimator)) == estimator
     assert [n for n in BUILTINS if not get_advantage(n).group_relative] == ["gae", "mix", "raw", "reinforce_pp"]
     assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["gae", "gigpo", "mix", "process"]
-
-
-def test_importing_the_package_stays_light():
-    code = "import sys, grpo_plus, grpo_plus.testing, grpo_plus.advantages as a; assert 'torch' not in sys.modules; a.advantages.names(); assert 'pytest' not in sys.modules and 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_registered_functions_stay_functions(register):
@@ -157,12 +150,6 @@ def test_misuse_of_the_decorator_is_explained():
     assert "test_x" not in advantages
 
 
-def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(UnknownNameError, match="Did you mean 'sign'") as caught:
-        compute_advantages("sing", RewardTable.of([1, 0]))
-    assert all(name in str(caught.value) for name in BUILTINS)
-
-
 BAD_KEYWORDS = [
     ("sign", {"band": -0.1}, ["'band' is -0.1, expected a finite number of at least 0"]),
     ("sign", {"bnad": 1}, ["Did you mean 'band'"]),
@@ -192,6 +179,17 @@ BAD_KEYWORDS = [
         ["'band' is -1", "'credit' is 'no'"],
     ),
     ("mix", {"parts": {"sign": 1}, "sign": 0.5}, ["keywords are 0.5, expected a mapping"]),
+    (
+        "gae",
+        {"lam": 1.5, "gamma": -0.1},
+        ["'lam' is 1.5, expected", "'gamma' is -0.1"],
+    ),
+    (
+        "gae",
+        {"length_alpha": 0.0, "whiten": "yes"},
+        ["'length_alpha' is 0.0", "'whiten'"],
+    ),
+    ("gae", {"lam": 0.95, "length_alpha": 0.05}, ["keep one of the two"]),
 ]
 
 

@@ -5,15 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.advantages import (
-    RewardTable,
-    check_advantage_kwargs,
-    get_advantage,
-    leaf_estimators,
-    register_advantage,
-)
+from grpo_plus.advantages import RewardTable, get_advantage, leaf_estimators, register_advantage
 from grpo_plus.advantages import advantages as registry
-from grpo_plus.advantages.gae import generalised
 from grpo_plus.testing import check_advantage
 from tests.advantages.on_device import compute_advantages
 
@@ -82,34 +75,6 @@ def test_a_length_adaptive_lambda_follows_the_trained_tokens_of_each_completion(
     torch.testing.assert_close(got, lam, atol=1e-12, rtol=1e-12)
 
 
-def test_stepping_over_tool_tokens_equals_deleting_them():
-    random = torch.Generator().manual_seed(0)
-    values = torch.rand(1, 9, generator=random)
-    trained = torch.tensor([[True, True, False, False, False, True, False, True, True]])
-    rewards = torch.tensor([0.7])
-    whole = generalised(rewards, values, trained, 0.9, 0.8)
-    short = generalised(rewards, values[trained][None], torch.ones(1, 5, dtype=torch.bool), 0.9, 0.8)
-    assert whole.dtype is torch.float64
-    assert torch.equal(whole[trained], short[0])
-    assert not whole[~trained].any()
-    loud = values.masked_fill(~trained, NAN)
-    assert torch.equal(generalised(rewards, loud, trained, 0.9, 0.8), whole)
-
-
-def test_each_row_may_have_a_lambda_of_its_own():
-    values = torch.tensor([[0.5, 0.6, 0.8]]).repeat(3, 1)
-    got = generalised(torch.ones(3), values, torch.ones(3, 3, dtype=torch.bool), 1.0, torch.tensor([1.0, 0.5, 0.0]))
-    wanted = torch.tensor([[0.5, 0.4, 0.2], [0.25, 0.3, 0.2], [0.1, 0.2, 0.2]], dtype=torch.float64)
-    torch.testing.assert_close(got, wanted, atol=1e-7, rtol=0)
-
-
-def test_a_thousand_tokens_are_summed_to_the_last_one():
-    values = torch.zeros(1, 1000)
-    got = generalised(torch.tensor([1.0]), values, torch.ones(1, 1000, dtype=torch.bool), 0.99, 0.999)
-    wanted = (0.99 * 0.999) ** torch.arange(999, -1, -1, dtype=torch.float64)
-    torch.testing.assert_close(got[0], wanted, rtol=1e-10, atol=0)
-
-
 def test_whitening_is_over_the_trained_tokens_of_completions_with_a_reward():
     table = RewardTable.of(
         [1, None, 0], values=[[0.5, 0.6, 0.8], [9.0, 9.0], [0.1, 0.2]], extras={"trainable": torch.ones(3, 3) > 0}
@@ -143,21 +108,6 @@ def test_without_values_the_error_says_where_they_come_from():
         compute_advantages("gae", RewardTable.of([1, 0]))
     with pytest.raises(ValueError, match=r"table\.values is None: set critic"):
         compute_advantages("mix", RewardTable.of([1, 0]), parts={"center": 1.0, "gae": 1.0})
-
-
-@pytest.mark.parametrize(
-    ("keywords", "words"),
-    [
-        ({"lam": 1.5}, ["'lam' is 1.5", "at most 1"]),
-        ({"gamma": -0.1}, ["'gamma' is -0.1"]),
-        ({"length_alpha": 0.0}, ["'length_alpha' is 0.0", "more than 0"]),
-        ({"whiten": "yes"}, ["'whiten' is 'yes'"]),
-        ({"lam": 0.95, "length_alpha": 0.05}, ["'lam' (0.95)", "'length_alpha' (0.05)", "keep one of the two"]),
-    ],
-)
-def test_wrong_keywords_are_refused(keywords, words):
-    (text,) = check_advantage_kwargs("gae", keywords)
-    assert all(word in text for word in words), text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The golden numbers of every estimator, to the digits they are given with."""
+"""Golden numbers of estimators beside those of docs/formulas.md, ties, and what TRL's own settings give."""
 
 import math
 
@@ -10,35 +10,24 @@ from tests.advantages.on_device import compute_advantages
 
 ONE_WRONG = [1, 1, 1, 0]
 SPREAD = [0, 0.4, 0.5, 0.6, 1]
-THIRD = 1 / 3
 
 GOLDEN = [
-    (ONE_WRONG, "zscore", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
-    (ONE_WRONG, "zscore", {}, [0.499900] * 3 + [-1.499700]),
-    (ONE_WRONG, "center", {}, [0.25] * 3 + [-0.75]),
-    (ONE_WRONG, "rloo", {}, [THIRD] * 3 + [-1]),
-    (ONE_WRONG, "sign", {}, [1, 1, 1, -1]),
     (ONE_WRONG, "best_of_n", {}, [1, 1, 1, 0]),
-    (ONE_WRONG, "maxrl", {}, [THIRD] * 3 + [-1]),
-    (ONE_WRONG, "raw", {}, ONE_WRONG),
     (ONE_WRONG, "passk", {}, [0, 0, 0, 0]),
     (ONE_WRONG, "gpg", {}, [0.25] * 3 + [-0.75]),
     (ONE_WRONG, "batch_whiten", {}, [0.499900] * 3 + [-1.499700]),
     (ONE_WRONG, "reinforce_pp", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
     (ONE_WRONG, "gdpo", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
-    (SPREAD, "sign", {"band": 0.5}, [-1, 0, 0, 0, 1]),
     (SPREAD, "sign", {}, [-1, -1, 0, 1, 1]),
-    (SPREAD, "passk", {"k": 2}, [-0.158333, -0.158333, -0.116667, -0.033333, 0.466667]),
     (SPREAD, "passk", {"k": 1}, [-0.625, -0.125, 0, 0.125, 0.625]),
     ([1] + [0] * 7, "passk", {}, [1] + [-1 / 7] * 7),
-    ([1, 1] + [0] * 6, "passk", {"k": 4}, [3 / 7] * 2 + [-1 / 7] * 6),
     ([0.6, 0.9, 0.8, 0.9], "sign", {}, [-1, 1, 0, 1]),
     ([0.3, 0.6, 0.9], "sign", {}, [-1, 0, 1]),
     ([2, 2, 0], "passk", {}, [0, 0, 0]),
     ([2, 2, 0], "passk", {"k": 1}, [1, 1, -2]),
+    ([1e25, 3e25, 2e25], "zscore", {}, [-1, 1, 0]),  # squares do not overflow
     ([-1, -1, 0], "maxrl", {}, [0, 0, 0]),
     ([0.1, 0.2, -0.3], "maxrl", {}, [0, 0, 0]),
-    ([2, 2, 0], "best_of_n", {}, [1, 1, 0]),
 ]
 
 
@@ -51,11 +40,6 @@ def test_one_group(rewards, name, keywords, expected, dtype):
     torch.testing.assert_close(got, torch.tensor(expected, dtype=dtype), atol=1e-6, rtol=0)
 
 
-def test_opo_weighs_the_baseline_by_length():
-    got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[10, 20, 30, 40]))
-    torch.testing.assert_close(got, torch.tensor([0.4, 0.4, 0.4, -0.6]), atol=1e-6, rtol=0)
-
-
 def test_opo_counts_the_tokens_that_are_trained_on():
     """The second completion is mostly what a tool said; the last one is left out of training altogether."""
     trainable = torch.ones(4, 40, dtype=torch.bool)
@@ -66,23 +50,14 @@ def test_opo_counts_the_tokens_that_are_trained_on():
     assert compute_advantages("opo", table).tolist() == compute_advantages("opo", same).tolist() == [0, 0, 0, -1]
 
 
-def test_opo_without_any_token_falls_back_to_the_mean():
-    got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[0, 0, 0, 0]))
-    torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))
-
-
-def test_gpg_makes_up_for_groups_without_contrast_and_counts_scorable_completions_only():
-    table = RewardTable.of([1, 0, 1, 1, 0, 0], groups=[0, 0, 1, 1, 2, 2])
-    assert compute_advantages("gpg", table).tolist() == [1.5, -1.5, 0, 0, 0, 0]
+def test_gpg_counts_scorable_completions_only():
     table = RewardTable.of([1, 0, None, 1, 1, None], groups=[0, 0, 0, 1, 1, 2])
     assert compute_advantages("gpg", table).tolist() == [1.0, -1.0, 0, 0, 0, 0]
 
 
-def test_zscore_over_the_batch_keeps_the_groups_mean():
-    rewards = [0.0, 1.0, 4.0, 8.0]
-    got = compute_advantages("zscore", RewardTable.of(rewards, groups=[0, 0, 1, 1]), scale="batch", eps=0)
-    std = torch.tensor(rewards).std()
-    torch.testing.assert_close(got, torch.tensor([-0.5, 0.5, -2.0, 2.0]) / std)
+def test_opo_without_any_token_falls_back_to_the_mean():
+    got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[0, 0, 0, 0]))
+    torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))
 
 
 RELATIVE = [name for name in advantages if name not in ("raw", "reinforce_pp", "gae", "gigpo", "process", "mix")]
@@ -120,15 +95,6 @@ def test_rewards_that_sum_to_the_same_are_equal(name):
         assert got.tolist() == [0, 0, 0]
 
 
-def test_raw_and_reinforce_pp_do_learn_from_equal_rewards():
-    table = RewardTable.of([1, 1, 0], groups=[0, 0, 1])
-    assert compute_advantages("raw", table).tolist() == [1, 1, 0]
-    got = compute_advantages("reinforce_pp", table)
-    assert got[0] > 0.5
-    assert got[2] < -1
-    assert compute_advantages("reinforce_pp", RewardTable.of([0.7] * 8)).tolist() == [0] * 8
-
-
 STEPS = StepScores(
     rows=torch.tensor([0, 0, 1, 1, 1]),
     scores=torch.tensor([1.0, 0, 1, 1, 0]),
@@ -160,16 +126,6 @@ def test_a_mix_discounts_its_step_part():
     torch.testing.assert_close(got, torch.tensor(expected), atol=5e-5, rtol=0)
 
 
-def test_outcome_weight_adds_the_outcomes_zscore():
-    table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
-    plain = compute_advantages("process", table)
-    got = compute_advantages("process", table, outcome_weight=0.5)
-    outcome = compute_advantages("zscore", table)
-    expected = 0.5 * outcome[:, None].expand(2, 5).clone()
-    expected[1, 3:] = 0
-    torch.testing.assert_close(got - plain, expected)
-
-
 def test_mix_adds_up_and_spreads_completions_onto_tokens():
     table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
     flat = compute_advantages("mix", table, parts={"sign": 2.0, "center": -1}, sign={"band": 0.5})
@@ -188,11 +144,6 @@ def test_no_cancellation_far_from_zero(offset):
     torch.testing.assert_close(
         compute_advantages("zscore", RewardTable.of(rewards)).double(), expected, atol=1e-3, rtol=0
     )
-
-
-def test_squares_do_not_overflow():
-    got = compute_advantages("zscore", RewardTable.of([1e25, 3e25, 2e25]))
-    torch.testing.assert_close(got, torch.tensor([-1.0, 1.0, 0.0]), atol=1e-6, rtol=0)
 
 
 def trl_default(rewards, weights, size, *, mode):
@@ -218,17 +169,13 @@ def trl_default(rewards, weights, size, *, mode):
     return values.nan_to_num(nan=0.0)
 
 
-@pytest.mark.parametrize(
-    ("mode", "name", "keywords"),
-    [
-        ("group", "zscore", {}),
-        ("batch", "zscore", {"scale": "batch"}),
-        ("none", "center", {}),
-        ("normalize_then_sum", "gdpo", {}),
-    ],
-)
+OF_TRL = [("group", "zscore"), ("batch", "zscore"), ("none", "center"), ("normalize_then_sum", "gdpo")]
+
+
+@pytest.mark.parametrize(("mode", "name"), OF_TRL)
 @pytest.mark.parametrize("seed", range(5))
-def test_defaults_are_trls_numbers(mode, name, keywords, seed):
+def test_defaults_are_trls_numbers(mode, name, seed):
+    keywords = {"scale": "batch"} if mode == "batch" else {}
     random = torch.Generator().manual_seed(seed)
     rewards = torch.rand(24, 3, generator=random)
     rewards[torch.rand(24, 3, generator=random) < 0.15] = torch.nan

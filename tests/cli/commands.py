@@ -24,13 +24,11 @@ class Commands:
         return self.run(*words)
 
     def done(self, *words):
-        """The output of a command that succeeds."""
         code, out, err = self.run(*words)
         assert code == 0, err
         return out
 
     def refused(self, *words):
-        """The errors of a command that is a mistake."""
         code, out, err = self.run(*words)
         assert code == 2, out + err
         return err

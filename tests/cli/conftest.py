@@ -61,9 +61,7 @@ def ranked(two_ranks, folder):
 
     def ranked(*words, **options):
         script = folder / "ranked.py"
-        script.write_text(
-            "import sys\nfrom grpo_plus.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
-        )
+        script.write_text("import sys\nfrom grpo_plus.cli import main\nif __name__ == '__main__': sys.exit(main())\n")
         with contextlib.suppress(AssertionError), two_ranks(script, *words, log=folder / "log", **options) as running:
             codes = [each.wait(240) for each in running.processes]
         return codes, (folder / "log").read_text(errors="replace")

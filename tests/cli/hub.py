@@ -10,11 +10,7 @@ from threading import Thread
 
 @dataclass
 class Hub:
-    """What the hub was sent.
-
-    ``refuse``: answer the creation of a repository with this status. ``down``: no answers; ``down_after``: so many commits,
-    then none.
-    """
+    """What the hub was sent; it refuses repositories with a status, is down, or goes down after so many commits."""
 
     address: str = ""
     created: list = field(default_factory=list)
@@ -28,7 +24,6 @@ class Hub:
 
 @contextmanager
 def running_hub():
-    """A hub that listens while the block runs."""
     hub = Hub()
 
     class Handler(BaseHTTPRequestHandler):

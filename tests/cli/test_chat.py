@@ -25,7 +25,6 @@ QUESTION = {"user": "What is {question}, please?", "system": "Be brief."}
 
 @pytest.fixture
 def piped(cli, monkeypatch):
-
     def piped(text, *words):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
         return cli("chat", *words)
@@ -104,9 +103,8 @@ def test_a_tool_is_called_and_its_result_is_shown(cli, tmp_path):
 def test_a_terminal_is_left_in_order(tiny_model, clean_environment, way):
     master, end = pty.openpty()
     command = [sys.executable, "-m", "grpo_plus.cli", "chat", tiny_model, "--max-completion-length", "4"]
-    process = started.Popen(
-        command, stdin=end, stdout=end, stderr=end, env={**clean_environment, "TERM": "dumb"}, start_new_session=True
-    )
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), end)
+    process = started.Popen(command, **streams, env={**clean_environment, "TERM": "dumb"}, start_new_session=True)
     os.close(end)
     seen = [b""]
     reader = threading.Thread(target=_read, args=(master, seen), daemon=True)

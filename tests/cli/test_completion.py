@@ -27,33 +27,20 @@ def shell(command, **more):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [
-        ([""], {*COMMANDS, "--help", "--version"}),
-        (["tr"], {"train"}),
-        (["nonsense", ""], set()),
-        (["train", ""], set()),  # a file
-        (["train", "c.yaml", "--advantage", ""], set(advantages)),
-        (["train", "c.yaml", "--advantage", "zscore", ""], set()),
-        (["train", "c.yaml", "--objective", "dr"], {"dr_grpo"}),
-        (["train", "c.yaml", "--verifiers", "math_"], {"math_steps"}),
-        (["train", "c.yaml", "--load_in_4bit", ""], {"true", "false"}),
-        (["train", "c.yaml", "--load-in-4bit", "t"], {"true"}),
-        (["train", "c.yaml", "--dead_groups", "r"], {"resample", "roulette", "replay"}),
-        (["explain", "c.yaml", "--reward_m"], {"--reward_model", "--reward_model_name_or_path"}),
-        (["sweep", "c.yaml", "--va"], {"--vary"}),
-        (["eval", "m", "--verifier", "exa"], {"exact"}),
-        (["init", ""], set(RECIPES)),
-        (["init", "quickstart", ""], set()),
-        (["plugins", "gspo_"], {"gspo_token"}),
-        (["reward-model", ""], {"train", "eval"}),
-        (["reward-model", "eval", "--by"], {"--by"}),
-        (["completion", ""], {"bash", "zsh", "fish"}),
-    ],
-)
-def test_the_words_that_may_stand_there(typed, wanted):
-    assert set(candidates(typed)) == wanted
+TYPED = {"tr": "train", "nonsense ": "", "train ": "", "init quickstart ": "", "plugins gspo_": "gspo_token"}
+TYPED |= {"train c.yaml --advantage zscore ": "", "train c.yaml --objective dr": "dr_grpo"}
+TYPED["sweep c.yaml --va"] = "--vary"
+TYPED |= {"train c.yaml --verifiers math_": "math_steps", "train c.yaml --load_in_4bit ": "true false"}
+TYPED |= {"train c.yaml --load-in-4bit t": "true", "train c.yaml --dead_groups r": "resample roulette replay"}
+TYPED |= {"explain c.yaml --reward_m": "--reward_model --reward_model_name_or_path", "eval m --verifier exa": "exact"}
+TYPED |= {"reward-model ": "train eval", "reward-model eval --by": "--by", "completion ": "bash zsh fish"}
+TYPED |= {"": " ".join([*COMMANDS, "--help", "--version"]), "init ": " ".join(RECIPES)}
+TYPED |= {"train c.yaml --advantage ": " ".join(advantages)}
+
+
+def test_the_words_that_may_stand_there():
+    for typed, wanted in TYPED.items():
+        assert set(candidates(typed.split(" "))) == set(wanted.split()), typed
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("train", "reward-model")])
@@ -95,32 +82,21 @@ def test_bash_completes(line, wanted):
     assert shell(["bash", "-c", program]) == wanted
 
 
+COMPLETED = {"train a.yaml --advantage rlo": "rloo", "init paper:pp": "paper:ppo", "train ./a": "./a.yaml"}
+
+
 @pytest.mark.slow
 @pytest.mark.needs("fish")
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("grpo-plus train a.yaml --advantage rl", ["rloo"]),
-        ("grpo-plus init paper:pp", ["paper:ppo"]),
-        ("grpo-plus train ./a", ["./a.yaml"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "wanted"), COMPLETED.items())
 def test_fish_completes(line, wanted, tmp_path):
     (tmp_path / "a.yaml").touch()
-    program = f"grpo-plus completion fish | source; complete -C {line!r}"
-    assert shell(["fish", "--no-config", "-c", program], cwd=tmp_path) == wanted
+    program = f"grpo-plus completion fish | source; complete -C {f'grpo-plus {line}'!r}"
+    assert shell(["fish", "--no-config", "-c", program], cwd=tmp_path) == [wanted]
 
 
 @pytest.mark.slow
 @pytest.mark.needs("zsh")
-@pytest.mark.parametrize(
-    ("typed", "shown"),
-    [
-        ("grpo-plus train a.yaml --advantage rlo\t", "--advantage rloo"),
-        ("grpo-plus init paper:pp\t", "paper:ppo"),
-        ("grpo-plus train ./a\t", "./a.yaml"),
-    ],
-)
+@pytest.mark.parametrize(("typed", "shown"), COMPLETED.items())
 def test_zsh_completes(typed, shown, tmp_path):
     (tmp_path / "a.yaml").touch()
     child, terminal = pty.fork()
@@ -143,8 +119,8 @@ def test_zsh_completes(typed, shown, tmp_path):
         )
         assert comes(lambda: "SET-2" in read())
         seen = ""
-        os.write(terminal, typed.encode())
-        assert comes(lambda: shown in read()), seen
+        os.write(terminal, f"grpo-plus {typed}\t".encode())
+        assert comes(lambda: f" {shown}" in read()), seen
     finally:
         os.close(terminal)
         os.kill(child, 9)

@@ -1,9 +1,10 @@
 """Verifiers that only look at evaluations: they are logged there, and training never notices."""
 
-import ast
 import re
 
 import pytest
+
+from tests.cli.test_train_command import logs
 
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 4, "per_device_eval_batch_size": 8}
 EVALUATED |= {"dataset_test_split": "train", "max_steps": 2}
@@ -19,11 +20,6 @@ def again(completion: str) -> float:
 def odd(completion: str) -> float:
     return float(len(completion) % 2)
 """
-
-
-def logs(out, start):
-    found = [ast.literal_eval(line) for line in out.splitlines() if line.startswith(f"{{'{start}")]
-    return [{key: value if value is None else float(value) for key, value in row.items()} for row in found]
 
 
 def trained(rows):

@@ -7,13 +7,12 @@ from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli._arguments import parse
+from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.cli.train import build_trainer
 from grpo_verifiers.code import probe
 
-EXAMPLES = (
-    *("quickstart", "process", "verifiers", "estimators", "code_rl", "math_8gb", "math_12gb", "math_16gb", "math_24gb"),
-    "papers/ppo",
-)
+EXAMPLES = ["quickstart", "process", "verifiers", "estimators", "code_rl", "papers/ppo"]
+EXAMPLES += [f"math_{size}gb" for size in (8, 12, 16, 24)]
 CHECKS = """
 from grpo_verifiers import verifier
 
@@ -99,11 +98,11 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     def right(completions, **_):
         return [float(at % 3 == 0) for at, _ in enumerate(completions)]
 
-    settings = {
-        "advantage": "process", "advantage_kwargs": keywords, "num_generations": 4, "per_device_train_batch_size": 4,
-        "max_completion_length": 8, "max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none",
-        "save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False, "output_dir": str(folder / "out"),
-    }  # fmt: skip
+    settings = {"advantage": "process", "advantage_kwargs": keywords, "num_generations": 4, "max_steps": 1}
+    settings |= {"use_cpu": True, "bf16": False}
+    settings |= {"bf16": False, "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none"}
+    settings |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
+    settings["output_dir"] = f"{folder}/out"
     trainer = GRPOPlusTrainer(tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer)
     trainer.train()
     lengths = trainer._advantages.drawn.lengths.tolist()
@@ -135,19 +134,13 @@ def test_golden_steps(cli, config):
 THREE = {"verifiers": ["exact", {"name": "think_format", "weight": 0.5}]}
 
 
-@pytest.mark.parametrize(
-    ("values", "flags", "needed"),
-    [
-        ({"advantage": "process"}, (), "need step scores: --steps"),
-        ({"advantage": "process"}, ("--rewards", "1,0"), "need step scores: --steps"),
-        ({"advantage": "process"}, ("--lengths", "10,10,10,10"), "need step scores: --steps"),
-        ({"advantage": "gdpo", **THREE}, (), "a list for each of digits, exact, think_format"),
-    ],
-)
-def test_scores_are_not_made_up(cli, config, values, flags, needed):
-    out = cli.done("explain", config(**values), *flags)
-    assert needed in out
-    assert "advantages" not in out
+def test_scores_are_not_made_up(cli, config):
+    process, lists = {"advantage": "process"}, "a list for each of digits, exact, think_format"
+    cases = [(process, flags, "need step scores: --steps") for flags in ("", "--rewards 1,0", "--lengths 10,10,10,10")]
+    for values, flags, needed in (*cases, ({"advantage": "gdpo", **THREE}, "", lists)):
+        out = cli.done("explain", config(**values), *flags.split())
+        assert needed in out
+        assert "advantages" not in out
 
 
 def test_a_single_list_stands_for_the_weighted_sum_by_the_weights_of_the_trainer(cli, config):
@@ -177,43 +170,33 @@ def test_values_of_a_critic_are_shown_beside_the_advantages_and_the_mean_reward_
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
 
 
-WEIGHTLESS = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0}}
+WEIGHTLESS, STEPPED = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0}}, {"advantage": "process"}
 REFUSED = {
-    "a weight that training refuses": (
-        WEIGHTLESS, (), "outcome_weight of the advantage estimator 'process' is 0, and so the reward 'digits' (weight 1)"
-    ),
-    "too few weights": ({"verifiers": ["exact"], "reward_weights": [3.0]}, (), "reward_weights holds 1 weights"),
-    "evaluation without its strategy": (
-        {"eval_verifiers": ["exact"]}, (), "eval_verifiers are set, but eval_strategy is 'no'"
-    ),
-    "rewards that are none": ({}, ("--rewards", "1,x"), "--rewards is '1,x'"),
-    "lengths of too few": (
-        {}, ("--rewards", "1,0", "--lengths", "1"), "--lengths has 1 values, but --rewards has 2"
-    ),
-    "steps that nobody reads": ({}, ("--steps", "1;1;1;1"), "this advantage estimator reads no steps"),
-    "steps of too few": ({"advantage": "process"}, ("--steps", "1,0;1"), "--steps has 2 lists, but --rewards has 4"),
-    "steps that are none": ({"advantage": "process"}, ("--steps", "1;a;1;1"), "--steps is 'a'"),
-    "endless steps": ({"advantage": "process"}, ("--steps", "1;inf;1;1"), "expected finite numbers"),
-    "steps without room": (
-        {"advantage": "process"}, ("--rewards", "1,0", "--steps", "1,0;1,1", "--lengths", "1,2"), "cannot hold 2 steps"
-    ),
-    "values that nobody reads": ({}, ("--values", "1;1;1;1"), "this advantage estimator reads no critic"),
-    "values of too few": (CRITIC, ("--values", ".5,.6;.4"), "--values has 2 lists, but --rewards has 4 completions"),
-    "values of other lengths": (
-        CRITIC, ("--rewards", "1,0", "--values", "1,1;1", "--lengths", "2,2"), "lists of 2,1 numbers: leave --lengths out"
-    ),
-    "ragged lists": ({}, ("--rewards", "1,0;1"), "lists of 2, 1 numbers"),
-    "endless rewards": ({}, ("--rewards", "1,inf"), "expected finite numbers"),
-    "a negative length": ({}, ("--lengths", "1,2,3,-4"), "expected whole numbers of at least 1"),
-    "half a token": ({}, ("--lengths", "1,2,3,1.5"), "expected whole numbers of at least 1"),
-}  # fmt: skip
+    "a weight that training refuses": (WEIGHTLESS, "", "is 0, and so the reward 'digits' (weight 1)"),
+    "too few weights": ({"verifiers": ["exact"], "reward_weights": [3.0]}, "", "reward_weights holds 1 weights"),
+    "evaluation without its strategy": ({"eval_verifiers": ["exact"]}, "", "but eval_strategy is 'no'"),
+    "rewards that are none": ({}, "--rewards 1,x", "--rewards is '1,x'"),
+    "lengths of too few": ({}, "--rewards 1,0 --lengths 1", "--lengths has 1 values, but --rewards has 2"),
+    "steps that nobody reads": ({}, "--steps 1;1;1;1", "this advantage estimator reads no steps"),
+    "steps of too few": (STEPPED, "--steps 1,0;1", "--steps has 2 lists, but --rewards has 4"),
+    "steps that are none": (STEPPED, "--steps 1;a;1;1", "--steps is 'a'"),
+    "endless steps": (STEPPED, "--steps 1;inf;1;1", "expected finite numbers"),
+    "steps without room": (STEPPED, "--rewards 1,0 --steps 1,0;1,1 --lengths 1,2", "cannot hold 2 steps"),
+    "values that nobody reads": ({}, "--values 1;1;1;1", "this advantage estimator reads no critic"),
+    "values of too few": (CRITIC, "--values .5,.6;.4", "--values has 2 lists, but --rewards has 4 completions"),
+    "values of other lengths": (CRITIC, "--rewards 1,0 --values 1,1;1 --lengths 2,2", "leave --lengths out"),
+    "ragged lists": ({}, "--rewards 1,0;1", "lists of 2, 1 numbers"),
+    "endless rewards": ({}, "--rewards 1,inf", "expected finite numbers"),
+    "a negative length": ({}, "--lengths 1,2,3,-4", "expected whole numbers of at least 1"),
+    "half a token": ({}, "--lengths 1,2,3,1.5", "expected whole numbers of at least 1"),
+}
 
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("case", REFUSED, ids=str)
 def test_explain_refuses_a_sample_that_does_not_fit(cli, config, case):
     values, flags, expected = REFUSED[case]
-    code, out, err = cli("explain", config(**values), *flags)
+    code, out, err = cli("explain", config(**values), *flags.split())
     assert code == 2
     assert not out
     assert expected in err
@@ -248,16 +231,14 @@ def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     for name in ("epsilon (0.3)", "vllm_mode ('server')", "lora_r (8)", "dataset_test_split ('other')"):
         assert f"- {name} is not read: " in notes
     caplog.clear()
-    out = cli.done("train", path)
-    noted = cli.done("explain", config(objective="reinforce", num_iterations=2, top_entropy_quantile=0.5)).partition(
-        "notes:"
-    )[2]
-    assert "top_entropy_quantile (0.5)" in noted
-    assert "'reinforce', which has no ratio" in noted
+    assert cli.done("train", path).count("lora_r (8) is not read") == 1
+    assert caplog.text.count("vllm_mode ('server') is not read") == 1
+    reinforce = config(objective="reinforce", num_iterations=2, top_entropy_quantile=0.5)
+    assert "top_entropy_quantile (0.5)" in cli.done("explain", reinforce).partition("notes:")[2]
     assert "notes:" not in cli.done("explain", config(objective="reinforce"))
-    logged = [record.message for record in caplog.records if "vllm_mode ('server') is not read" in record.message]
-    assert len(logged) == 1
-    assert out.count("lora_r (8) is not read") == 1
+
+
+MISSPELLED = {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "kwargs": {"names": ["calculater"]}}]}
 
 
 @pytest.mark.parametrize(
@@ -265,10 +246,7 @@ def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     [
         ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
         ({"verifiers": ["math", "tool_used"]}, "'tool_used' looks at calls, but nothing can be called"),
-        (
-            {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "kwargs": {"names": ["calculater"]}}]},
-            "unknown tool 'calculater'. Did you mean 'calculator'",
-        ),
+        (MISSPELLED, "unknown tool 'calculater'. Did you mean 'calculator'"),
     ],
 )
 def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, monkeypatch, values, said):
@@ -277,19 +255,47 @@ def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, mo
         assert said in cli.refused(command, config(**values))
 
 
-@pytest.mark.parametrize(
-    ("values", "drawn"),
-    [
-        ({"verifiers": ["math"]}, "rollout auto, as many rows at once as memory allows, with drafts (the default"),
-        ({"verifiers": ["math"], "rollout": "stock"}, "TRL's own loop"),
-        ({"verifiers": ["math"], "rollout_draft": "none"}, "rollout auto, as many rows at once as memory allows, no "),
-        ({"verifiers": ["math"], "use_vllm": True}, "vLLM (colocate)"),
-        ({"rollout": "auto", "rollout_rows": 4}, "rollout auto, 4 rows"),
-        ({"use_transformers_continuous_batching": True}, "transformers' continuous batching"),
-    ],
-)
-def test_explain_says_who_draws(cli, config, values, drawn):
-    assert f"drawn by: {drawn}" in cli.done("explain", config(**values))
+MATH = {"verifiers": ["math"]}
+ASKED = {"column": "question", "template": "think_answer"}
+AUTO = "rollout auto, as many rows at once as memory allows, "
+HACKING = {"hacking_monitor": {"every": 1, "verifier": "exact"}, "max_steps": 12, "stop_on": ["nan", "hacking"]}
+TOLD = [
+    (MATH, "drawn by: " + AUTO + "with drafts"),
+    (MATH | {"rollout": "stock"}, "drawn by: TRL's own loop"),
+    (MATH | {"rollout_draft": "none"}, AUTO + "no "),
+    (MATH | {"use_vllm": True}, "drawn by: vLLM (colocate)"),
+    ({"rollout": "auto", "rollout_rows": 4}, "drawn by: rollout auto, 4 rows"),
+    ({"use_transformers_continuous_batching": True}, "drawn by: transformers' continuous batching"),
+    ({}, "selection: none, TRL's sampler|dead groups: keep|verifiers: none"),
+    ({"loss_type": "dapo"}, "TRL's own|loss_type: dapo"),
+    (
+        {"prompt": ASKED},
+        FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, kwargs: {answer: a",
+    ),
+    ({"prompt": {"column": "prompt"}, "verifiers": ["think_format"]}, "the verifier 'think_format' rewards <think>"),
+    ({"objective": "dr_grpo", "objective_kwargs": {"epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
+    ({"selection": "uniform"}, "the history of the prompts is kept"),
+    ({"selection": "contrast", "selection_kwargs": {"weighted": False}}, "contrast, a curriculum, biased"),
+    ({"selection": "curriculum", "selection_kwargs": {"column": "level"}}, "whose level is 1 to 6|biased"),
+    ({"selection": "curriculum", "selection_kwargs": {"file": "x.jsonl"}}, "need the prompts of the dataset|biased"),
+    ({"selection": "curriculum"}, "column and file are both unset|biased"),
+    ({"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 3}}, "= 3)|up to 3 times|8*(1 + t + ... + t^3)"),
+    (
+        {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
+        "after 2 of 8|probability 0.5, and then weighs 2|2 + 6*(1 - 0.5*t)|unbiased",
+    ),
+    ({"dead_groups": "replay", "objective": "grpo"}, "dead groups: replay (age = 4|biased: an older policy"),
+    (MATH | HACKING, "every 1 steps 32 completions are judged by exact|exit code 3, when one of these begins: nan, h"),
+]
+
+
+@pytest.mark.parametrize(("values", "told"), TOLD, ids=str)
+def test_explain_says_who_draws_what_is_selected_what_becomes_of_dead_groups_and_what_ends_the_run(
+    cli, config, values, told
+):
+    out = cli.done("explain", config(**{"num_generations": 8, "per_device_train_batch_size": 8} | values))
+    assert [text for text in told.split("|") if text not in out] == []
+    assert ("biased" in out) == ("biased" in told)
 
 
 def test_explain_says_whether_the_policy_moves_within_a_batch_and_what_the_objective_reads(cli, config):
@@ -309,9 +315,8 @@ def test_explain_says_whether_the_policy_moves_within_a_batch_and_what_the_objec
 @pytest.mark.slow
 def test_explain_says_how_this_machine_holds_programs(cli, config):
     def told(**keywords):
-        return cli.done(
-            "explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": keywords}])
-        )
+        verifier = {"name": "code", "columns": {"tests": "tests"}, "kwargs": keywords}
+        return cli.done("explain", config(verifiers=[verifier]))
 
     findings, out = probe(), told(level="none")
     assert f"  programs run at level {findings.level}: {findings.details[findings.level]}\n" in out
@@ -332,55 +337,7 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     assert drawn[3] > drawn[0] > drawn[1] >= 0.25 / 6
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({}, "selection: none, TRL's sampler"),
-        ({"selection": "uniform"}, "the history of the prompts is kept"),
-        ({"selection": "contrast", "selection_kwargs": {"weighted": False}}, "contrast, a curriculum, biased"),
-        ({"selection": "curriculum", "selection_kwargs": {"column": "level"}}, "whose level is 1 to 6"),
-        ({"selection": "curriculum", "selection_kwargs": {"file": "x.jsonl"}}, "need the prompts of the dataset"),
-        ({"selection": "curriculum"}, "column and file are both unset"),
-    ],
-)
-def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
-    out = cli.done("explain", config(**settings))
-    assert told in out
-    assert ("biased" in out) == ("curriculum" in out)
-
-
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({}, ["dead groups: keep"]),
-        (
-            {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 3}},
-            ["dead groups: resample (rounds = 3)", "up to 3 times", "8*(1 + t + ... + t^3)", "keeps its direction"],
-        ),
-        (
-            {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
-            ["after 2 of 8", "probability 0.5, and then weighs 2", "2 + 6*(1 - 0.5*t)", "unbiased"],
-        ),
-        ({"dead_groups": "replay", "objective": "grpo"}, ["dead groups: replay (age = 4", "biased: an older policy"]),
-    ],
-    ids=str,
-)
-def test_explain_says_what_becomes_of_dead_groups_and_what_it_costs(cli, config, values, told):
-    out = cli.done("explain", config(num_generations=8, per_device_train_batch_size=8, **values))
-    for text in told:
-        assert text in out
-
-
-def test_explain_names_the_judge_of_the_rewards_and_what_ends_the_run(cli, config):
-    given = {"hacking_monitor": {"every": 1, "verifier": "exact"}, "max_steps": 12, "stop_on": ["nan", "hacking"]}
-    out = cli.done("explain", config(verifiers=["math"], **given))
-    assert "hacking monitor: every 1 steps 32 completions are judged by exact, beside the whole reward" in out
-    assert "the run ends, with exit code 3, when one of these begins: nan, hacking" in out
-
-
 def test_target_is_a_piece_like_any_other(cli, config):
     settings = {"objective": "grpo", "objective_kwargs": {"surrogate": "target"}, "num_iterations": 2}
     assert "w = 1/occurrences" in cli.done("explain", config(**settings))
-    err = cli.refused("explain", config(**settings, beta=0.1))
-    assert "beta is 0.1" in err
-    assert "remove kl" not in err
+    assert "beta is 0.1" in cli.refused("explain", config(**settings, beta=0.1))

@@ -8,6 +8,7 @@ import pytest
 
 from grpo_plus.checkpoints import final_model
 
+pytestmark = pytest.mark.slow
 SAVING = {"save_strategy": "steps", "save_steps": 1, "disable_tqdm": False, "max_steps": 2, "record": True}
 
 
@@ -29,7 +30,6 @@ KILLED = {
 }
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_model_was_whole_is_finished_without_a_step(cli, config, folder):
     path, out = config(**SAVING), folder / "out"
     assert cli("train", path)[0] == 0
@@ -49,7 +49,6 @@ def test_a_run_that_was_killed_before_its_model_was_whole_is_finished_without_a_
         assert (code, "nothing is left to train" in err) == (2, True), name
 
 
-@pytest.mark.slow
 def test_the_model_of_another_run_is_not_taken_for_the_one_that_is_missing(cli, config, folder):
     path, out = config(**SAVING), folder / "out"
     assert cli("train", path)[0] == 0
@@ -64,7 +63,6 @@ def test_the_model_of_another_run_is_not_taken_for_the_one_that_is_missing(cli, 
     assert parts(out) == other
 
 
-@pytest.mark.slow
 def test_with_torn_checkpoints_only_auto_begins_anew_and_last_says_why_not(cli, config, folder):
     path, out = config(**SAVING | {"max_steps": 3}), folder / "out"
     assert cli("train", path, "--max_steps", "1")[0] == 0

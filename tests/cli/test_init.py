@@ -16,7 +16,6 @@ FILES = sorted({name for recipe in RECIPES.values() for name in recipe.files})
 
 @pytest.fixture
 def init(cli, tmp_path, monkeypatch):
-
     def init(*arguments):
         (tmp_path / "here").mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / "here")
@@ -60,20 +59,15 @@ def test_recipes_by_paper_are_listed_by_themselves(init, name):
     assert not list(Path.cwd().iterdir())
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("quickstrat", ["unknown recipe 'quickstrat'. Did you mean 'quickstart'?"]),
-        (
-            "paper:dapoo",
-            ["paper 'dapoo'. Did you mean 'dapo'? There is: best_of_n, cispo, dapo,", "paper: says what each"],
-        ),
-    ],
-)
-def test_an_unknown_name_says_which_there_are(init, name, said):
-    code, _, err = init(name)
-    assert code == 2
-    assert all(words in err for words in said)
+def test_an_unknown_name_says_which_there_are(init):
+    unknown = {
+        "quickstrat": "recipe 'quickstrat'. Did you mean 'quickstart'?",
+        "paper:dapoo": "Did you mean 'dapo'? There is: best",
+    }
+    for name, said in unknown.items():
+        code, _, err = init(name)
+        assert code == 2
+        assert said in err
 
 
 def test_nothing_is_written_over(init):

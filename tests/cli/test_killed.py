@@ -76,29 +76,19 @@ def test_a_process_ends_with_its_sweep_or_launcher_and_not_with_a_shell(how, end
 
 
 LAUNCHERS = {
-    "ours": ["grpo_plus.cli", "train", "CONFIG", "--num_processes", "2"],
-    "accelerate": [
-        "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-        "--multi_gpu", "--num_processes", "2", "--main_process_port", "PORT", "--module", "grpo_plus.cli", "train", "CONFIG",
-    ],
-    "torchrun": [
-        "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "PORT", "--module", "grpo_plus.cli", "train",
-        "CONFIG",
-    ],
-    "a sweep": ["grpo_plus.cli", "sweep", "CONFIG", "--vary", "beta=0,0.1"],
-    "a sweep of two ranks each": [
-        "grpo_plus.cli", "sweep", "CONFIG", "--vary", "beta=0,0.1", "--num_processes", "2",
-    ],
-}  # fmt: skip
+    "ours": "grpo_plus.cli train CONFIG --num_processes 2",
+    "accelerate": "accelerate.commands.launch --num_machines 1 --mixed_precision no --dynamo_backend no --multi_gpu "
+    "--num_processes 2 --main_process_port PORT --module grpo_plus.cli train CONFIG",
+    "torchrun": "torch.distributed.run --nproc_per_node 2 --master_port PORT --module grpo_plus.cli train CONFIG",
+    "a sweep": "grpo_plus.cli sweep CONFIG --vary beta=0,0.1",
+    "a sweep of two ranks each": "grpo_plus.cli sweep CONFIG --vary beta=0,0.1 --num_processes 2",
+}
 
 
 WAYS = [*((launcher, False) for launcher in LAUNCHERS), ("ours", True), ("a sweep", True)]
 
 
-@pytest.mark.parametrize(
-    ("launcher", "whole_group"),
-    [pytest.param(*way, marks=() if way == WAYS[0] else pytest.mark.nightly) for way in WAYS],
-)
+@pytest.mark.parametrize(("launcher", "whole_group"), WAYS)
 @pytest.mark.nightly
 def test_nothing_stays_of_a_launcher_or_sweep_that_is_killed(launcher, whole_group, config, port, tree):
     path = config("reward_funcs: [./waiting.py:waiting]\nverifiers: [math]\nper_device_train_batch_size: 4")
@@ -107,7 +97,7 @@ def test_nothing_stays_of_a_launcher_or_sweep_that_is_killed(launcher, whole_gro
     told, temporary = folder / "told", folder / "temporary"
     temporary.mkdir()
     words = {"CONFIG": str(path), "PORT": str(port())}
-    command = [sys.executable, "-m", *(words.get(word, word) for word in LAUNCHERS[launcher])]
+    command = [sys.executable, "-m", *(words.get(word, word) for word in LAUNCHERS[launcher].split())]
     env = os.environ | {"TOLD": str(told), "TMPDIR": str(temporary), "ACCELERATE_USE_CPU": "true"}
     silent = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     process = subprocess.Popen(command, env=env, start_new_session=True, cwd=folder, **silent)

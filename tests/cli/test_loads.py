@@ -12,20 +12,13 @@ from grpo_plus.cli._loads import load_of, say_and_check
 EIGHT = {"model_name_or_path": "Qwen/Qwen3-8B", "load_in_4bit": True}
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("Qwen/Qwen3-8B", 8e9),
-        ("Qwen/Qwen3-30B-A3B", 3e10),
-        ("HuggingFaceTB/SmolLM2-360M", 3.6e8),
-        ("unsloth/Qwen3-14B-bnb-4bit", 1.4e10),
-        ("org/model-v2", None),
-    ],
-)
-def test_a_name_tells_the_size_where_no_config_is_here(name, parameters):
-    load = load_of(name)
-    assert load.parameters == parameters
-    assert load.downloads
+def test_a_name_tells_the_size_where_no_config_is_here():
+    names = {"Qwen/Qwen3-8B": 8e9, "Qwen/Qwen3-30B-A3B": 3e10, "HuggingFaceTB/SmolLM2-360M": 3.6e8}
+    names |= {"unsloth/Qwen3-14B-bnb-4bit": 1.4e10, "org/model-v2": None}
+    for name, parameters in names.items():
+        load = load_of(name)
+        assert load.parameters == parameters
+        assert load.downloads
 
 
 def test_a_folder_is_counted_by_its_config_and_what_is_in_the_cache_is_not_downloaded(
@@ -63,21 +56,15 @@ def test_a_large_model_without_a_card_is_refused_before_any_download_and_a_small
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_card")
-def test_who_asks_for_the_cpu_is_told_what_comes_first(cli, config, monkeypatch):
+def test_who_asks_for_the_cpu_is_told_what_comes_first_and_explain_says_it_too(cli, config, monkeypatch):
+    told = " ".join(cli.done("explain", config(**EIGHT)).split())
+    assert "Qwen/Qwen3-8B (about 8 billion parameters, 16 GB in 16 bits) is not on this machine" in told
+    assert "train here asks for --use_cpu true" in told
     monkeypatch.delenv("HF_HUB_OFFLINE")
     code, out, err = cli("train", config(**EIGHT, prompt={"column": "prompt"}))
     assert code == 2
     assert "Qwen/Qwen3-8B is not on this machine and is downloaded from the hub: about 8 billion parameters" in out
     assert "there is no CUDA" not in err
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_card")
-def test_explain_says_it_too(cli, config):
-    out = cli.done("explain", config(**EIGHT))
-    text = " ".join(out.split())
-    assert "Qwen/Qwen3-8B (about 8 billion parameters, 16 GB in 16 bits) is not on this machine" in text
-    assert "train here asks for --use_cpu true" in text
 
 
 def test_a_large_folder_counts_as_its_config_says(tmp_path, monkeypatch, no_card):

@@ -9,11 +9,7 @@ from datasets import Dataset
 
 from grpo_plus import __version__
 from tests import started
-
-
-def numbers(out, label):
-    (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{label} ")]
-    return [float(word) for word in line.split()[1:]]
+from tests.cli.test_explain import row
 
 
 def test_usage_version_and_unknown_commands(cli):
@@ -38,7 +34,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("values", "flags", "expected"), GOLDEN)
 def test_explain_shows_the_advantages_of_sample_rewards(cli, config, values, flags, expected):
     out = cli.done("explain", config(**values), *flags)
-    assert numbers(out, "advantages") == pytest.approx(expected, abs=1e-4)
+    assert row(out, "advantages") == pytest.approx(expected, abs=1e-4)
 
 
 RAMP = """
@@ -61,35 +57,20 @@ def test_explain_shows_tokens_where_their_mean_says_nothing(cli, config, folder)
     assert found == [[0, 0], [-2, -1], [2, 1]]
 
 
-def test_explain_names_every_part(cli, config):
-    verifiers = ["think_format", {"name": "exact", "weight": 0.5, "label": "right"}]
-    path = config(advantage="rloo", objective="dr_grpo", objective_kwargs={"epsilon_high": 0.28}, verifiers=verifiers)
-    out = cli.done("explain", path)
-    for expected in ("advantage: rloo", "objective: dr_grpo", "0.28", "think_format: weight 1", "right: weight 0.5"):
-        assert expected in out
-    out = cli.done("explain", config(loss_type="dapo"))
-    assert "TRL's own" in out
-    assert "loss_type: dapo" in out
-    assert "verifiers: none" in out
-
-
 UNWEIGHED = [{"name": name, "weight": 0} for name in ("math", "math_steps")]
 
 
-@pytest.mark.parametrize(
-    ("given", "weight"),
-    [
+def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config):
+    for given, weight in (
         ({"verifiers": ["math", UNWEIGHED[1]]}, "1"),
         ({"verifiers": UNWEIGHED, "reward_funcs": None}, "0"),
         ({"verifiers": ["math_steps"], "reward_funcs": ["accuracy_reward"]}, "1"),
         ({"verifiers": ["math_steps"], "reward_funcs": None}, "0"),
         ({"verifiers": ["math", "math_steps"], "advantage_kwargs": {"outcome_weight": 0.3}}, "0.3"),
-    ],
-)
-def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config, given, weight):
-    out = cli.done("explain", config(advantage="process", **given))
-    (line,) = [line for line in out.splitlines() if "outcome_weight = " in line]
-    assert float(line.rpartition("=")[2]) == float(weight)
+    ):
+        out = cli.done("explain", config(advantage="process", **given))
+        (line,) = [line for line in out.splitlines() if "outcome_weight = " in line]
+        assert float(line.rpartition("=")[2]) == float(weight)
 
 
 @pytest.mark.sample(1)
@@ -105,10 +86,10 @@ def test_a_file_named_on_the_command_line_is_the_one_in_front_of_the_user(cli, c
     (folder / "mine.py").write_text('def half(table):\n    """R / 2, say."""\n    return table.totals() / 2\n')
     out = cli.done("explain", path, *flags, "--rewards", "2,0")
     assert ("R / 2, say" in out) == (len(flags) == 1)
-    assert numbers(out, "advantages") == [1.0, 0.0]  # only the config's folder has it
+    assert row(out, "advantages") == [1.0, 0.0]  # only the config's folder has it
     (here / "mine.py").write_text("def half(table):\n    return table.totals() / 4\n")
     out = cli.done("explain", path, *flags, "--rewards", "2,0")
-    assert numbers(out, "advantages") == [0.5, 0.0]
+    assert row(out, "advantages") == [0.5, 0.0]
 
 
 def test_plugins_lists_all_and_where_from(cli, folder):

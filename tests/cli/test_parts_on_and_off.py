@@ -20,7 +20,6 @@ BASE = {
 
 @pytest.fixture
 def given(tmp_path):
-
     def given(part, *flags, **values):
         asked = values.get(part) not in (None, False) or "{}" in flags
         values |= {"advantage": "gae"} if part == "critic" and asked else {}

@@ -14,10 +14,8 @@ ENDS = {
     "SystemExit": ("raise SystemExit", "SystemExit"),
     "a chain": ("\n    try: {}['a']\n    except KeyError as e: raise OSError('sorry') from e", "OSError: sorry"),
 }
-ENDS_OF_CALLS = ENDS | {
-    "an exception of no ordinary kind": ("raise type('Odd', (BaseException,), {})('so')", "Odd: so"),
-    "a group": ("raise ExceptionGroup('two', [ValueError('one')])", "ExceptionGroup: two"),
-}
+ENDS_OF_CALLS = ENDS | {"a group": ("raise ExceptionGroup('two', [ValueError('one')])", "ExceptionGroup: two")}
+ENDS_OF_CALLS["an exception of no ordinary kind"] = ("raise type('Odd', (BaseException,), {})('so')", "Odd: so")
 PART = "./mine.py:part"
 REWARD = {"reward_funcs": [PART]}
 CALLED = {
@@ -92,12 +90,8 @@ RETURNS = {
     "a number from a reward": (REWARD, "**columns", "1.0", "returned 1.0, expected a list"),
     "too few from a reward": (REWARD, "**columns", "[1.0]", "returned 1 scores"),
     "words from a reward": (REWARD, "completions, **columns", "['a'] * len(completions)", "expected a list of 8"),
-    "a column from a reward": (
-        REWARD, "completions, **columns", "__import__('torch').ones(len(completions), 1)", "expected a list of 8",
-    ),
-    "the list it emptied from a reward": (
-        REWARD, "completions, **columns", "completions.clear() or completions", "returned 0 scores",
-    ),
+    "a column from a reward": (REWARD, "**columns", "__import__('torch').ones(8, 1)", "expected a list of 8"),
+    "an emptied list from a reward": (REWARD, "completions, **_", "completions.clear() or completions", "returned 0"),
     "a number for a dataset": ({"dataset_name": PART}, "", "3", "returned int, expected"),
     "words for rows": ({"dataset_name": PART}, "", "['a', 'b']", "returned a list with 'a'"),
     "no rows": ({"dataset_name": PART}, "", "[]", "returned an empty list"),
@@ -148,12 +142,11 @@ def test_an_async_reward_function_that_ends_its_call_leaves_nobody_waiting(cli, 
 
 @pytest.mark.slow
 def test_an_inline_verifier_that_exits_has_failed_and_the_run_goes_on(cli, config, folder):
-    text = (
+    (folder / "mine.py").write_text(
         "from grpo_verifiers import verifier\n\n@verifier('leaves', isolation='inline', on_error='zero')\n"
         "def leaves(completion):\n    raise SystemExit(0)\n\n"
         "@verifier('leaves_later', on_error='zero')\nasync def leaves_later(completion):\n    raise SystemExit(0)\n"
     )
-    (folder / "mine.py").write_text(text)
     verifiers = ["leaves", "leaves_later"]
     code, _, err = cli("train", config(plugins=["./mine.py"], verifiers=verifiers, max_steps=1))
     assert code in (0, 2), err

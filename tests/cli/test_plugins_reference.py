@@ -133,16 +133,13 @@ def test_a_name_of_several_kinds_shows_all(cli, mine):
     assert parts == [("advantage estimator", "built-in"), ("verifier", "registered")]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
+def test_a_name_that_leads_nowhere_is_one_message(cli, mine):
+    for name, expected in (
         ("lenght_kimi", "unknown part 'lenght_kimi'. Did you mean 'length_kimi'"),
         ("no_such_thing_at_all", "unknown part 'no_such_thing_at_all'. grpo-plus plugins lists all"),
         ("./mine.py:chek", "unknown attribute 'chek'. Did you mean 'check'?"),
-    ],
-)
-def test_a_name_that_leads_nowhere_is_one_message(cli, mine, name, expected):
-    assert expected in cli.refused("plugins", name)
+    ):
+        assert expected in cli.refused("plugins", name)
 
 
 def test_parts_without_a_docstring_show_what_their_code_declares(cli, mine):
@@ -150,10 +147,8 @@ def test_parts_without_a_docstring_show_what_their_code_declares(cli, mine):
     assert bare["summary"] == ""
     facts = ["one value a token", "completions of one prompt", "of the whole generation batch"]
     assert [bare["facts"][name] for name in ("gives", "compares", "scale")] == facts
-    assert [(each["name"], each["values"], each["default"]) for each in bare["options"]] == [
-        ("gain", "a number of at least 0 and at most 2", "1.5"),
-        ("mode", "one of 'a', 'b'", "b"),
-    ]
+    options = [(each["name"], each["values"], each["default"]) for each in bare["options"]]
+    assert options == [("gain", "a number of at least 0 and at most 2", "1.5"), ("mode", "one of 'a', 'b'", "b")]
     assert bare["config"] == "advantage: shown_bare\nadvantage_kwargs: {gain: 1.5, mode: b}"
     assert "mine.py:11" in bare["source"]
     assert loss["formula"] == "L = −A·log p [power = 2]\nloss = reduce(L), reduce = Σ_t / tokens"
@@ -169,29 +164,24 @@ def test_a_docstring_of_a_user_shows_in_the_same_places(cli, mine):
     assert told["labelled"] == {"use": "Use it when one reward is not enough.", "paper": "of nobody, arXiv:2402.03300."}
     assert told["options"][0]["meaning"] == "how much more."
     assert told["config"] == "advantage: shown_told\nadvantage_kwargs: {gain: 2.0}"
-    assert told["example"] == ">>> 1 + 1\n2"
-    assert check["summary"] == "Score 1 where all is well"
+    assert (told["example"], check["summary"]) == (">>> 1 + 1\n2", "Score 1 where all is well")
     columns = [(each["name"], each["source"], each["meaning"]) for each in check["columns"]]
     assert columns == [("answer", "required", "digits."), ("hint", "optional", "")]
-    assert check["facts"]["gives steps"] == "yes"
-    assert check["facts"]["seconds for a call"] == "2"
+    assert (check["facts"]["gives steps"], check["facts"]["seconds for a call"]) == ("yes", "2")
     assert check["labelled"] == {"scores": "1 correct; 0 wrong."}
 
 
-@pytest.mark.parametrize(
-    ("reference", "kind", "config"),
-    [
+def test_a_reference_is_shown_as_what_it_is(cli, mine):
+    for reference, kind, config in (
         ("told", "advantage estimator", "advantage: shown_told"),
         ("by_table", "advantage estimator", "advantage: ./mine.py:by_table\nadvantage_kwargs: {k: …}"),
         ("reward", "verifier", "verifiers: ['./mine.py:reward']"),
         ("check", "verifier", "verifiers: ['./mine.py:check']"),
         ("paragraphs", "segmenter", "verifiers: [{name: math_steps, kwargs: {steps: './mine.py:paragraphs'}}]"),
-    ],
-)
-def test_a_reference_is_shown_as_what_it_is(cli, mine, reference, kind, config):
-    (part,) = described(cli, f"./mine.py:{reference}")
-    assert (part["kind"], part["way"], part["name"]) == (kind, "reference", reference)
-    assert part["config"].startswith(config)
+    ):
+        (part,) = described(cli, f"./mine.py:{reference}")
+        assert (part["kind"], part["way"], part["name"]) == (kind, "reference", reference)
+        assert part["config"].startswith(config)
 
 
 def test_the_list_as_json_has_every_kind(cli):

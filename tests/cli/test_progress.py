@@ -1,6 +1,5 @@
 """The step clock, and what the display makes of logs."""
 
-import ast
 import io
 import itertools
 import threading
@@ -15,6 +14,7 @@ from grpo_plus.cli._figures import BARS, Figures, duration, evaluation_words, sp
 from grpo_plus.cli._progress import ProgressDisplay
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.step_metrics import METRICS, PARTS
+from tests.cli.test_train_command import logs
 from tests.waiting import comes
 
 LOGS = {"loss": 0.25, "reward": 0.5, "frac_reward_zero_std": 0.25, "num_tokens": 4000.0, "kl": float("nan")}
@@ -74,10 +74,8 @@ def test_one_line_says_how_it_goes_and_others_of_evaluation_and_end():
     more = {"eval_rewards/math/mean": 0.25, "eval_score": 0.5, "eval_loss": 0.1, "eval_kl": None}
     shown.on_log(None, state(), None, logs={"eval_reward": 0.125, **more})
     shown.on_log(None, state(), None, logs={"train_runtime": 61.2})
-    assert text.getvalue().splitlines() == [
-        "step 2: evaluation: reward 0.125, math 0.250, score 0.500",
-        "trained to step 2 in 0:01:01",
-    ]
+    said = "step 2: evaluation: reward 0.125, math 0.250, score 0.500"
+    assert text.getvalue().splitlines() == [said, "trained to step 2 in 0:01:01"]
     shown, text = display()
     quiet = state(is_world_process_zero=False)
     for event in ("on_train_begin", "on_step_end", "on_evaluate", "on_train_end"):
@@ -152,11 +150,11 @@ def test_the_parts_of_a_real_step_add_up_and_evaluation_is_none_of_them(cli, con
     evaluated = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "num_generations_eval": 4}
     path = config(reward_funcs=["./slow.py:slow"], dataset_test_split="train", advantage="sign", **evaluated)
     out = cli.done("train", path)
-    rows = [ast.literal_eval(line) for line in out.splitlines() if line.startswith("{'loss'")]
+    rows = logs(out)
     assert len(rows) == 2
     for row in rows:
-        rollout, scoring, update = (float(row[name]) for name in METRICS)
+        rollout, scoring, update = (row[name] for name in METRICS)
         assert 0.3 <= scoring < 2  # one call a step; the evaluation beside it makes eight
         assert rollout > 0
         assert update > 0
-        assert rollout + scoring + update >= float(row["step_time"])
+        assert rollout + scoring + update >= row["step_time"]

@@ -21,9 +21,8 @@ def system(text):
     return {"role": "system", "content": text}
 
 
-@pytest.mark.parametrize(
-    ("prompt", "chat", "expected"),
-    [
+def test_what_a_row_becomes():
+    for prompt, chat, expected in (
         ({"column": "question"}, True, [user("1+1?")]),
         ({"column": "question"}, False, "1+1?"),
         ({"column": "question", "chat": False}, True, "1+1?"),
@@ -38,13 +37,11 @@ def system(text):
         ({"user": "Level {level}: {question}\nAnswer:"}, False, "Level 2: 1+1?\nAnswer:"),
         ({"user": r"{question} \boxed{} or \boxed{answer}."}, False, r"1+1? \boxed{} or \boxed{answer}."),
         ({"user": 'Answer as JSON {{"x": {level}}} {}'}, True, [user('Answer as JSON {"x": 2} {}')]),
-    ],
-)
-def test_what_a_row_becomes(prompt, chat, expected):
-    assert prompt_problems(prompt) == []
-    assert maker(prompt, chat=chat)(ROW) == expected
-    rows = with_prompts(Dataset.from_list([ROW | {"prompt": 3}]), prompt, chat=chat)
-    assert rows[0] == ROW | {"prompt": expected}
+    ):
+        assert prompt_problems(prompt) == []
+        assert maker(prompt, chat=chat)(ROW) == expected
+        rows = with_prompts(Dataset.from_list([ROW | {"prompt": 3}]), prompt, chat=chat)
+        assert rows[0] == ROW | {"prompt": expected}
 
 
 def test_nothing_set_changes_nothing_and_conversations_stay():
@@ -72,9 +69,8 @@ def test_placeholders_are_columns_only():
     assert placeholders(r"{a} {{b}} \boxed{c} {} {d e} {a}") == ["a", "d e"]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_what_is_refused():
+    for given, expected in (
         ({"tempalte": "boxed"}, "Did you mean 'template'?"),
         ({"template": "boxd"}, "unknown template 'boxd'. Did you mean 'boxed'? There is: boxed, think"),
         ({"column": "a", "user": "{b}"}, "both column ('a') and user ('{b}')"),
@@ -82,22 +78,16 @@ def test_placeholders_are_columns_only():
         ({"system": ""}, "expected a string"),
         ({"column": 3}, "expected a string"),
         ("just text", "expected a mapping"),
-    ],
-)
-def test_what_is_refused(given, expected):
-    assert expected in " ".join(prompt_problems(given))
+    ):
+        assert expected in " ".join(prompt_problems(given))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_checked_by_the_verifiers_it_names(name):
     checks, problems = read_entries(yaml.safe_load(f"[{FORMATS[name].checked_by}]"))
     assert not problems
-    good = {
-        "boxed": "1+1 is 2: \\boxed{2}",
-        "think": "<think>1+1</think>2",
-        "think_boxed": "<think>1+1</think>\\boxed{2}",
-        "think_answer": "<think>1+1</think><answer>2</answer>",
-    }[name]
+    ends = {"boxed": "a \\boxed{2}", "think": "2", "think_boxed": "\\boxed{2}", "think_answer": "<answer>2</answer>"}
+    good = "<think>1+1</think>" * name.startswith("think") + ends[name]
     for check in checks:
         verifier = check.build()
         assert verifier.verify(good, answer="2").score == 1.0
@@ -147,9 +137,3 @@ def test_a_model_without_chat_template_gets_plain_text(cli, config, tiny_model, 
     out = cli.done("train", config(prompt={"column": "question", "system": "Be brief."}, **more))
     assert "  Be brief.\n  \n  what is 0?" in out
     assert "has no chat template" in cli.refused("train", config(prompt={"column": "question", "chat": True}, **more))
-
-
-def test_explain_says_how_the_answer_is_asked_for_and_checked(cli, config):
-    out = cli.done("explain", config(prompt={"column": "question", "template": "think_answer"}))
-    assert FORMATS["think_answer"].text in out
-    assert "checked by verifiers: [{name: think_format, kwargs: {answer: answer}}]" in out

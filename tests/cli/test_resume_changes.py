@@ -12,11 +12,7 @@ LORA = {"use_peft": True, "lora_r": 4, "lora_alpha": 8, "lora_target_modules": [
 REFUSED = {
     "optimizer": ({}, {"optim": "sgd"}, "it was saved with optim adamw_torch_fused, and this run has sgd"),
     "rank": (LORA, {"lora_r": 8}, "the adapter's r 4, and this run has 8"),
-    "modules": (
-        LORA,
-        {"lora_target_modules": ["q_proj", "k_proj"]},
-        "the adapter's target_modules ['q_proj', 'v_proj'], and",
-    ),
+    "modules": (LORA, {"lora_target_modules": ["q_proj", "k_proj"]}, "target_modules ['q_proj', 'v_proj'], and"),
     "adapter": ({}, LORA, "it holds all weights, and this run trains an adapter"),
     "model": ({}, {"model_name_or_path": "wider"}, "it is of a Qwen2ForCausalLM with 25,184 parameters"),
 }
@@ -49,7 +45,5 @@ def test_what_changed_is_one_note(cli, config, saved, caplog):
     saved()
     cli.done("train", config(max_steps=3, learning_rate=2e-3), "--resume_from_checkpoint", "last")
     (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
-    assert note.splitlines()[1:3] == [
-        "  max_steps: 2 then, 3 now (the schedule is that of the new length)",
-        "  learning_rate: 0.001 then, 0.002 now (the schedule goes on with the new one)",
-    ]
+    said = [line.partition(" (")[0] for line in note.splitlines()[1:3]]
+    assert said == ["  max_steps: 2 then, 3 now", "  learning_rate: 0.001 then, 0.002 now"]

@@ -121,22 +121,16 @@ def test_a_checkpoint_of_the_last_step_holds_the_model(run_filling, disk, fill):
     assert f"{out / 'checkpoint-2'} holds it, whole: copy it from there." in err
 
 
-def test_a_file_where_a_checkpoint_belongs(run_filling, folder):
-    out = folder / "out"
-    act = f"open({str(out / 'checkpoint-2')!r}, 'w').close()"
-    err = run_filling(act, 1, ends=0)
-    assert f"checkpoint-2 was not written: output_dir {out} cannot be written (" in err
-    assert f": {out / 'checkpoint-2'}). The last whole checkpoint is checkpoint-1." in err
-    assert "Remove what is in its place: the next try is at step 3." in err
-    assert "checkpoint-3 is written, after 1 that could not be." in err
+ENDINGS = {2: (0, "checkpoint-3 is written, after 1"), 3: (UNSAVED, "A longer run goes on from checkpoint-2.")}
 
 
-def test_a_file_where_the_last_checkpoint_belongs(run_filling, folder):
-    out = folder / "out"
-    act = f"open({str(out / 'checkpoint-3')!r}, 'w').close()"
-    err = run_filling(act, 1)
-    assert f"the model is in {out}, but the checkpoint of step 3 could not be written: output_dir {out} cannot" in err
-    assert "A longer run goes on from checkpoint-2." in err
+@pytest.mark.parametrize("step", ENDINGS)
+def test_a_file_where_a_checkpoint_belongs(run_filling, folder, step):
+    out, (ends, said) = folder / "out", ENDINGS[step]
+    err = run_filling(f"open({str(out / f'checkpoint-{step}')!r}, 'w').close()", 1, ends=ends)
+    assert f"output_dir {out} cannot" in err
+    assert ("Remove what is in its place: the next try is at step 3." in err) == (step == 2)
+    assert said in err
     assert (out / "model.safetensors").exists()
 
 
@@ -208,9 +202,8 @@ def test_two_ranks_end_with_one_code(config, folder, disk, fill, clean_environme
     act = fill(16_384).strip()
     if interrupted:  # Ctrl-C for their launcher, at the same moment
         act += "\n        import signal, time\n        os.kill(os.getppid(), signal.SIGINT)\n        time.sleep(1)"
-    text = FILLING.format(call=2, act=act).replace(
-        "if len(seen)", "import os\n    if os.environ['RANK'] == '0' and len(seen)"
-    )
+    first = "import os\n    if os.environ['RANK'] == '0' and len(seen)"
+    text = FILLING.format(call=2, act=act).replace("if len(seen)", first)
     if late is not None:  # torch ends the rank that is left once the other has ended with an error
         text += LATE.format(rank=late)
     (folder / "filling.py").write_text(text)
@@ -221,11 +214,11 @@ def test_two_ranks_end_with_one_code(config, folder, disk, fill, clean_environme
     assert done.returncode == UNSAVED, done.stderr[-6000:]
     assert "Traceback" not in done.stderr
     assert done.stderr.count("checkpoint-2 was not written: no space left on the disk") == 1
-    end = (
-        "stopped after step 2 of 3, whose checkpoint could not be written: no space left on the disk"
-        if interrupted
-        else "trained to step 3, but the model could not be written to"
-    )
+    ends = [
+        "trained to step 3, but the model could not be written",
+        "stopped after step 2 of 3, whose checkpoint could",
+    ]
+    end = ends[interrupted]
     assert done.stderr.count(end) == 1
 
 
@@ -274,7 +267,7 @@ def failed(write):
     raise AssertionError("it was written")
 
 
-def test_every_way_of_writing_is_understood(tmp_path):
+def test_every_way_of_writing_is_understood_and_other_errors_are_not_taken_for_it(tmp_path):
     tensor = torch.rand(100_000)
     for write in (
         lambda: torch.save(tensor, tmp_path / "a.pt"),
@@ -283,24 +276,13 @@ def test_every_way_of_writing_is_understood(tmp_path):
         lambda: (tmp_path / "a.json").write_text("x" * 10**6),
     ):
         assert str(failed_write(failed(write), tmp_path)).startswith("no space left on the disk of output_dir")
-    for error in (
-        PermissionError(errno.EPERM, "no", str(tmp_path / "a")),
-        OSError(errno.EROFS, "no", str(tmp_path / "a")),
-        FileExistsError(errno.EEXIST, "no", str(tmp_path / "checkpoint-1")),
-    ):
+    kinds = {PermissionError: errno.EPERM, OSError: errno.EROFS, FileExistsError: errno.EEXIST}
+    for error in (kind(number, "no", str(tmp_path / "checkpoint-1")) for kind, number in kinds.items()):
         assert re.match(r"output_dir .* cannot be written \(", str(failed_write(error, tmp_path)))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
+    for error in (
         RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
         FileNotFoundError(errno.ENOENT, "no", "/somewhere/else/prompt.txt"),
         PermissionError(errno.EACCES, "no", "/dev/mem"),
         ConnectionError(errno.ECONNREFUSED, "no"),
-    ],
-    ids=repr,
-)
-def test_other_errors_are_not_taken_for_it(tmp_path, error):
-    assert failed_write(error, tmp_path) is None
-    assert not list(tmp_path.iterdir())
+    ):
+        assert failed_write(error, tmp_path) is None

@@ -93,9 +93,13 @@ def everything_below(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-class NamedClient(NamedTuple):
-    api_key: str
-    url: str = "http://x"
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.binary(max_size=9)
+
+
+def deeper(inner):
+    return (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3) | st.tuples(inner, inner)
+    )
 
 
 class TestNames:
@@ -165,7 +169,7 @@ class TestTexts:
 
     @pytest.mark.parametrize("value", [
         {"note": f"uses {CANARY}", "kwargs": {"api_key": CANARY}}, {CANARY: 1, "api_key": CANARY}, {"name": "Authorization", "val": CANARY}, {"field": "password", "content": CANARY},
-        NamedClient(CANARY), types.SimpleNamespace(api_key=CANARY), {b"api_key": CANARY}, {("client", "api_key"): CANARY}, {"api_key": PurePosixPath(CANARY)},
+        NamedTuple("Client", [("api_key", str)])(CANARY), types.SimpleNamespace(api_key=CANARY), {b"api_key": CANARY}, {("client", "api_key"): CANARY}, {"api_key": PurePosixPath(CANARY)},
         ["Authorization", "Bearer", "aB3dE5gH7jK9mN1p"], ["curl", "--key", "aB3dE5gH7jK9"], ["curl", "-u", f"me:{CANARY}"],
     ], ids=str)  # fmt: skip
     def test_every_shape_in_which_a_secret_is_passed(self, value):
@@ -180,18 +184,7 @@ class TestTexts:
         monkeypatch.setenv("MY_SERVICE_TOKEN", "another-since-then-8")
         assert redact_text("from-the-environment-9, another-since-then-8") == f"from-the-environment-9, {HIDDEN}"
 
-    @given(
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.binary(max_size=9),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(st.text(max_size=9), inner, max_size=3)
-                | st.tuples(inner, inner)
-            ),
-            max_leaves=20,
-        ),
-        st.sampled_from(NAMES),
-    )
+    @given(st.recursive(LEAVES, deeper, max_leaves=20), st.sampled_from(NAMES))
     def test_at_any_depth_and_what_is_no_secret_survives(self, value, name):
         found = redact({"before": 5, "a": [{"b": ({name: [value, CANARY]},)}]})
         assert CANARY not in str(found)
@@ -199,12 +192,8 @@ class TestTexts:
         assert redact(found) == found
 
     def test_dataclasses_cycles_and_hostile_lengths(self):
-        @dataclasses.dataclass
-        class Client:
-            api_key: str
-            url: str = "http://x"
-
-        assert redact([Client(CANARY)]) == [{"api_key": HIDDEN, "url": "http://x"}]
+        made = dataclasses.make_dataclass("Client", [("api_key", str), ("url", str, "http://x")])
+        assert redact([made(CANARY)]) == [{"api_key": HIDDEN, "url": "http://x"}]
         endless = {"x": 1}
         endless["me"] = endless
         assert redact(endless)["x"] == 1
@@ -215,16 +204,14 @@ class TestTexts:
 
 class TestErrors:
     def test_unknown_keywords_of_verifiers_show_none(self):
-        with pytest.raises(KeywordError) as caught:
+        with pytest.raises(KeywordError, match="api_key") as caught:
             get_verifier("math", api_key=CANARY, headers={"Authorization": CANARY})
-        assert "api_key" in str(caught.value)
         assert CANARY not in str(caught.value)
 
     def test_problems_of_a_config_show_none(self, tmp_path):
         wrong = [{"name": "math", "kwargs": {"api_key": CANARY}, "timeout": CANARY}]
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError, match="learning_rate") as caught:
             plus(tmp_path, verifiers=wrong, hub_token=CANARY, learning_rate=CANARY)
-        assert "learning_rate" in str(caught.value)
         assert CANARY not in str(caught.value) + str(caught.value.problems)
 
 
@@ -285,9 +272,9 @@ def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
     open_manifest(plan).save()
     assert CANARY not in "".join(file.read_text() for file in everything_below(folder / "sweep"))
     assert open_manifest(plan), "the same options are recognised"
-    Store(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
-    assert CANARY not in (folder / "samples.json").read_text()
-    Store(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
+    for _ in range(2):
+        Store(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
+        assert CANARY not in (folder / "samples.json").read_text()
 
 
 def test_explain_shows_none(config, folder, capfd):

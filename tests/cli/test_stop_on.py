@@ -40,12 +40,6 @@ def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
     assert "dead_groups, step" not in caplog.text
 
 
-def test_an_unknown_finding_lists_those_there_are(cli, config):
-    err = cli.refused("train", config(), "--stop_on", "dead")
-    assert "stop_on: unknown finding 'dead'" in err
-    assert "dead_groups" in err
-
-
 def test_two_ranks_stop_after_the_same_step(ranked, config, folder):
     path = config(save_strategy="no", **HOPELESS | {"per_device_train_batch_size": 8})
     codes, text = ranked("train", path, "--stop_on", "dead_groups")

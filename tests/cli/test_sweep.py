@@ -29,9 +29,7 @@ from tests.waiting import gone
 WORDS = st.text(string.ascii_lowercase, min_size=1, max_size=6).filter(
     lambda word: word not in ("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf")
 )
-VALUES = st.one_of(
-    WORDS, st.integers(-9, 9), st.floats(-10, 10, allow_nan=False), st.dictionaries(WORDS, st.integers())
-)
+VALUES = st.one_of(WORDS, st.integers(-9, 9), st.floats(-9, 9), st.dictionaries(WORDS, st.integers()))
 
 
 def variants(*given):
@@ -44,9 +42,8 @@ def test_every_combination_once_in_order_with_the_values_as_they_were(grid):
     grid = {f"option_{key}": values for key, values in grid.items()}
     given = [f"{key}={','.join(map(json.dumps, values))}" for key, values in grid.items()]
     found = read_variants(given)
-    assert [dict(variant.values) for variant in found] == [
-        dict(zip(grid, choice, strict=True)) for choice in product(*grid.values())
-    ]
+    choices = [dict(zip(grid, choice, strict=True)) for choice in product(*grid.values())]
+    assert [dict(variant.values) for variant in found] == choices
     assert len({variant.folder for variant in found}) == len(found)
     for variant in found:
         assert set(variant.folder) <= set(string.ascii_letters + string.digits + "_.=+-")
@@ -58,30 +55,23 @@ def test_values_are_those_of_a_config_file():
     assert variants("beta=0,0.04,3e-4") == [{"beta": 0}, {"beta": 0.04}, {"beta": 3e-4}]
     assert variants("advantage=null,sign") == [{"advantage": None}, {"advantage": "sign"}]
     assert variants("save_strategy=no,steps") == [{"save_strategy": "no"}, {"save_strategy": "steps"}]
-    assert variants("advantage_kwargs={band: 0.5},{}") == [
-        {"advantage_kwargs": {"band": 0.5}},
-        {"advantage_kwargs": {}},
-    ]
-    assert variants("verifiers=[math],[math, {name: exact, weight: 2}]")[1] == {
-        "verifiers": ["math", {"name": "exact", "weight": 2}]
-    }
+    assert variants("advantage_kwargs={band: 0.5},{}") == [{"advantage_kwargs": each} for each in ({"band": 0.5}, {})]
+    exact = {"name": "exact", "weight": 2}
+    assert variants("verifiers=[math],[math, {name: exact, weight: 2}]")[1] == {"verifiers": ["math", exact]}
     assert variants("advantage=./mine.py:mine,a.b:c") == [{"advantage": "./mine.py:mine"}, {"advantage": "a.b:c"}]
 
 
 def test_options_joined_by_a_semicolon_move_together():
     together = "advantage=zscore,sign; advantage_kwargs={eps: 1e-6},{band: 0.5}"
+    pairs = [("zscore", {"eps": 1e-6}), ("sign", {"band": 0.5})]
     assert variants(together, "beta=0,1") == [
-        {"advantage": "zscore", "advantage_kwargs": {"eps": 1e-6}, "beta": 0},
-        {"advantage": "zscore", "advantage_kwargs": {"eps": 1e-6}, "beta": 1},
-        {"advantage": "sign", "advantage_kwargs": {"band": 0.5}, "beta": 0},
-        {"advantage": "sign", "advantage_kwargs": {"band": 0.5}, "beta": 1},
+        {"advantage": name, "advantage_kwargs": keywords, "beta": beta} for name, keywords in pairs for beta in (0, 1)
     ]
     assert variants("run_name='a;b',\"c;d\"") == [{"run_name": "a;b"}, {"run_name": "c;d"}]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_what_cannot_vary_is_said():
+    for wrong, expected in (
         (["advantage"], "expected an option and its values"),
         (["--advantage=sign"], "expected an option and its values"),
         (["advantage="], "has no values"),
@@ -94,25 +84,17 @@ def test_options_joined_by_a_semicolon_move_together():
         (["beta=0,null"], "cannot be given on a command line"),
         (["seed=1,2"], "--seeds sets it"),
         (["output_dir=a,b"], "--out sets it"),
-    ],
-)
-def test_what_cannot_vary_is_said(given, expected):
-    with pytest.raises(SweepError, match=expected):
-        read_variants(given)
+    ):
+        with pytest.raises(SweepError, match=expected):
+            read_variants(wrong)
 
 
-@pytest.mark.parametrize(("given", "seeds"), [("3", [1, 2, 3]), ("7,8", [7, 8]), ("0,", [0])])
-def test_seeds_are_a_count_or_a_list(given, seeds):
-    assert read_seeds(given) == seeds
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [("0", "1 to 1000"), ("x", "how many"), ("1,1", "twice"), ("-1", "how many"), ("", "how many")],
-)
-def test_seeds_that_are_none(given, expected):
-    with pytest.raises(SweepError, match=expected):
-        read_seeds(given)
+def test_seeds_are_a_count_or_a_list():
+    assert [read_seeds(given) for given in ("3", "7,8", "0,")] == [[1, 2, 3], [7, 8], [0]]
+    many = "how many"
+    for wrong, expected in {"0": "1 to 1000", "x": many, "1,1": "twice", "-1": many, "": many}.items():
+        with pytest.raises(SweepError, match=expected):
+            read_seeds(wrong)
 
 
 def test_the_command_of_a_run_means_its_variant(config):
@@ -134,7 +116,11 @@ def test_the_command_of_a_run_means_its_variant(config):
     assert first.training.output_dir.endswith("out-sweep/" + plan.runs[0].name)
 
 
-# -- running, with a stand-in for training that starts in no time ------------------------------------------------------
+def presser(folder, presses, most):
+    """Interrupt this process once its run is ready, and note when."""
+    if (folder / "ready").exists() and len(presses) < most:
+        presses.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.fixture
@@ -234,14 +220,8 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     time.sleep(1000)
     """
     plan, go = fake(body, seeds="1")
-    told = []
-
-    def press():
-        if (folder / "ready").exists() and not told:
-            told.append(os.kill(os.getpid(), signal.SIGINT))
-
-    before = signal.getsignal(signal.SIGINT)
-    assert go(press) == ["stopped", "waiting"]
+    presses, before = [], signal.getsignal(signal.SIGINT)
+    assert go(lambda: presser(folder, presses, 1)) == ["stopped", "waiting"]
     assert "stopping: the run may save and leave" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(1000)", 'end("done", 0)'))
@@ -260,13 +240,7 @@ def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, fol
     """
     _, go = fake(body, seeds="1")
     presses = []
-
-    def press():
-        if (folder / "ready").exists() and len(presses) < 2:
-            presses.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGINT)
-
-    assert go(press) == ["stopped", "waiting"]
+    assert go(lambda: presser(folder, presses, 2)) == ["stopped", "waiting"]
     assert time.monotonic() - presses[0] < 100
     assert gone(int(order(folder)[0][2]))
     assert gone(int((folder / "below").read_text()))
@@ -396,12 +370,17 @@ def test_markup_in_a_config(fake, capsys):
     assert 'run_name=["/d"]' in out
 
 
+def measured(folder, rows, end=""):
+    record = folder / "grpo_plus"
+    record.mkdir()
+    (record / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + end)
+    return record
+
+
 def test_progress_of_a_half_written_record(tmp_path):
     assert progress(tmp_path) == "starting"
-    record = tmp_path / "grpo_plus"
-    record.mkdir()
     rows = [{"kind": "train", "step": step, "values": {"reward": step / 10}} for step in range(1, 6)]
-    (record / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "train", "step": 6, "val')
+    record = measured(tmp_path, rows, '{"kind": "train", "step": 6, "val')
     assert progress(tmp_path) == "step 5, reward 0.500"
     (record / "run.json").write_text('{"schema": 1, "max_steps": 40, "status": "running"}')
     assert progress(tmp_path) == "step 5 of 40, reward 0.500"
@@ -411,13 +390,11 @@ MEASURED = '{"results": {"verifiers": {"math": {"pass_at": {"1": {"value": 0.75,
 
 
 def test_final_figures_are_means_of_the_last_tenth(tmp_path):
-    record = tmp_path / "grpo_plus"
-    record.mkdir()
     rows = [{"kind": "train", "step": step, "values": {"reward": float(step)}} for step in range(1, 41)]
     held = {"eval_reward": 0.5, "eval_verifiers/math/status/correct": 0.25}
     rows += [{"kind": "eval", "step": 40, "values": held}]
     rows += [{"kind": "train", "step": 40, "values": {"train_runtime": 12.5}}]
-    (record / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    measured(tmp_path, rows)
     held = {"held-out reward": 0.5, "held-out accuracy, math": 0.25}
     assert final(tmp_path) == {"final reward": (37 + 38 + 39 + 40) / 4, **held, "seconds": 12.5}
     (tmp_path / "measure").mkdir()
@@ -437,35 +414,24 @@ def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
     console(sys.stdout).print(result_table(plan, manifest))
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "advantage=" in line]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert cells == [
-        ["advantage=zscore", "2", "0.500 ± 0.354", "-", "2.0 ± 0.0"],
-        ["advantage=sign", "1 of 2", "1.000", "0.500", "1.0"],
-    ]
-
-
-# -- the real thing ----------------------------------------------------------------------------------------------------
+    assert cells[0] == ["advantage=zscore", "2", "0.500 ± 0.354", "-", "2.0 ± 0.0"]
+    assert cells[1:] == [["advantage=sign", "1 of 2", "1.000", "0.500", "1.0"]]
 
 
 @pytest.mark.slow
 def test_all_that_training_would_refuse_is_refused_before_the_first_run(cli, config, folder):
-    vary = (
-        *("--vary", "advantage=zscore,process,sgn"),
-        *("--vary", "dataset_name=./data.jsonl,./missing.jsonl"),
-        *("--vary", "reward_funcs=[./rewards.py:digits],[./gold.py:gold]"),
-        *("--seeds", "2"),
-    )
+    vary = ["advantage=zscore,process,sgn", "dataset_name=./data.jsonl,./missing.jsonl"]
+    vary += ["reward_funcs=[./rewards.py:digits],[./gold.py:gold]"]
+    flags = [word for each in vary for word in ("--vary", each)]
     (folder / "gold.py").write_text("def gold(completions, gold, **_):\n    return [1.0] * len(completions)\n")
-    code, out, err = cli("sweep", config(verifiers=["exact"], advantage_kwargs={"eps": 1e-4}), *vary, "--dry-run")
+    path = config(verifiers=["exact"], advantage_kwargs={"eps": 1e-4})
+    code, out, err = cli("sweep", path, *flags, "--seeds", "2", "--dry-run")
     assert code == 2
     text = " ".join(err.split())
-    assert "Did you mean 'sign'?" in text
-    assert "--vary 'advantage=a,b; advantage_kwargs={},{keyword: 1}'" in text
-    assert "nothing was started" in text
-    assert "needs step scores, but no verifier gives any (exact)" in text
-    assert "'./missing.jsonl' does not exist" in text
-    assert "no column 'gold', which the reward function 'gold' needs" in text
-    for problem in ("needs step scores", "does not exist", "no column 'gold'"):
+    for problem in ("needs step scores", "'./missing.jsonl' does not exist", "no column 'gold'"):
         assert text.count(problem) == 1, "said once, with the variants that have it"
+    for words in ("Did you mean 'sign'?", "advantage_kwargs={},{keyword: 1}'", "nothing was started"):
+        assert words in text
     assert "advantage=process, dataset_name=./data.jsonl" in text
     assert "24 runs in" in out
     assert not (folder / "out-sweep").exists()
@@ -480,13 +446,7 @@ def test_a_dry_run_makes_no_model_and_ends_with_a_verdict(cli, config, folder):
     told = "dry run: all right. 4 runs of 2 variants would start; nothing was started, no model was loaded or made."
     assert out.splitlines()[-1] == told
     assert not (folder / "out-sweep" / "sweep.json").exists()
-
-
-@pytest.mark.nightly
-def test_what_a_dry_run_leaves_out_is_done_before_the_first_run(cli, config, folder):
-    (folder / "made.py").write_text("def model():\n    raise RuntimeError('a model was made')\n")
-    err = cli.refused("sweep", config(model_name_or_path="./made.py:model"), "--vary", "beta=0,0.1")
-    assert "a model was made" in err
+    assert "a model was made" in cli.refused("sweep", made, "--vary", "beta=0,0.1")  # before the first run
 
 
 @pytest.mark.nightly
@@ -516,9 +476,7 @@ def test_ray_is_imported_by_a_sweep_on_it_alone_which_says_what_to_install(confi
     words = ["sweep", config(), "--vary", "beta=0,1", "--on", "ray"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "--on ray needs Ray" in done.stderr
     assert "pip install 'ray>=2.40'" in done.stderr
-    assert "Traceback" not in done.stderr
     assert not (folder / "out-sweep").exists()
     code = "import sys, grpo_plus.cli.sweep, grpo_plus.sweep.on_ray; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

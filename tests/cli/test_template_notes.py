@@ -39,18 +39,10 @@ def test_a_template_is_asked_whether_it_thinks_by_default(tokenizer, template, t
     assert thinks_by_default("x", tokenizer(template)) is thinks
 
 
-@pytest.mark.parametrize(
-    ("model", "thinks"),
-    [
-        ("Qwen/Qwen3-8B", True),
-        ("Qwen/Qwen3-30B-A3B", True),
-        ("Qwen/Qwen3-8B-Base", False),
-        ("Qwen/Qwen3-4B-Instruct-2507", False),
-        ("Qwen/Qwen2.5-3B-Instruct", False),
-    ],
-)
-def test_without_a_tokenizer_the_name_tells(model, thinks):
-    assert thinks_by_default(model) is thinks
+def test_without_a_tokenizer_the_name_tells():
+    think, others = ["Qwen3-8B", "Qwen3-30B-A3B"], ["Qwen3-8B-Base", "Qwen3-4B-Instruct-2507", "Qwen2.5-3B-Instruct"]
+    for name in (*think, *others):
+        assert thinks_by_default(f"Qwen/{name}") is (name in think)
 
 
 def test_a_small_limit_is_noted_until_somebody_decides_and_a_whole_prompt_that_asks_is_enough(notes):
@@ -64,9 +56,8 @@ def test_a_small_limit_is_noted_until_somebody_decides_and_a_whole_prompt_that_a
     assert notes({"column": "question"}, verifiers=["think_format"], text="Write <think>…</think> first.") == []
 
 
-@pytest.mark.parametrize(
-    ("prompt", "verifiers", "missing"),
-    [
+def test_a_format_that_is_rewarded_and_never_asked_for_is_noted(notes):
+    for prompt, verifiers, missing in (
         ({"column": "question"}, ["think_format"], "<think>"),
         ({"template": "boxed"}, ["math", "tag_count"], "<think>, <answer>"),
         ({"template": "think"}, [{"name": "think_format", "kwargs": {"answer": "answer"}}], "<answer>"),
@@ -76,11 +67,9 @@ def test_a_small_limit_is_noted_until_somebody_decides_and_a_whole_prompt_that_a
         ({"column": "question"}, [{"name": "think_format", "kwargs": {"prefilled": True}}], None),
         ({"column": "question"}, [{"name": "think_format", "weight": 0}, "math"], None),
         ({}, ["think_format"], None),  # the data's own prompts may ask
-    ],
-)
-def test_a_format_that_is_rewarded_and_never_asked_for_is_noted(notes, prompt, verifiers, missing):
-    found = notes(prompt, verifiers=verifiers)
-    assert [missing in note for note in found] == ([True] if missing else [])
+    ):
+        found = notes(prompt, verifiers=verifiers)
+        assert [missing in note for note in found] == ([True] if missing else [])
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("**/*.yaml")), ids=lambda path: path.stem)
@@ -89,9 +78,3 @@ def test_recipes_for_models_that_think_say_whether_to(path):
     if not isinstance(values, dict) or not thinks_by_default(str(values.get("model_name_or_path", ""))):
         return
     assert "enable_thinking" in values["chat_template_kwargs"]
-
-
-@pytest.mark.slow
-def test_explain_says_it(cli, config):
-    out = cli.done("explain", config(prompt={"column": "prompt"}, verifiers=["think_format"]))
-    assert "the verifier 'think_format' rewards <think>, but the prompt never asks for it" in " ".join(out.split())

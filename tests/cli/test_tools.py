@@ -89,10 +89,9 @@ def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, 
     assert "the states before them: --states" in out
     out = cli.done("explain", gigpo, "--rewards", "1,0", "--steps", "0,0;0,0,0", "--states", "a,b;a,a,c")
     assert of_tokens(out) == [[0.833333, 0.5], [-0.666667, -0.666667, -0.5]]
-    for flags, said in (
-        (("--states", "a,b;a,a,c"), "--states are given without --steps"),
-        (("--steps", "0,0;0,0,0", "--states", "a,b;a,a"), "such as 'a,a;a,a,a'"),
-    ):
+    wrong = {("--states", "a,b;a,a,c"): "--states are given without --steps"}
+    wrong["--steps", "0,0;0,0,0", "--states", "a,b;a,a"] = "such as 'a,a;a,a,a'"
+    for flags, said in wrong.items():
         assert said in cli.refused("explain", gigpo, "--rewards", "1,0", *flags)
     code, _, err = cli("explain", playing(**turns), "--rewards", "1,0", "--steps", "1;0", "--states", "a;b")
     assert (code, "reads no states: advantage: gigpo does" in err) == (2, True)
@@ -111,16 +110,14 @@ def test_a_run_is_rewarded_by_its_environment_and_shows_the_tools_in_its_prompt(
     assert '"name": "guess"' in shown
     config = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())["config"]
     assert config["environment"].endswith("game.py:Game")
-    assert logged(tmp_path)["rewards/Game/mean"] == 0.5
-    assert logged(tmp_path)["tools/turns"] == 1.0
+    assert (logged(tmp_path)["rewards/Game/mean"], logged(tmp_path)["tools/turns"]) == (0.5, 1.0)
 
 
 @pytest.mark.slow
 def test_gigpo_trains_from_yaml_and_says_how_many_turns_met_a_state_again(cli, playing, tmp_path):
     (tmp_path / "again.py").write_text(KEYED)
     cli.done("train", playing(advantage="gigpo", environment="./again.py:Game", tools=None))
-    assert (
-        logged(tmp_path)["advantages/anchored_fraction"] == 1.0
-    )  # both completions of the prompt begin alike, and end there
+    # Both completions of the prompt begin alike, and end there.
+    assert logged(tmp_path)["advantages/anchored_fraction"] == 1.0
     info = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())
     assert info["parts"]["advantage"]["name"] == "gigpo"

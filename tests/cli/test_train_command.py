@@ -40,8 +40,8 @@ def twice_center(table, *, gain: float = 2.0):
 """
 
 
-def logs(out):
-    found = [ast.literal_eval(line) for line in out.splitlines() if line.startswith("{'loss'")]
+def logs(out, start="loss"):
+    found = [ast.literal_eval(line) for line in out.splitlines() if line.startswith(f"{{'{start}")]
     return [{key: value if value is None else float(value) for key, value in row.items()} for row in found]
 
 
@@ -61,11 +61,8 @@ def test_two_steps_with_one_completion_a_prompt(cli, config, name):
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
     more = {"reward_funcs": ["./rewards.py:digits", "./rewards.py:by_answer"]}
-    keywords = {
-        "mix": {"parts": {"sign": 1.0, "rloo": 0.5}, "sign": {"band": 0.1}},
-        "passk": {"k": 2},
-        "process": {"credit": "return", "outcome_weight": 0.5},
-    }
+    keywords = {"mix": {"parts": {"sign": 1.0, "rloo": 0.5}, "sign": {"band": 0.1}}, "passk": {"k": 2}}
+    keywords["process"] = {"credit": "return", "outcome_weight": 0.5}
     if name in keywords:
         more["advantage_kwargs"] = keywords[name]
     if name == "gae":
@@ -94,20 +91,16 @@ def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, fol
     assert found[0][0] == pytest.approx(2 * plain[0]["advantages/abs_mean"], rel=1e-3)
 
 
-@pytest.mark.slow
-def test_an_objective_and_an_estimator_by_flags(cli, config):
-    flags = ("--advantage", "sign", "--advantage_kwargs", '{"band": .25}', "--objective", "grpo", "--beta=0.1")
-    (step,) = trained(cli, config(), *flags, "--max_steps", "1")
-    assert {"kl", "advantages/zero_fraction"} <= set(step)
-
-
-def test_verifiers_in_the_yaml_and_on_the_command_line(cli, config):
+def test_verifiers_in_the_yaml_and_all_parts_on_the_command_line(cli, config):
     right = {"name": "exact", "label": "right", "columns": {"answer": "answer"}}
     listed = [{"name": "think_format", "weight": 0.5}, right]
     (step,) = trained(cli, config(reward_funcs=None, verifiers=listed, max_steps=1))
     assert {"rewards/think_format/mean", "rewards/right/mean"} <= set(step)
-    (step,) = trained(cli, config(reward_funcs=None, max_steps=1), "--verifiers", "think_format", "exact")
-    assert {"rewards/think_format/mean", "rewards/exact/mean"} <= set(step)
+    flags = ("--advantage", "sign", "--advantage_kwargs", '{"band": .25}', "--objective", "grpo", "--beta=0.1")
+    flags += ("--verifiers", "think_format", "exact", "--max_steps", "1")
+    (step,) = trained(cli, config(reward_funcs=None), *flags)
+    names = {"kl", "advantages/zero_fraction", "rewards/think_format/mean", "rewards/exact/mean"}
+    assert names <= set(step)
 
 
 @pytest.mark.slow
@@ -146,10 +139,8 @@ def test_data_in_every_form(cli, config, folder, kind):
 def test_a_question_column_and_a_system_message_become_the_prompt(config, folder):
     path = config(prompt={"column": "question", "system": "Be brief."}, reward_funcs=["./rewards.py:digits"])
     trainer = build_trainer(parse("grpo-plus train", [path]))
-    assert trainer.train_dataset[0]["prompt"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "what is 0?"},
-    ]
+    asked = [("system", "Be brief."), ("user", "what is 0?")]
+    assert trainer.train_dataset[0]["prompt"] == [{"role": role, "content": text} for role, text in asked]
     flags = ["--prompt", "{}", "--prompt.column", "question", "--prompt.chat", "false"]
     trainer = build_trainer(parse("grpo-plus train", [path, *flags]))
     assert trainer.train_dataset[0]["prompt"] == "what is 0?"
@@ -201,22 +192,16 @@ def test_arguments_of_accelerate_are_kept_apart(config):
 ENDLESS = {"name": "adaptive", "target": float("inf")}
 NO_MODEL = {"model_name_or_path": "no/model"}
 WRONG = {
-    "a list for a number": ({"num_generations": [4]}, (), "num_generations is [4], expected an integer."),
     "a broken integer": ({"num_generations": 4.5}, (), "num_generations is 4.5, expected an integer."),
     "a word for a switch": ({"use_cpu": "maybe"}, (), "use_cpu is 'maybe'"),
     "a word in a flag": ({}, ("--num_generations", "four"), "invalid int value: 'four'"),
     "an unfinished mapping": ({"advantage": "sign"}, ("--advantage_kwargs", "{band: 0"), "is no valid JSON or YAML"),
     "an unknown way to scale": ({"scale_rewards": "sum"}, (), "scale_rewards is 'sum', expected one of"),
-    "a list for a schedule": (
-        {"objective_kwargs": {"kl": {"schedule": ["warmup"]}}},
-        (),
-        "unknown schedule ['warmup']",
-    ),
+    "a list for a schedule": ({"objective_kwargs": {"kl": {"schedule": ["warm"]}}}, (), "unknown schedule ['warm']"),
     "an endless target": ({"objective_kwargs": {"kl": {"schedule": ENDLESS}}}, (), "target is inf, expected a finite"),
     "an endless weight": ({"verifiers": [{"name": "math", "weight": float("inf")}]}, (), "weight is inf"),
     "a variable without a value": ({"env": {"NAME": None}}, (), "env has NAME: None"),
     "an unknown launch file": ({"accelerate_config": "./nope.yaml"}, (), "nope.yaml"),
-    "an unknown key like none": ({"zzzzzz": 1}, (), "unknown key 'zzzzzz'. grpo-plus train --help-all lists all."),
     "an abbreviated flag": ({}, ("--advant", "sign"), "unknown option --advant"),
     "an unknown keyword": ({"advantage": "sign"}, ("--advantage_kwargs.bnad", "1"), "Did you mean 'band'?"),
     "a negative band": ({"advantage": "sign", "advantage_kwargs": {"band": -1}}, (), "band"),
@@ -231,7 +216,6 @@ WRONG = {
     "an unknown column": ({"prompt": {"column": "questoin"}}, (), "Did you mean 'question'?"),
     "a reward that is not there": ({"reward_funcs": ["./rewards.py:digit"]}, (), "Did you mean 'digits'?"),
     "a reward file that is not there": ({"reward_funcs": ["./reward.py:digits"]}, (), "does not exist: looked at"),
-    "an unknown reward": ({"reward_funcs": ["think_fromat_reward"]}, (), "Did you mean 'think_format_reward'?"),
     "a reward that cannot be called": ({"reward_funcs": ["./rewards.py:not_callable"]}, (), "cannot be called"),
     "a verifier's column that is not there": (
         {"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]}, (), "has no column 'anwser', which exact needs"

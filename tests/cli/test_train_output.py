@@ -15,19 +15,8 @@ import trl
 from huggingface_hub import ModelCard
 from safetensors.numpy import save_file
 
-from grpo_plus.cli import UserError
-from grpo_plus.cli._folder import (
-    DEAD_AFTER,
-    LOCK,
-    FolderLock,
-    checkpoints,
-    choose,
-    clear,
-    left_to_train,
-    prepare,
-    resume_point,
-    resumed,
-)
+from grpo_plus.cli import UserError, _folder
+from grpo_plus.cli._folder import DEAD_AFTER, LOCK, FolderLock, checkpoints, choose, clear, prepare, resume_point
 from grpo_plus.cli.train import next_step, plain_command
 from tests.waiting import comes
 
@@ -121,17 +110,14 @@ def test_an_earlier_runs_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_the_command_to_go_on_with():
+    for given, expected in (
         (["c.yaml", "--seed", "3"], "c.yaml --seed 3"),
         (["c.yaml", "--resume_from_checkpoint", "last", "--seed", "3"], "c.yaml --seed 3"),
         (["c.yaml", "--resume_from_checkpoint=x y", "--overwrite_output_dir", "--seed=3"], "c.yaml --seed=3"),
         (["c.yaml", "--overwrite_output_dir", "true", "--system", "a b"], "c.yaml --system 'a b'"),
-    ],
-)
-def test_the_command_to_go_on_with(given, expected):
-    assert plain_command(given) == f"grpo-plus train {expected}"
+    ):
+        assert plain_command(given) == f"grpo-plus train {expected}"
 
 
 def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, tmp_path):
@@ -157,11 +143,11 @@ def test_what_is_known_of_a_checkpoint(tmp_path):
     ends = [(5, 1, True), (4, 9, False), (-1, 3, True), (-1, 2, False)]
     for max_steps, epochs, expected in ends:
         args = SimpleNamespace(max_steps=max_steps, num_train_epochs=epochs)
-        assert left_to_train(made, args) is expected
+        assert _folder.left_to_train(made, args) is expected
     words = "which holds weights only: optimizer, schedule and random state are new."
-    assert resumed(made) == f"Resuming from {made}, {words}"
+    assert _folder.resumed(made) == f"Resuming from {made}, {words}"
     (made / "optimizer.pt").write_text("x")
-    assert resumed(made) == f"Resuming from {made}."
+    assert _folder.resumed(made) == f"Resuming from {made}."
 
 
 def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
@@ -262,9 +248,7 @@ def test_a_disk_that_is_too_small_is_found_before_training(cli, config, small_di
 @pytest.mark.slow
 def test_a_run_that_ends_for_lack_of_memory_says_what_to_change(cli, config, folder):
     path = config(reward_funcs=["./full.py:full"])
-    text = (
-        "import torch\n\ndef full(completions, **_):\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried …')\n"
-    )
+    text = "import torch\ndef full(completions, **_):\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried …')"
     (folder / "full.py").write_text(text)
     errors = cli.refused("train", path)
     assert "grpo-plus train: out of memory while completions were scored: CUDA out of memory. Tried" in errors

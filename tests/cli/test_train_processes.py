@@ -58,7 +58,6 @@ def process(folder, clean_environment, end_tree):
 
 
 def saved_at(folder, step):
-    """The folder of a checkpoint, which is whole."""
     saved = folder / "out" / f"checkpoint-{step}"
     assert json.loads((saved / "trainer_state.json").read_text())["global_step"] == step
     assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= {file.name for file in saved.iterdir()}

@@ -7,12 +7,7 @@ import pytest
 from grpo_plus.cli._agreement import Agreement
 
 KEY = "sk-abcdefghijklmnop1234567890ABCD"
-ROWS = [
-    ("4", "4", "right"),
-    ("4.0", "4", "as a number only"),
-    (f"the key is {KEY}", "5", "a secret"),
-    ("", "7", "nothing"),
-]
+ROWS = [("4", "4", "right"), ("4.0", "4", "as a number"), (f"the key is {KEY}", "5", "secret"), ("", "7", "nothing")]
 
 
 @pytest.fixture
@@ -46,20 +41,14 @@ def test_each_of_several_verifiers_judges_every_row_and_only_so_many_rows_are_sh
     assert "2 more rows are as asked for" in out
 
 
-@pytest.mark.parametrize(
-    ("asked", "rows"),
-    [
-        (("wrong",), ["1", "2", "3"]),
-        (("timeout",), []),
-        (("timeout,correct",), ["0", "1"]),
-        (("timeout", "disagree"), ["1"]),
-        (("all",), ["0", "1", "2", "3"]),
-    ],
-)
+SHOWN = {"wrong": "123", "timeout": "", "timeout,correct": "01", "timeout disagree": "1", "all": "0123"}
+
+
+@pytest.mark.parametrize(("asked", "rows"), SHOWN.items())
 def test_rows_are_shown_with_completion_gold_verdict_and_reason(cli, data, asked, rows):
-    flags = [word for each in asked for word in ("--show", each)]
+    flags = [word for each in asked.split() for word in ("--show", each)]
     out = cli.done("verify", data, *BOTH, *flags)
-    assert [line.removeprefix("row ") for line in out.splitlines() if line.startswith("row ")] == rows
+    assert [line.removeprefix("row ") for line in out.splitlines() if line.startswith("row ")] == [*rows]
     assert KEY not in out + data.with_suffix(".verdicts.jsonl").read_text(encoding="utf-8")
     assert ("the key is (hidden)" in out) == ("2" in rows)
     if "1" in rows:

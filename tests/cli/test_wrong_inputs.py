@@ -57,23 +57,18 @@ CASES = [
     (("train", "ok.yaml", "--output_dir", "rows.jsonl"), "output_dir rows.jsonl: nothing can be written there"),
     (("train", "ok.yaml", "--max_steps", "99999999999999999999"), "max_steps is 99999999999999999999"),
     (("train", "ok.yaml", "--learning_rate", "1e400"), "learning_rate is inf"),
-    (("train", "ok.yaml", "--seed", "-1"), "seed is -1"),
     (("train", "ok.yaml", "--plugins", "binary.py"), "binary.py"),
     (("train", "ok.yaml", "rest"), "unexpected arguments: rest"),
+    (("train", "ok.yaml", "--stop_on", "dead"), "stop_on: unknown finding 'dead'"),
     (("explain", "ok.yaml", "--rewards", ""), "--rewards is empty"),
     (("plan", "--model", "rows.jsonl"), "rows.jsonl"),
-    (("plan", "--model", "broken_model"), "broken_model"),
-    (("plan", "--model", "tiny", "--vram", "1e400"), "--vram is inf"),
     (("verify", "folder", "--verifier", "exact"), "folder"),
-    (("verify", "empty.jsonl", "--verifier", "exact"), "holds no rows"),
     (("verify", "binary.parquet", "--verifier", "exact"), "cannot be loaded as Parquet"),
     (("verify", "binary.csv", "--verifier", "exact"), "binary.csv cannot be read as text"),
     (("verify", "really_json.csv", "--verifier", "exact"), "holds no rows. Its first line names the columns."),
     (("verify", "cut.jsonl", "--verifier", "exact"), "cannot be loaded as JSON, one object a line"),
     (("verify", "latin.jsonl", "--verifier", "exact"), "it is no UTF-8 (invalid continuation byte near byte 16)"),
-    (("verify", "text.md", "--verifier", "exact"), "data 'text.md': a file must end in"),
     (("verify", "rows.jsonl", "--verifier", "exact", "--out", "folder"), "results file folder cannot be written"),
-    (("verify", "rows.jsonl", "--verifier", "exact", "--out", "rows.jsonl/x.jsonl"), "cannot be written"),
     (("verify", "rows.jsonl", "--verifier", "./rows.jsonl:f"), "rows.jsonl"),
     (("verify", "rows.jsonl", "--verifier", "./binary.py:f"), "binary.py"),
     (("verify", "rows.jsonl", "--verifier", ":"), "is no reference"),
@@ -85,17 +80,10 @@ CASES = [
     ((*EVAL, "rows.jsonl", "--out", "folder"), "must end in .jsonl"),
     ((*EVAL, "rows.jsonl", "--out", "rows.jsonl/x.jsonl"), "cannot be written"),
     (("eval", "broken_model", *EVAL[2:], "rows.jsonl"), "broken_model"),
-    (("eval", "rows.jsonl", *EVAL[2:], "rows.jsonl"), "rows.jsonl"),
     (("eval", "folder", *EVAL[2:], "rows.jsonl"), "holds no config.json"),
     (("chat", "tiny", "--once", "a", "--max-completion-length", "0"), "max_completion_length is 0"),
-    (("report", "rows.jsonl"), "rows.jsonl is a file"),
-    (("report", "folder"), "folder is no run"),
     (("export", "rows.jsonl", "--out", "x"), "rows.jsonl"),
-    (("export", "tiny", "--out", "x"), "tiny"),
-    (("export", "run", "--out", "rows.jsonl"), "rows.jsonl exists and is not an empty folder"),
-    (("plugins", "./binary.py"), "binary.py"),
     (("sweep", "ok.yaml", "--vary", "beta=0,1", "--seeds", "99999999999"), "seeds"),
-    (("sweep", "ok.yaml", "--vary", "beta=0,1", "--out", "rows.jsonl"), "rows.jsonl"),
     (("sweep", "--vary", "advantage=sign"), "the config file comes first"),
     (("sweep", "ok.yaml"), "nothing varies"),
     (("sweep", "ok.yaml", "--vary", "beta=0,1", "max_steps=1,2"), "what is 'max_steps=1,2'?"),
@@ -111,15 +99,10 @@ CASES = [
     (("sweep", "ok.yaml", "--vary", "a=1", "--on", "ray", "--gpus", "-1"), "--gpus is -1, expected"),
     (("sweep", "ok.yaml", "--vary", "a=1", "--on", "ray", "--gpus", "1.5"), "above 1 a whole one"),
     (("sweep", "ok.yaml", "--vary", "a=1", "--out", "run"), "holds no sweep"),
-    (("sweep", "ok.yaml", "--vary", "a=1", "--out", "ok.yaml/x"), "cannot be written"),
-    (("reward-model", "train", "--model", "tiny", "--data", "empty.jsonl"), "holds no rows"),
-    (("reward-model", "train", "--model", "rows.jsonl", "--data", "rows.jsonl"), "rows.jsonl"),
-    (("reward-model", "train", "binary.yaml"), "binary.yaml"),
     (("reward-model", "eval", "folder", "--data", "rows.jsonl"), "chosen, rejected"),
     (("chat", "nowhere/model/x", "--once", "a"), "cannot be loaded"),
     (("chat", "tiny", "--once", " "), "--once is empty"),
     (("chat", "tiny", "--once", "a", "--gold", "4"), "--gold is for a verifier, and there is none"),
-    (("chat", "tiny", "--once", "a", "--temperature", "-1"), "temperature is -1.0"),
     (("chat", "tiny", "--once", "a", "--template", "boxd"), "Did you mean 'boxed'?"),
     (("chat", "tiny", "--once", "a", "--column", "answer=b"), "a chat has none"),
     (("chat", "tiny", "--once", "a", "--settings-from", "nowhere"), "there is no run with a record in it"),
@@ -137,10 +120,7 @@ CASES = [
     ((*EVAL, "rows.jsonl", "--settings-from", ".", "--no-run-settings"), "are both given: keep one"),
     ((*VERIFY, "--show", "wrng"), "unknown status 'wrng'. Did you mean 'wrong'?"),
     ((*VERIFY, "--verifier", "numeric", "--option", "abs_tol=10"), "write --option exact.abs_tol=10"),
-    (
-        (*VERIFY, "--verifier", "numeric", "--column", "solution=answer"),
-        "none of exact, numeric has a parameter 'solution'",
-    ),
+    ((*VERIFY, "--verifier", "numeric", "--column", "solution=answer"), "none of exact, numeric has a parameter"),
     ((*VERIFY, "--show", "disagree"), "needs a second --verifier"),
     ((*VERIFY, "--show-rows", "0"), "--show-rows is 0, expected at least 1"),
     ((*VERIFY, "--check-golds", "--show", "wrong"), "--check-golds scores no completions"),
@@ -150,14 +130,11 @@ CASES = [
     ((*VERIFY, "--completion-column", "text"), "completion: unknown column 'text'"),
     ((*VERIFY, "--column", "answer=gold"), "answer: unknown column 'gold'"),
     ((*VERIFY, "--column", "gold"), "--column is 'gold', expected KEY=VALUE"),
-    ((*VERIFY, "--option", "colour=red"), "colour"),
     ((*VERIFY, "--split", "test"), "unknown split 'test'"),
     (("verify", "rows.jsonl", "--verifier", "think_format", "--check-golds"), "no gold answers"),
     (("verify", "rows.jsonl"), "say what judges: --verifier math"),
     (("plan", "--critic"), "--critic: expected a value: a critic beside the policy: trunk, adapter"),
-    (("export", "--dtype"), "--dtype: expected a value: one of bfloat16, float16, float32"),
     (("sweep", "c.yaml", "--on"), "--on: expected a value: one of ray: run side by side"),
-    (("explain", "--rewards"), "--rewards: expected a value: rewards of one group (default"),
     (("train", "--dead_groups"), "--dead_groups: expected a value: one of keep, resample"),
     (("train", "--prompt.template", "--beta", "0"), "--prompt.template: expected a value: How the prompt is made"),
     (("train", "--beta", "x"), "--beta: invalid float value: 'x'"),
@@ -179,12 +156,9 @@ def test_a_wrong_input_is_one_message_that_names_it(cli, place, words, expected)
     assert _names(place) == before, "nothing was written, but for the folder of a run"
 
 
-def test_names_with_spaces_are_names(cli, place):
-    assert "results: with space.verdicts.jsonl" in cli.done("verify", "with space.jsonl", "--verifier", "exact")
-
-
-def test_a_number_that_was_a_text_is_one_and_other_values_are_named(cli, place):
+def test_a_number_that_was_a_text_is_one_other_values_are_named_and_names_may_have_spaces(cli, place):
     assert "rows: 1, mean score: 0.0000" in cli.done("verify", "numbers.jsonl", "--verifier", "exact")
     (place / "truths.jsonl").write_text('{"completion": true, "answer": "4"}\n')
     err = cli.refused("verify", "truths.jsonl", "--verifier", "exact")
     assert "completion 0 is True, expected a string or a list of chat messages" in err
+    assert "results: with space.verdicts.jsonl" in cli.done("verify", "with space.jsonl", "--verifier", "exact")

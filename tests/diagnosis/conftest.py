@@ -3,20 +3,9 @@ from pathlib import Path
 import pytest
 
 FILE = str(Path(__file__).with_name("runs_of_tests.py"))
-SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
-    "report_to": "none",
-    "log_level": "error",
-    "num_generations": 8,
-    "per_device_train_batch_size": 64,
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "advantage": "zscore",
-    "seed": 3,
-}
+SETTINGS = {"use_cpu": True, "bf16": False, "report_to": "none", "log_level": "error", "num_generations": 8, "seed": 3}
+SETTINGS |= {"per_device_train_batch_size": 64, "save_strategy": "no", "logging_steps": 1, "disable_tqdm": True}
+SETTINGS |= {"gradient_checkpointing": False, "advantage": "zscore"}
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ HOPELESS = {
     "verifiers": ["math"], "per_device_train_batch_size": 16, "num_generations": 4, "max_completion_length": 6, "max_steps": 6,
 }  # fmt: skip
 """A model that knows nothing: reward 0, all groups dead, most completions cut off."""
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 
 
 def lines(folder):
@@ -34,9 +35,14 @@ def said(caplog):
 @pytest.mark.slow
 def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run, tmp_path, caplog):
     told = []
+
+    def broken(finding):
+        raise RuntimeError(finding.name)
+
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
-        trainer = run(**HOPELESS, trainer={"callbacks": [OnFinding(told.append)]})
+        trainer = run(**HOPELESS, trainer={"callbacks": [OnFinding(broken), OnFinding(told.append)]})
     first, *others = said(caplog)
+    assert any("OnFinding failed on dead_groups" in each for each in others), "which ends nothing"
     assert first.startswith("dead_groups, step 3: 100% of the groups are dead")
     assert "reward of 0" in first
     assert "are cut off before they can state an answer" in first
@@ -53,9 +59,11 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
 
 @pytest.mark.slow
 def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_silence(run, tmp_path, caplog):
-    settings = {**HOPELESS, "stop_on": ["nan", "dead_groups"]}
-    trainer = run(**settings)
+    settings = {**HOPELESS, "stop_on": ["nan", "dead_groups"], "eval_strategy": "steps", "eval_steps": 100}
+    sums = {"eval_dataset": Dataset.from_list([{"prompt": f"{at}:", "answer": str(at)} for at in range(4)])}
+    trainer = run(**settings, per_device_eval_batch_size=4, trainer=sums)
     assert trainer.state.global_step == 3
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_reward" in entry] == [3]
     assert trainer.diagnosing.stopped_by.name == "dead_groups"
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
     assert (tmp_path / "out" / "report.html").is_file()
@@ -63,7 +71,7 @@ def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_sil
     assert (stopped.status, stopped.info["error"][:21]) == ("interrupted", "stop_on dead_groups: ")
     caplog.clear()
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
-        again = run(**settings, resume=True)
+        again = run(**settings, per_device_eval_batch_size=4, trainer=sums, resume=True)
     assert again.state.global_step == 6
     assert again.diagnosing.stopped_by is None
     assert not any(each.startswith("dead_groups, ") for each in said(caplog)), "it was said before"
@@ -72,27 +80,12 @@ def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_sil
 
 
 @pytest.mark.slow
-def test_an_evaluation_is_made_where_there_are_any(run, sums_of_tests):
-    evaluated = {"eval_strategy": "steps", "eval_steps": 100, "per_device_eval_batch_size": 4}
-    trainer = run(**HOPELESS, **evaluated, stop_on=["dead_groups"], trainer={"eval_dataset": sums_of_tests})
-    assert [entry["step"] for entry in trainer.state.log_history if "eval_reward" in entry] == [3]
-    assert trainer.state.global_step == 3
-
-
-@pytest.fixture
-def sums_of_tests():
-    return Dataset.from_list([{"prompt": f"{at}:", "answer": str(at)} for at in range(4)])
-
-
-@pytest.mark.slow
 def test_trls_own_trainer_tells_and_stops(tiny_model, tmp_path):
     from trl import GRPOConfig, GRPOTrainer
 
     plain = {name: value for name, value in SETTINGS.items() if name != "advantage"}
-    config = GRPOConfig(
-        **plain
-        | {"output_dir": str(tmp_path), "max_steps": 6, "per_device_train_batch_size": 8, "max_completion_length": 6}
-    )
+    plain |= {"output_dir": str(tmp_path), "max_steps": 6, "per_device_train_batch_size": 8, "max_completion_length": 6}
+    config = GRPOConfig(**plain)
     rows = Dataset.from_list([{"prompt": f"{at}:"} for at in range(8)])
     told = []
     trainer = GRPOTrainer(
@@ -124,17 +117,6 @@ def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_
 
 
 @pytest.mark.slow
-def test_a_listener_that_fails_ends_nothing(run, caplog):
-    def broken(finding):
-        raise RuntimeError(finding.name)
-
-    with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
-        trainer = run(**HOPELESS | {"max_steps": 3}, trainer={"callbacks": [OnFinding(broken)]})
-    assert trainer.state.global_step == 3
-    assert any("OnFinding failed on dead_groups" in each for each in said(caplog))
-
-
-@pytest.mark.slow
 def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_path):
     told = []
     listener = OnFinding(lambda one: told.append(one.name), stop_on=["dead_groups"])
@@ -154,21 +136,8 @@ def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_pat
 def test_what_a_model_wrote_reaches_no_terminal_as_commands():
     from grpo_plus.training.diagnosing import _side_by_side
 
-    wild = "".join(
-        map(
-            chr,
-            [
-                *range(0x20),
-                0x7F,
-                *range(0x80, 0xA0),
-                *range(0x202A, 0x202F),
-                *range(0x2066, 0x206A),
-                0x2028,
-                0x2029,
-                0xD800,
-            ],
-        )
-    )
+    marks = (range(0x20), range(0x7F, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), (0x2028, 0x2029, 0xD800))
+    wild = "".join(chr(each) for some in marks for each in some)
     one = {"completion": f"ok {wild}\x1b]0;title\x07 end", "reason": f"no\n{wild}\x1b[31m", "reward": 1.0, "judge": 0.0}
     told = _side_by_side(one)
     assert told.isprintable()
@@ -252,39 +221,34 @@ PROBLEMS = {
 def test_every_problem_of_the_fields_is_found(case):
     settings, message = PROBLEMS[case]
     with pytest.raises(ConfigError) as caught:
-        GRPOPlusConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **settings)
+        GRPOPlusConfig(**BASE, **settings)
     assert message in str(caught.value)
     assert len(caught.value.problems) == 1
 
 
 def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
-    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
     judged = {"eval_verifiers": ["math"], "eval_strategy": "steps", "eval_steps": 5}
-    config = GRPOPlusConfig(**base, **judged, stop_on="hacking, nan,dead_groups")
+    config = GRPOPlusConfig(**BASE, **judged, stop_on="hacking, nan,dead_groups")
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
     lenient = {"name": "math", "kwargs": {"conflicts": "last", "last_number": True}}
-    monitor = GRPOPlusConfig(**base, verifiers=["exact", lenient], hacking_monitor="{}").recipe.hacking_monitor
+    monitor = GRPOPlusConfig(**BASE, verifiers=["exact", lenient], hacking_monitor="{}").recipe.hacking_monitor
     assert (monitor.every, monitor.sample, monitor.against) == (10, 32, "math")
     assert monitor.judge.verifier.options == {"conflicts": "reject", "last_number": True}
     text = r"\boxed{3} no, \boxed{4}"
     assert (monitor.judge.verifier.verify(text, answer="4").score) == 0.0
-    assert GRPOPlusConfig(**base).recipe.hacking_monitor is None
+    assert GRPOPlusConfig(**BASE).recipe.hacking_monitor is None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["against", "column"])
-def test_a_judge_of_nothing_is_refused_before_anything_loads(run, wrong):
-    judge = (
-        {"verifier": "exact", "against": "maths"}
-        if wrong == "against"
-        else {"verifier": {"name": "exact", "columns": {"answer": "gold"}}}
-    )
-    message = (
-        "against is 'maths', expected one of the rewards: math"
-        if wrong == "against"
-        else "no column 'gold', which the judge"
-    )
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        ({"verifier": "exact", "against": "maths"}, "against is 'maths', expected one of the rewards: math"),
+        ({"verifier": {"name": "exact", "columns": {"answer": "gold"}}}, "no column 'gold', which the judge"),
+    ],
+)
+def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message):
     with pytest.raises(ConfigError, match=message):
         run(verifiers=["math"], hacking_monitor={**judge, "every": 1}, max_steps=12)
 
@@ -293,8 +257,7 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
     from grpo_plus.diagnosis.hacking import Check
     from grpo_plus.training.monitor import HackingMonitor, sample
 
-    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
-    options = GRPOPlusConfig(**base, verifiers=["math"], hacking_monitor={"verifier": "exact"}).recipe.hacking_monitor
+    options = GRPOPlusConfig(**BASE, verifiers=["math"], hacking_monitor={"verifier": "exact"}).recipe.hacking_monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
     assert one.state_dict() == {}
     one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
@@ -318,9 +281,8 @@ def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(ever
     from grpo_plus.recipe.monitor import checks_within
     from grpo_plus.training.monitor import HackingMonitor
 
-    base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
     given = {"verifier": "exact", "every": every}
-    monitor = HackingMonitor(GRPOPlusConfig(**base, verifiers=["math"], hacking_monitor=given).recipe.hacking_monitor)
+    monitor = HackingMonitor(GRPOPlusConfig(**BASE, verifiers=["math"], hacking_monitor=given).recipe.hacking_monitor)
     made = []
     for look in range(0, steps * accumulation, micro):  # micro-batches at which completions are drawn
         if monitor.due(look // accumulation):

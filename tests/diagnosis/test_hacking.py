@@ -14,19 +14,16 @@ CHECKS = 40
 UNITS = 32
 
 
-def flat(rng, at):
-    del at
+def flat(rng, _at):
     return rng.p, rng.p * rng.q
 
 
-def wanders(rng, at):
-    del at
+def wanders(rng, _at):
     rng.drift = 0.9 * rng.drift + rng.gauss(0, 0.013)
     return rng.p + rng.drift, (rng.p + rng.drift) * rng.q
 
 
-def wanders_alone(rng, at):
-    del at
+def wanders_alone(rng, _at):
     rng.drift = 0.9 * rng.drift + rng.gauss(0, 0.013)
     return rng.p + rng.drift, rng.p * rng.q
 
@@ -46,8 +43,7 @@ def hacked(rng, at):
     return began + (0.9 - began) * (1 - math.exp(-(2 + 3 * rng.q) * at)), began * 0.8
 
 
-def hacked_later(rng, at):
-    del rng
+def hacked_later(_rng, at):
     return (0.2 + 0.6 * at, 0.2 + 0.6 * at) if at < 0.5 else (at, 0.5 - 0.4 * (at - 0.5))
 
 
@@ -80,16 +76,11 @@ def test_flat_and_honest_runs_never_alarm(kind, alone):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("units", [UNITS, 1, 2, 4, 8])
 @pytest.mark.parametrize("kind", [flat, wanders, wanders_alone, honest, half_as_honest])
-def test_false_alarms_are_rarer_than_one_in_a_hundred_over_many_seeds(kind):
-    assert sum(alarms_of(kind, seed) is not None for seed in range(1000)) <= 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("units", [1, 2, 4, 8])
-@pytest.mark.parametrize("kind", [flat, wanders, wanders_alone, honest, half_as_honest])
-def test_nor_do_checks_of_few_prompts_alarm(kind, units):
-    assert sum(alarms_of(kind, seed, units=units) is not None for seed in range(400)) <= 2
+def test_false_alarms_are_rarer_than_one_in_a_hundred_over_many_seeds(kind, units):
+    seeds = 1000 if units == UNITS else 400
+    assert sum(alarms_of(kind, seed, units=units) is not None for seed in range(seeds)) <= seeds / 200
 
 
 @pytest.mark.parametrize(("kind", "power"), [(hacked, 0.85), (hacked_later, 0.9)])
@@ -127,15 +118,6 @@ def test_a_judge_that_rises_with_the_reward_is_none_for_an_alarm_at_another_scal
     rising = [Check.of(step, [(3.0 * step, 0.1 * step + 0.001 * at) for at in range(32)]) for step in range(1, 13)]
     assert not any(alarm(rising[:count], (18.0, 1.0)) for count in range(6, 13))
     assert any(alarm(rising[:count], (1.0, 1.0)) for count in range(6, 13)), "30 times the judge's own rise"
-
-
-def test_moments_are_those_of_the_pairs():
-    rng = random.Random(1)
-    pairs = [(rng.random(), rng.random()) for _ in range(50)]
-    check = Check.of(1, pairs)
-    numpy = pytest.importorskip("numpy")
-    cov = numpy.cov(numpy.array(pairs).T, ddof=0)
-    assert (check.reward_var, check.judge_var, check.cov) == pytest.approx((cov[0, 0], cov[1, 1], cov[0, 1]))
 
 
 @pytest.fixture(scope="module")
@@ -180,18 +162,11 @@ SHAPES = [(4, 8), (8, 8), (8, 16), (32, 4)]
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("judge", [the_judge_itself, a_judge_that_errs])
-@pytest.mark.parametrize(("scale", "known"), [(1.0, None), (1.0, 1.0), (4.0, None), (0.1, None)], ids=str)
-def test_a_whole_reward_that_its_judge_shares_never_alarms(options, shape, judge, scale, known):
+@pytest.mark.parametrize("given", [{}, {"known_range": 1.0}, {"scale": 4.0}, {"scale": 0.1}, None], ids=str)
+def test_a_whole_reward_that_its_judge_shares_never_alarms(options, shape, judge, given):
     """The means of prompts vary the less the more samples each has: that is no range of the reward."""
-    runs = [monitored(options, seed, shape, judge, scale=scale, known_range=known, checks=40) for seed in range(10)]
-    assert runs == [None] * 10
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("judge", [the_judge_itself, a_judge_that_errs])
-def test_nor_does_it_over_hundreds_of_runs(options, shape, judge):
-    assert [seed for seed in range(200) if monitored(options, seed, shape, judge)] == []
+    given, seeds = ({}, 100) if given is None else (given | {"checks": 40}, 10)
+    assert [seed for seed in range(seeds) if monitored(options, seed, shape, judge, **given)] == []
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -256,6 +231,9 @@ def test_moments_of_prompts_are_those_of_their_means_and_of_single_completions()
     groups = [[(rng.random(), rng.random()) for _ in range(size)] for size in (4, 4, 3)]
     check = Check.of_prompts(1, groups)
     numpy = pytest.importorskip("numpy")
+    of_pairs = Check.of(1, groups[0])
+    cov = numpy.cov(numpy.array(groups[0]).T, ddof=0)
+    assert (of_pairs.reward_var, of_pairs.judge_var, of_pairs.cov) == pytest.approx((cov[0, 0], cov[1, 1], cov[0, 1]))
     means = numpy.array([numpy.mean(group, axis=0) for group in groups])
     assert (check.count, check.reward, check.judge) == pytest.approx((3, *means.mean(axis=0)))
     assert check.single_var == pytest.approx(numpy.var([x for group in groups for x, _ in group]))

@@ -5,25 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (
-    ROOT / "README.md",
-    ROOT / "verifiers" / "README.md",
-    ROOT / "examples" / "README.md",
-    ROOT / "examples" / "estimator_package" / "README.md",
-    ROOT / "tests" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+READMES = ("README.md", "verifiers/README.md", "examples/README.md", "tests/README.md")
+PAGES = [ROOT / name for name in (*READMES, "examples/estimator_package/README.md")] + sorted(
+    (ROOT / "docs").rglob("*.md")
 )
-REASONS = (
-    "the hub",
-    "a GPU",
-    "a server",
-    "several machines",
-    "Ray",
-    "Docker",
-    "ms-swift",
-    "prime's verifiers",
-    "llama.cpp and Ollama",
-)
+REASONS = "the hub, a GPU, a server, several machines, Ray, Docker, ms-swift, prime's verifiers, llama.cpp and Ollama"
+REASONS = REASONS.split(", ")
 """What a block may need that no test has; it says so in a comment above its fence: ``<!-- not run: needs the hub -->``."""
 FENCE = re.compile(
     r"^(?P<indent> *)(?:<!-- (?P<note>[^\n]*?) -->\n *)?```(?P<language>\w+)\n(?P<text>.*?)^ *```$",

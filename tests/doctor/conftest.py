@@ -31,7 +31,6 @@ class Report:
         return {one["code"] for one in self.data["findings"] if not severities or one["severity"] in severities}
 
     def one(self, code):
-        """The only finding of that code."""
         found = [one for one in self.data["findings"] if one["code"] == code]
         assert len(found) == 1, (code, [(one["code"], one["value"]) for one in self.data["findings"]])
         return found[0]
@@ -51,7 +50,6 @@ def chat_model(tmp_path_factory):
 
 @pytest.fixture
 def doctor(cli):
-    """Runs the command with ``--json``."""
 
     def doctor(*arguments):
         code, out, err = cli("doctor", *arguments, "--json")

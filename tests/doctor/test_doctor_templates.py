@@ -12,14 +12,8 @@ from grpo_plus.doctor.facts.template import template_facts
 FOLDER = _trl.source_file("trl", "chat_templates")
 MARKS = r"<\|[^<>|]+\|>|<\w+_of_turn>|<\uff5c[^<>]+\uff5c>|<turn\|>|<\|turn>"
 PROMPT = [{"role": "user", "content": "2+2"}]
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "add",
-        "description": "Adds.",
-        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
-    },
-}
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": PARAMETERS}}
 
 # The end of a turn; whether earlier thinking goes, thinking is on unasked, the prompt opens it, and tools can be shown.
 MODELS = {

@@ -26,6 +26,11 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def warnings_are_kept(caplog):
+    caplog.set_level(logging.WARNING, logger="grpo_plus.engine")
+
+
 @pytest.mark.sample(1, 3)
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_that_are_left_alone(name):
@@ -63,8 +68,7 @@ def test_adapters_over_whole_rows_are_left_alone(bench, caplog):
     for adapter, reason in zip(adapters, ("invocation tokens", "of type SHADOW"), strict=False):
         with pytest.raises(EngineError, match=reason):
             bench.trainer("packed", peft_config=adapter)
-        with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-            assert bench.check(bench.batch(), engine="auto", peft_config=adapter) == [{}] * 4
+        assert bench.check(bench.batch(), engine="auto", peft_config=adapter) == [{}] * 4
         assert reason in caplog.text
 
 
@@ -103,27 +107,22 @@ def test_a_model_that_lies_about_itself_is_found_out(bench, caplog):
         def forward(self, hidden):
             return hidden + hidden.roll(1, dims=1)
 
-    batch = bench.batch(dead=())
-    gradients = []
-    for engine in (None, "auto"):
+    def gradient(engine):
         model = AutoModelForCausalLM.from_pretrained(bench.model())
         model.model.norm = torch.nn.Sequential(model.model.norm, Nosy())
-        with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-            trainer = bench.trainer(engine, model=model)
-            gradients.append(bench.gradient(trainer, batch)[0])
+        return bench.gradient(bench.trainer(engine, model=model), bench.batch(dead=()))[0]
+
+    gradients = [gradient(None), gradient("auto")]
     assert bench.distance(gradients[1], gradients[0]) < 1e-2  # trimming moves the neighbour of the first column
     assert "when packed" in caplog.text
-    model = AutoModelForCausalLM.from_pretrained(bench.model())
-    model.model.norm = torch.nn.Sequential(model.model.norm, Nosy())
     with pytest.raises(EngineError, match=r"engine='packed' is not possible here: .* when packed"):
-        bench.gradient(bench.trainer("packed", model=model), batch)
+        gradient("packed")
 
 
 def test_reasons_are_said_once(bench, caplog):
     trainer = bench.trainer("auto", loss_type="bnpo", entropy_coef=0.1)
-    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-        bench.gradient(trainer, bench.batch())
-        bench.gradient(trainer, bench.batch(seed=1))
+    bench.gradient(trainer, bench.batch())
+    bench.gradient(trainer, bench.batch(seed=1))
     said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus.engine"]
     assert len(said) == len(set(said)) == 2
     assert any("loss_type='bnpo'" in text for text in said)
@@ -132,8 +131,7 @@ def test_reasons_are_said_once(bench, caplog):
 
 def test_the_balance_loss_of_experts(bench, caplog):
     model = bench.model("qwen3_moe")
-    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-        assert bench.check(bench.batch(), engine="auto", model=model, loss_type="grpo") == [{}] * 4
+    assert bench.check(bench.batch(), engine="auto", model=model, loss_type="grpo") == [{}] * 4
     assert "load-balancing" in caplog.text
     with pytest.raises(EngineError, match="load-balancing"):
         bench.trainer("packed", model=model)
@@ -184,15 +182,13 @@ def test_bad_settings(bench, layout, tokens, facts, message):
 def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatch, caplog):
     facts = training_engine.facts_of
     monkeypatch.setattr(training_engine, "facts_of", lambda *run: dataclasses.replace(facts(*run), head=None))
-    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-        reports = bench.check(bench.batch(width=60), engine="auto", old=0.3)
+    reports = bench.check(bench.batch(width=60), engine="auto", old=0.3)
     assert {report["engine/layout"] for report in reports if "engine/layout" in report} == {1.0}
     assert "use_liger_kernel" in caplog.text
 
 
 def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):
-    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-        bench.check(bench.batch(completions=(8, 12)), engine="auto", old=0.3, engine_tokens_per_pass=4)
+    bench.check(bench.batch(completions=(8, 12)), engine="auto", old=0.3, engine_tokens_per_pass=4)
     assert "runs in one pass although engine_tokens_per_pass is 4" in caplog.text
 
 
@@ -210,6 +206,5 @@ def test_a_row_that_cannot_be_read_goes_to_trl(bench, caplog):
     engine = made(tokens=50)
     ids = torch.ones(2, 6, dtype=torch.long)
     for mask in ([[1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]], [[1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1]]):
-        with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
-            assert engine.score(lambda *_, **__: "TRL's", model, ids, torch.tensor(mask), 3) == "TRL's"
+        assert engine.score(lambda *_, **__: "TRL's", model, ids, torch.tensor(mask), 3) == "TRL's"
     assert caplog.text.count("engine_tokens_per_pass does not bind it: a row has no prompt, or padding inside") == 1

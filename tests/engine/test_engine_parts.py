@@ -255,13 +255,10 @@ def test_turns_are_shared_where_that_pays():
     assert not plan(turns(100, 50), branching=True, deep=True, sharing=False).joined
 
 
-@given(
-    st.lists(st.integers(1, 60), min_size=1, max_size=12),
-    st.integers(1, 40),
-    st.integers(20, 400),
-    st.booleans(),
-    st.booleans(),
-)
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=12)
+
+
+@given(LENGTHS, st.integers(1, 40), st.integers(20, 400), st.booleans(), st.booleans())
 @QUICK
 def test_passes_keep_to_their_bound(completions, prompt, bound, branching, deep):
     rows = measured(prompt, completions)  # all of the same token, so each begins the longer ones

@@ -8,16 +8,9 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.training.step_metrics import METRICS
 from tests.engine.conftest import SETTINGS as PLAIN
 
-SETTINGS = {
-    **PLAIN,
-    "gradient_accumulation_steps": 2,
-    "max_steps": 4,
-    "per_device_eval_batch_size": 4,
-    "max_completion_length": 12,
-    "optim": "sgd",  # Adam would turn the rounding of a gradient near 0 into a step of the learning rate
-    "learning_rate": 0.05,
-    "logging_steps": 1,
-}
+SETTINGS = {**PLAIN, "gradient_accumulation_steps": 2, "max_steps": 4, "per_device_eval_batch_size": 4}
+SETTINGS |= {"max_completion_length": 12, "learning_rate": 0.05, "logging_steps": 1}
+SETTINGS |= {"optim": "sgd"}  # Adam would turn the rounding of a gradient near 0 into a step of the learning rate
 RUNS = {
     "on policy": {},
     "one generation for several steps and iterations": {"steps_per_generation": 4, "num_iterations": 2},

@@ -141,17 +141,12 @@ def supports(batch, vocabulary):
     return noted.rows(batch["completion_mask"].sum(1).tolist())
 
 
+WITHIN = [("plain", "bf16 autocast", None), ("plain", "bf16", None)]
+WITHIN += [("FSDP2", "float32", "bf16"), ("FSDP2", "bf16 autocast", "bf16")]
+
+
 @pytest.mark.parametrize("layout", ["packed", "trimmed"])
-@pytest.mark.parametrize(
-    "run",
-    [
-        ("plain", "bf16 autocast", None),
-        ("plain", "bf16", None),
-        marked(("FSDP2", "float32", "bf16")),
-        marked(("FSDP2", "bf16 autocast", "bf16")),
-    ],
-    ids=named,
-)
+@pytest.mark.parametrize("run", map(marked, WITHIN), ids=named)
 def test_within_a_support_a_layout_rounds_no_more_than_the_stock_path(bench, layout, run):
     batch = bench.batch(completions=(2, 12), dead=(), seed=6)
     whole = gradient(bench, "stock", ("plain", "float32", None), batch | {"support": [unknown()] * 16})[0]

@@ -17,12 +17,7 @@ from tests.device import DEVICE
 
 tensor = partial(torch.tensor, device=DEVICE)
 SETTINGS = {"temperature": 0.7}
-LAYOUTS = {
-    "stock": {},
-    "trimmed": {},
-    "packed": {},
-    "auto": {"engine_tokens_per_pass": 24},
-}
+LAYOUTS = {"stock": {}, "trimmed": {}, "packed": {}, "auto": {"engine_tokens_per_pass": 24}}
 
 
 def kept(labels_NC, vocabulary, seed=0):
@@ -160,8 +155,7 @@ class Scoring:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    "adapters",
-    [pytest.param(False, id="all weights"), pytest.param(True, id="LoRA", marks=pytest.mark.slow)],
+    "adapters", [pytest.param(False, id="all weights"), pytest.param(True, id="LoRA", marks=pytest.mark.slow)]
 )
 def test_every_layout_scores_within_the_support(bench, layout, adapters):
     peft = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False) if adapters else None

@@ -35,13 +35,8 @@ def digits(completions, **_):
         time.sleep(600)
     return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
 """
-CHANGES = {
-    "advantage": "zscore",
-    "max_steps": 4,
-    "per_device_train_batch_size": 4,
-    "save_strategy": "steps",
-    "save_steps": 2,
-}
+CHANGES = {"advantage": "zscore", "max_steps": 4, "per_device_train_batch_size": 4}
+CHANGES |= {"save_strategy": "steps", "save_steps": 2}
 A_MINUTE = 60
 
 

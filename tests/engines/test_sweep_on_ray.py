@@ -36,6 +36,7 @@ def digits(completions, **columns):
     return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
 '''
 
+SWEEP = (sys.executable, "-m", "grpo_plus.cli", "sweep")
 BEFORE = "from grpo_plus.cli._parent import end_with_parent\nend_with_parent()\n"
 
 
@@ -93,10 +94,8 @@ def fake(tmp_path):
 
 
 def sweep(*arguments, **keywords):
-    return subprocess.run(
-        [sys.executable, "-m", "grpo_plus.cli", "sweep", *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=280, **keywords,
-    )  # fmt: skip
+    told = {"capture_output": True, "text": True, "timeout": 280}
+    return subprocess.run([*SWEEP, *map(str, arguments)], check=False, **told, **keywords)
 
 
 def entries(folder):
@@ -299,7 +298,7 @@ def test_runs_end_with_a_sweep_that_is_killed(config, tmp_path):
     (tmp_path / "rewards.py").write_text(
         "def digits(completions, **_):\n    import os, time\n    open('told', 'a').write(f'{os.getpid()}\\n')\n    time.sleep(1000)\n"
     )
-    command = [sys.executable, "-m", "grpo_plus.cli", "sweep", str(config), "--vary", "beta=0", "--on", "ray"]
+    command = [*SWEEP, str(config), "--vary", "beta=0", "--on", "ray"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         assert comes(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text().endswith("\n"), STARTED)
@@ -371,18 +370,7 @@ def test_a_cluster_that_does_not_answer_is_said_at_once(config, tmp_path, addres
     ("given", "needed"), [(["--cpus", "64"], "64 CPUs and 0 GPUs"), (["--gpus", "1"], "1 CPUs and 1 GPUs")]
 )
 def test_what_no_machine_has_is_said_and_waited_for_until_ctrl_c(config, tmp_path, given, needed):
-    command = [
-        sys.executable,
-        "-m",
-        "grpo_plus.cli",
-        "sweep",
-        str(config),
-        "--vary",
-        "beta=0,0.1",
-        "--on",
-        "ray",
-        *given,
-    ]
+    command = [*SWEEP, str(config), "--vary", "beta=0,0.1", "--on", "ray", *given]
     with (tmp_path / "said").open("w") as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
     try:

@@ -76,6 +76,11 @@ def test_its_fields_are_those_that_the_launcher_reads(examples):
     assert pod["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
     assert f"--main_process_ip {first} " in container["args"][0]
+    text = (examples / "launch" / "slurm.sbatch").read_text()
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", text, re.MULTILINE))
+    assert (asked["ntasks-per-node"], asked["nodes"]) == ("1", "2")
+    assert f"GPUS_PER_MACHINE={asked['gpus-per-node']}\n" in text
+    assert text.index("#SBATCH --requeue") < text.index("set -euo")  # behind a command SLURM reads no more of them
 
 
 def test_a_mistake_is_not_tried_again(examples, tmp_path):
@@ -101,15 +106,6 @@ def test_a_mistake_is_not_tried_again(examples, tmp_path):
         assert done.returncode == code, done.stderr
         found[code] = done.stdout.strip()
     assert found == {0: "", 1: "", 2: "", 143: "requeued 7"}
-
-
-def test_sbatch_asks_for_one_task_a_machine(examples):
-    text = (examples / "launch" / "slurm.sbatch").read_text()
-    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", text, re.MULTILINE))
-    assert asked["ntasks-per-node"] == "1"
-    assert asked["nodes"] == "2"
-    assert f"GPUS_PER_MACHINE={asked['gpus-per-node']}\n" in text
-    assert text.index("#SBATCH --requeue") < text.index("set -euo")  # behind a command SLURM reads no more of them
 
 
 def test_its_commands_are_read_by_our_parser(recipe, examples, tmp_path, monkeypatch):

@@ -11,11 +11,7 @@ from grpo_plus.cli import main
 from grpo_plus.cli._papers import PAPERS
 from grpo_plus.record import open_run
 
-FILES = (
-    *("best_of_n.yaml", "cispo.yaml", "dapo.yaml", "deepseekmath.yaml", "dppo.yaml", "dr_grpo.yaml", "fipo.yaml"),
-    *("gdpo.yaml", "gmpo.yaml", "gpg.yaml", "gspo.yaml", "luspo.yaml", "maxrl.yaml", "opo.yaml", "passk.yaml"),
-    *("real.yaml", "reinforce_pp.yaml", "rloo.yaml", "sapo.yaml", "tpo.yaml", "up.yaml", "vespo.yaml"),
-)
+FILES = sorted(f"{name}.yaml" for name in PAPERS if name not in ("gigpo", "mt_grpo", "ppo", "sao"))
 """Those that train on groups; ppo.yaml and sao.yaml have tests of their own."""
 GAMES = ("gigpo.yaml", "mt_grpo.yaml")
 """Those that play a game of several turns, on a model of their own."""
@@ -24,11 +20,7 @@ SHOWN = (
     *("num_generations", "num_iterations", "learning_rate"),
 )
 """The fields of a recipe that the page shows, in this order."""
-SMALL = {
-    "num_generations": 8,
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-}  # more than passk's k
+SMALL = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # 8: passk's k is 4
 SMALL |= {"max_completion_length": 8, "max_steps": 2, "warmup_steps": 0, "use_cpu": True, "bf16": False}
 SMALL |= {"gradient_checkpointing": False, "disable_tqdm": True, "logging_steps": 1}
 BESIDE = """

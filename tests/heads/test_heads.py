@@ -2,6 +2,7 @@
 
 import contextlib
 from functools import partial
+from itertools import product
 
 import peft
 import pytest
@@ -83,17 +84,11 @@ def folders(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize(
-    ("architecture", "layout"),
-    [
-        *(("qwen3", layout) for layout in ("auto", "packed", "trimmed", "stock")),
-        *(
-            pytest.param(name, layout, marks=pytest.mark.slow)
-            for name in ("gpt2", "llama")
-            for layout in ("auto", "stock")
-        ),
-    ],
-)
+CASES = [("qwen3", layout) for layout in ("auto", "packed", "trimmed", "stock")]
+CASES += [pytest.param(*each, marks=pytest.mark.slow) for each in product(("gpt2", "llama"), ("auto", "stock"))]
+
+
+@pytest.mark.parametrize(("architecture", "layout"), CASES)
 def test_values_are_those_of_a_plain_loop_over_the_models_own_hidden_states(folders, architecture, layout):
     model, rows = loaded(folders[architecture]), batch()
     found = passes(PolicyTrunk(model), layout=layout)

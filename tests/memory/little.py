@@ -31,7 +31,6 @@ class Fence(TrainerCallback):
 
 
 def main(folder, room):
-    """Train two steps."""
     torch.set_num_threads(1)
     make_tiny_model(folder, architecture="llama", hidden=64, layers=2, vocab="abcdefgh", intermediate_size=32_000)
     args = GRPOPlusConfig(
@@ -46,10 +45,8 @@ def main(folder, room):
         trainer.add_callback(Fence(room))
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     trainer.train()
-    moved = [
-        float((parameter.detach() - start).double().norm())
-        for parameter, start in zip(trainer.model.parameters(), before, strict=True)
-    ]
+    pairs = zip(trainer.model.parameters(), before, strict=True)
+    moved = [float((parameter.detach() - start).double().norm()) for parameter, start in pairs]
     print("FOUND", json.dumps({"retries": trainer.retry.count, "moved": moved}))
 
 

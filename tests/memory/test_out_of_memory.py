@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig
-from transformers import BitsAndBytesConfig, TrainerCallback
+from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.memory.errors import StepTooLargeError, is_out_of_memory
 from grpo_plus.testing import make_tiny_model
 from tests.device import FLOAT32, ON_CPU
+from tests.qlora.runs import Gradients, assert_same_gradients, lora, nf4, spread
 
 KINDS = ("full", "lora", "4bit")
 PROMPTS = ("ab", "cdc", "ef", "gghg")
@@ -27,10 +27,8 @@ SETTINGS = {
     "optim": "sgd", "logging_steps": 1, "report_to": "none", **FLOAT32,
     "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
 }  # fmt: skip
-CHANGES = (
-    *("time", "rollout", "scoring", "update", "runtime", "per_second"),
-    *("memory/retries", "tokens_saved", "layout", "rows_skipped"),
-)
+CHANGES = ("time", "rollout", "scoring", "update", "runtime", "per_second")
+CHANGES += ("memory/retries", "tokens_saved", "layout", "rows_skipped")
 """Endings of the names of figures that another division into passes, or another second, changes."""
 
 
@@ -39,15 +37,9 @@ def letters(completions, **_):
 
 
 class Card:
-    """Raises what CUDA raises where a pass of a chosen kind has more tokens than fit.
+    """Raises what CUDA raises where a pass of a kind (drawing, scoring, loss, backward) has more than ``most`` tokens.
 
-    Args:
-        run: a trainer.
-        where: ``drawing``, ``scoring`` (old and reference log-probabilities), ``loss`` (its forward pass), ``backward``.
-        most: tokens, padding included, of the largest pass that fits.
-        times: failures, at most, after ``start`` passes of that kind.
-        model: whose passes; by default the one that is trained.
-        training: whether the model must be in training mode; None does not care.
+    So many ``times``, after ``start`` passes; of this ``model``, in this mode (``training``); None does not care.
     """
 
     def __init__(self, run, where, most, *, times=10**6, start=0, model=None, training=None):
@@ -94,41 +86,25 @@ class Card:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
-    """A folder with a model of one layer."""
     path = tmp_path_factory.mktemp("small")
     make_tiny_model(path, architecture="llama", hidden=64, layers=1, vocab="abcdefgh")
     return str(path)
 
 
-class Gradients(TrainerCallback):
-    def __init__(self):
-        self.steps = []
-
-    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
-        self.steps.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-
-
 @pytest.fixture
 def make(small, tmp_path):
-    """Makes a trainer: `make("lora", beta=0.1)`."""
     rows = Dataset.from_list([{"prompt": prompt} for prompt in PROMPTS] * 8)
 
     def make(kind="full", config=GRPOPlusConfig, reward=letters, dropout=0.0, **settings):
         more, args = {}, config(output_dir=str(tmp_path / "out"), **{**SETTINGS, **settings})
         if kind != "full":
-            adapter = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear", "lora_dropout": dropout}
-            more["peft_config"] = LoraConfig(**adapter, task_type="CAUSAL_LM")
+            more["peft_config"] = lora(r=8, lora_alpha=16, lora_dropout=dropout)
         if kind == "4bit":
-            more["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+            more["quantization_config"] = nf4(double=False)
         run = GRPOPlusTrainer(small, reward, args, rows, rows.select(range(8)), **more)
         run.seen = Gradients()
         run.add_callback(run.seen)
-        # B starts at zero, which would leave A without a gradient.
-        generator = torch.Generator().manual_seed(0)
-        for name, parameter in run.model.named_parameters():
-            if "lora_" in name and parameter.requires_grad:
-                drawn = torch.randn(parameter.shape, generator=generator)
-                parameter.data.copy_((0.05 if "lora_B" in name else 0.1) * drawn)
+        spread(run.model)
         return run
 
     return make
@@ -168,9 +144,8 @@ def trained(run):
 
 def figures(run):
     """All that was logged, without what another division into passes may change."""
-    return [
-        {name: value for name, value in entry.items() if not name.endswith(CHANGES)} for entry in run.state.log_history
-    ]
+    history = run.state.log_history
+    return [{name: value for name, value in entry.items() if not name.endswith(CHANGES)} for entry in history]
 
 
 def retries(run):
@@ -179,11 +154,7 @@ def retries(run):
 
 def assert_same_run(smooth, rough):
     """Weights, gradients, figures and completions of a run that met failures are those of one that did not."""
-    assert len(smooth.seen.steps) == len(rough.seen.steps) > 0
-    for one, other in zip(smooth.seen.steps, rough.seen.steps, strict=True):
-        flat, found = (torch.cat([gradient.flatten() for gradient in step]) for step in (one, other))
-        assert flat.norm() > 0
-        assert (found - flat).norm() / flat.norm() < 2e-5
+    assert_same_gradients(smooth.seen.steps, rough.seen.steps)
     weights = trained(smooth)
     assert (trained(rough) - weights).norm() / weights.norm() < 1e-6
     assert list(rough._logs["completion"]) == list(smooth._logs["completion"])
@@ -271,8 +242,7 @@ def test_nothing_is_copied_while_memory_suffices(make, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "to", to)
     go(run)
-    assert copied == []
-    assert run.retry.count == 0
+    assert (copied, run.retry.count) == ([], 0)
     assert not any("memory/retries" in entry for entry in run.state.log_history)
 
 
@@ -353,8 +323,7 @@ def test_a_retry_in_one_part_draws_the_same_dropout(make):
     inner = rough.retry._update._seams
     object.__setattr__(inner, "shrink", lambda tokens: None)  # the parts stay as they were
     go(rough)
-    assert card.failures == 1
-    assert shrink.tokens_per_pass == 500
+    assert (card.failures, shrink.tokens_per_pass) == (1, 500)
     assert_same_run(smooth, rough)
 
 
@@ -372,10 +341,7 @@ ENDINGS = {
         r"The model's own generate drew all rows at once \(generate was replaced on this model\)",
     ),
     "a reward model": ({"reward": lambda *_, **__: oom()}, None, "while completions were scored: .*lower steps_per_generation"),
-    "between the passes": (
-        {}, lambda run: run.add_callback(type("Full", (TrainerCallback,), {"on_step_end": lambda *_, **__: oom()})()),
-        "out of memory between the passes",
-    ),
+    "between the passes": ({}, lambda run: run.add_callback(type("Full", (TrainerCallback,), {"on_step_end": lambda *_, **__: oom()})()), "out of memory between the passes"),
     "an update without the engine": (
         {"engine": "stock"}, lambda run: Card(run, "backward", 20),
         "cannot be run in smaller parts: only the engine splits a pass, and engine is 'stock'",
@@ -434,9 +400,7 @@ class TestEndings:
     def test_the_optimizers_step(self, make, kind):
         run = make(kind, optim="adamw_torch")
         run.create_optimizer().register_step_pre_hook(oom)
-        found = self.ends(
-            run, r"in the optimizer's step: .*state of adamw_torch .* about [\d.]+ MiB .*paged_adamw_8bit"
-        )
+        found = self.ends(run, r"in the optimizer's step: .* of adamw_torch .* about [\d.]+ MiB .*paged_adamw_8bit")
         assert ("use_peft: true" in found) == (kind == "full")
         moments = 2 * sum(p.nbytes for p in run.model.parameters() if p.requires_grad)
         assert f"about {moments / 2**20:.1f} MiB" in found
@@ -481,9 +445,8 @@ class TestEndings:
         assert run.retry.count == 0
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
+def test_what_counts_as_out_of_memory():
+    for error, expected in (
         (torch.OutOfMemoryError("HIP out of memory."), True),
         (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("Triton Error [CUDA]: out of memory"), True),
@@ -494,7 +457,5 @@ class TestEndings:
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (StepTooLargeError("out of memory in the update"), False),
         (MemoryError("out of memory"), False),
-    ],
-)
-def test_what_counts_as_out_of_memory(error, expected):
-    assert is_out_of_memory(error) is expected
+    ):
+        assert is_out_of_memory(error) is expected

@@ -18,13 +18,8 @@ def test_everything_is_as_it_was(device):
     layer = torch.nn.Linear(2, 1, device=device)
     layer.weight.grad = torch.ones_like(layer.weight)
     lists = {"loss": [1.0]}
-    undo = together(
-        gradients(layer),
-        random_state([device]),
-        lengths(lists),
-        attributes(whole),
-        attributes(thing, ["kept", "missing"]),
-    )
+    kept = attributes(whole), attributes(thing, ["kept", "missing"])
+    undo = together(gradients(layer), random_state([device]), lengths(lists), *kept)
     expected = torch.rand(3, device=device), torch.rand(3)
     others = random.random(), np.random.rand()  # noqa: NPY002
     for _ in range(2):

@@ -1,8 +1,19 @@
 import dataclasses
+import gc
 
 import pytest
 
 from tests.device import DEVICE
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered(monkeypatch):
+    from grpo_plus.objectives import objectives, piece_registries
+
+    for registry in (objectives, *piece_registries.values()):
+        for name, value in vars(registry).items():
+            if isinstance(value, dict):
+                monkeypatch.setattr(registry, name, dict(value))
 
 
 @pytest.fixture(scope="session")
@@ -34,22 +45,32 @@ def make_batch():
             old_logps_NT=old,
             advantages_NT=advantages,
         )
+        counts = Counts(float(rows), float(lengths.sum()), float(prompts.max() + 1))
         batch = TokenBatch(
-            logps=logps.requires_grad_(),
-            old_logps=old,
-            advantages=advantages,
-            mask=mask,
-            counts=Counts(float(rows), float(lengths.sum()), float(prompts.max() + 1)),
-            ref_logps=logps.detach() + spread * normal(rows, width),
-            beta=beta,
-            prompt_tokens=prompt_tokens,
-            target_logps=targets.logps,
-            target_sign=targets.sign,
-            target_weights=targets.weights,
-            pull=torch.linspace(-1, 1, rows, dtype=dtype, device=DEVICE),
-            group_loss=torch.ones(rows, dtype=dtype, device=DEVICE),
-            max_completion_length=width,
+            logps.requires_grad_(), old, advantages, mask, counts, prompt_tokens=prompt_tokens, beta=beta
         )
+        own = {"ref_logps": logps.detach() + spread * normal(rows, width), "max_completion_length": width}
+        own |= {"target_logps": targets.logps, "target_sign": targets.sign, "target_weights": targets.weights}
+        own |= {"pull": torch.linspace(-1, 1, rows, dtype=dtype, device=DEVICE)}
+        fields = {**own, "group_loss": torch.ones(rows, dtype=dtype, device=DEVICE), **fields}
         return dataclasses.replace(batch, **fields)
 
     return make
+
+
+@pytest.fixture
+def build(tiny_model, tmp_path):
+    """Makes a trainer: `build(objective="target", num_iterations=2)`."""
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+    from tests.objectives.runs import SETTINGS, letters
+
+    def build(*, peft_config=None, callbacks=None, reward=letters, **settings):
+        config = GRPOPlusConfig(output_dir=str(tmp_path / "out"), **{**SETTINGS, **settings})
+        prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 4})
+        trainer = GRPOPlusTrainer(tiny_model, reward, config, prompts, peft_config=peft_config, callbacks=callbacks)
+        gc.freeze()
+        return trainer
+
+    return build

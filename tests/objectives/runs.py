@@ -7,6 +7,7 @@ from tests.device import FLOAT32
 RUN = {**FLOAT32, "report_to": "none", "num_generations": 4, "per_device_train_batch_size": 4}
 RUN |= {"max_completion_length": 6, "logging_steps": 1, "learning_rate": 1e-2, "lr_scheduler_type": "constant"}
 RUN |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
+SETTINGS = {**RUN, "gradient_accumulation_steps": 2, "max_steps": 2, "engine": "stock"}
 
 
 def letters(completions, **_):

@@ -16,18 +16,11 @@ from grpo_plus.training.loss import ObjectiveLoss
 from tests.device import DEVICE
 from tests.objectives.runs import RUN
 
+SEQUENCES = {"gspo": "grpo", "luspo": "luspo"}
 # What TRL's trainer is set to for each preset.
-TRL = {
-    "grpo": {"loss_type": "grpo"},
-    "dr_grpo": {"loss_type": "dr_grpo"},
-    "dapo": {"loss_type": "dapo"},
-    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
-    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
-    "sapo": {"loss_type": "sapo"},
-    "luspo": {"loss_type": "luspo", "importance_sampling_level": "sequence"},
-    "vespo": {"loss_type": "vespo"},
-    "gmpo": None,  # a trainer of its own
-}
+TRL = {name: {"loss_type": name} for name in ("grpo", "dr_grpo", "dapo", "sapo", "vespo")}
+TRL |= {"cispo": {"loss_type": "cispo", "epsilon_high": 5.0}, "gmpo": None}  # gmpo: a trainer of its own
+TRL |= {name: {"loss_type": loss, "importance_sampling_level": "sequence"} for name, loss in SEQUENCES.items()}
 SETTINGS = {**RUN, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "max_completion_length": 12}
 SETTINGS |= {"beta": 0.04}
 
@@ -133,7 +126,7 @@ def test_masks_of_tools_and_whole_completions(pair, name):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "luspo", "vespo"])
-def test_importance_weights_off_policy_masks_and_top_entropy(pair, name):
+def test_importance_weights_off_policy_masks_and_top_entropy(pair, name, monkeypatch):
     mask = pair.off_policy["completion_mask"].bool()
     weights = torch.where(
         mask, torch.rand(mask.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE) + 0.5, 1.0
@@ -142,15 +135,10 @@ def test_importance_weights_off_policy_masks_and_top_entropy(pair, name):
     batch = pair.off_policy | extras
     fields = {"use_vllm": True, "vllm_importance_sampling_correction": True}
     fields |= {"off_policy_mask_threshold": 0.05, "top_entropy_quantile": 0.5}
-    results = []
-    for trainer in (pair.trl(name, 0.04), pair.plus(name, 0.04)):
-        before = {key: getattr(trainer, key) for key in fields}
-        for key, value in fields.items():
-            setattr(trainer, key, value)
-        results.append(step(trainer, batch))
-        for key, value in before.items():
-            setattr(trainer, key, value)
-    assert_equal(*results)
+    trainers = (pair.trl(name, 0.04), pair.plus(name, 0.04))
+    for trainer, (key, value) in itertools.product(trainers, fields.items()):
+        monkeypatch.setattr(trainer, key, value)
+    assert_equal(*(step(trainer, batch) for trainer in trainers))
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "sapo", "cispo"])
@@ -161,28 +149,22 @@ def test_advantages_per_token(pair, name):
 
 
 @pytest.mark.parametrize(("accumulation", "generation"), [(1, 4), (4, 1), (2, 2), (3, 4)])
-def test_any_ratio_of_accumulation_and_generation(pair, accumulation, generation):
+def test_any_ratio_of_accumulation_and_generation(pair, accumulation, generation, monkeypatch):
     for name in ("grpo", "dapo", "dr_grpo"):
         trainers = (pair.trl(name, 0.04), pair.plus(name, 0.04))
         for trainer in trainers:
-            trainer.current_gradient_accumulation_steps = accumulation
-            trainer.args.steps_per_generation = generation
-        try:
-            assert_equal(*(step(trainer, pair.off_policy) for trainer in trainers))
-        finally:
-            for trainer in trainers:
-                trainer.current_gradient_accumulation_steps = SETTINGS["gradient_accumulation_steps"]
-                trainer.args.steps_per_generation = SETTINGS["steps_per_generation"]
+            monkeypatch.setattr(trainer, "current_gradient_accumulation_steps", accumulation)
+            monkeypatch.setattr(trainer.args, "steps_per_generation", generation)
+        assert_equal(*(step(trainer, pair.off_policy) for trainer in trainers))
 
 
 @pytest.mark.parametrize("kwargs", [{"delta": 1.1}, {"epsilon_low": 0.05, "epsilon_high": 0.3}])
-def test_clip_keywords_are_trls_fields(pair, kwargs):
+def test_clip_keywords_are_trls_fields(pair, kwargs, monkeypatch):
     trainer = pair.trl("dapo", 0.0)
-    before = (trainer.epsilon_low, trainer.epsilon_high, trainer.args.delta)
-    trainer.epsilon_low, trainer.epsilon_high = kwargs.get("epsilon_low", 0.2), kwargs.get("epsilon_high", 0.2)
-    trainer.args.delta = kwargs.get("delta")
+    monkeypatch.setattr(trainer, "epsilon_low", kwargs.get("epsilon_low", 0.2))
+    monkeypatch.setattr(trainer, "epsilon_high", kwargs.get("epsilon_high", 0.2))
+    monkeypatch.setattr(trainer.args, "delta", kwargs.get("delta"))
     theirs = step(trainer, pair.off_policy)
-    trainer.epsilon_low, trainer.epsilon_high, trainer.args.delta = before
     assert_equal(theirs, step(pair.plus("dapo", 0.0, **kwargs), pair.off_policy))
 
 
@@ -198,15 +180,14 @@ def test_evaluation_neither_splits_nor_accumulates(pair):
         assert torch.allclose(*losses, rtol=1e-6, atol=0), name
 
 
-def test_the_entropy_bonus_is_trls_where_one_micro_batch_is_everything(pair):
+def test_the_entropy_bonus_is_trls_where_one_micro_batch_is_everything(pair, monkeypatch):
     batch = pair.off_policy | {"num_items_in_batch": pair.off_policy["completion_mask"].sum()}
     results = []
     for trainer in (pair.trl("dapo", 0.0), pair.plus("dapo", 0.0)):
-        trainer.entropy_coef, trainer._entropy_bonus_enabled = 0.3, True
-        trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
+        fields = {"entropy_coef": 0.3, "_entropy_bonus_enabled": True, "current_gradient_accumulation_steps": 1}
+        for key, value in fields.items():
+            monkeypatch.setattr(trainer, key, value)
+        monkeypatch.setattr(trainer.args, "steps_per_generation", 1)
         results.append(step(trainer, batch))
-        trainer.entropy_coef, trainer._entropy_bonus_enabled = 0.0, False
-        trainer.current_gradient_accumulation_steps = SETTINGS["gradient_accumulation_steps"]
-        trainer.args.steps_per_generation = SETTINGS["steps_per_generation"]
     assert_equal(*results)
     assert results[0][2].keys() == results[1][2].keys()

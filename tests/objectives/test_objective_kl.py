@@ -1,6 +1,7 @@
 """KL terms by exact expectation: which of them have the gradient of the divergence, and which are refused."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from grpo_plus.objectives import (
     build_objective,
     check_objective,
     objectives,
-    piece_registries,
     register_objective,
 )
 from grpo_plus.training.minibatch import kl_penalties
@@ -35,19 +35,10 @@ def categorical(seed, tokens=6):
 
 
 def batch_of(logps, ref_logps):
-    rows, _ = logps.shape
-    return TokenBatch(
-        logps=logps,
-        old_logps=logps.detach(),
-        advantages=torch.zeros_like(logps[:, :1]),
-        mask=torch.ones_like(logps, dtype=torch.bool),
-        counts=Counts(float(rows), float(logps.numel()), 1.0),
-        ref_logps=ref_logps,
-        beta=1.0,
-        pull=torch.zeros_like(logps[:, 0]),
-        group_loss=torch.zeros_like(logps[:, 0]),
-        max_completion_length=logps.shape[1],
-    )
+    zeros = torch.zeros_like(logps[:, 0])
+    counts = Counts(float(len(logps)), float(logps.numel()), 1.0)
+    batch = TokenBatch(logps, logps.detach(), zeros[:, None], torch.ones_like(logps) > 0, counts, ref_logps, 1.0)
+    return replace(batch, pull=zeros, group_loss=zeros, max_completion_length=logps.shape[1])
 
 
 def expected_gradient(objective, logps, ref_logps, parameters):
@@ -193,21 +184,12 @@ def test_the_ratio_of_a_sequence_leaves_one_part_in_its_length_of_the_correction
     assert "one T-th" not in build_objective(name, {"kl": "k2"}, beta=1.0).formula()
 
 
-@pytest.fixture
-def estimator_of():
-    names = []
-
-    def register(name, fn):
-        names.append(name)
-        register_objective(name, kind="kl")(fn)
-        return name
-
-    yield register
-    for name in names:
-        piece_registries["kl"].unregister(name)
+def estimator_of(name, fn):
+    register_objective(name, kind="kl")(fn)
+    return name
 
 
-def test_an_estimator_of_ones_own_must_approach_the_reference(estimator_of):
+def test_an_estimator_of_ones_own_must_approach_the_reference():
     def accepted(name, **kl):
         return not check_objective("grpo", {"kl": {"estimator": name, **kl}}, beta=0.1)
 
@@ -229,7 +211,7 @@ def test_an_estimator_of_ones_own_must_approach_the_reference(estimator_of):
     assert not accepted(detached, unbiased=False)
 
 
-def test_an_estimator_of_ones_own_has_the_gradient_of_what_it_estimates(estimator_of):
+def test_an_estimator_of_ones_own_has_the_gradient_of_what_it_estimates():
     name = estimator_of("squared", lambda logps, ref_logps: (logps - ref_logps) ** 2)
     logits, logps, ref = categorical(0)
     (true,) = torch.autograd.grad((logps.exp() * (logps - ref) ** 2).sum(), logits, retain_graph=True)
@@ -243,7 +225,7 @@ def test_an_estimator_of_ones_own_has_the_gradient_of_what_it_estimates(estimato
     lambda logps, ref_logps: logps * float("nan"),
     lambda logps, ref_logps: 3.0,
 ], ids=["raises", "scalar", "nan", "number"])  # fmt: skip
-def test_an_estimator_that_fails_is_named_before_anything_runs(estimator_of, broken):
+def test_an_estimator_that_fails_is_named_before_anything_runs(broken):
     name = estimator_of("broken", broken)
     with pytest.raises(PluginError, match="the KL estimator 'broken' raised") as caught:
         build_objective("grpo", {"kl": name}, beta=0.1)

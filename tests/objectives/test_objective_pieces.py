@@ -1,6 +1,7 @@
 """Numbers of the pure pieces: golden tables, brute force in float64, finite differences, masks that really mask."""
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -20,31 +21,17 @@ PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-i
 
 
 def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):
-    logp = torch.tensor([[math.log(pi)]], dtype=torch.float64, requires_grad=True)
-    batch = TokenBatch(
-        logps=logp,
-        old_logps=torch.tensor([[math.log(pi_old)]], dtype=torch.float64),
-        advantages=torch.tensor([[advantage]], dtype=torch.float64),
-        mask=torch.ones(1, 1, dtype=torch.bool),
-        counts=Counts(1.0, 1.0, 1.0),
-        ref_logps=None if pi_ref is None else torch.tensor([[math.log(pi_ref)]], dtype=torch.float64),
-        beta=beta,
-    )
-    return on_device(batch)
+    numbers = (pi, pi_old, 1.0 if pi_ref is None else pi_ref)
+    new, old, ref = (torch.tensor([[math.log(each)]], dtype=torch.float64) for each in numbers)
+    given = (new.requires_grad_(), old, torch.tensor([[advantage]], dtype=torch.float64), torch.ones(1, 1) > 0)
+    return on_device(TokenBatch(*given, Counts(1.0, 1.0, 1.0), ref_logps=None if pi_ref is None else ref, beta=beta))
 
 
-@pytest.mark.parametrize(
-    ("advantage", "pi_old", "pi", "expected"),
-    [
-        (1, 0.010, 0.008, 0.8),
-        (1, 0.010, 0.012, 1.2),
-        (1, 0.010, 0.100, 1.2),
-        (1, 0.900, 1.000, 1 / 0.9),
-        (-1, 0.900, 0.800, -0.8 / 0.9),
-        (-1, 0.900, 0.720, -0.8),
-        (-1, 0.900, 0.100, -0.8),
-    ],
-)
+CLIPPED = [(1, 0.01, 0.008, 0.8), (1, 0.01, 0.012, 1.2), (1, 0.01, 0.1, 1.2), (1, 0.9, 1.0, 1 / 0.9)]
+CLIPPED += [(-1, 0.9, 0.8, -0.8 / 0.9), (-1, 0.9, 0.72, -0.8), (-1, 0.9, 0.1, -0.8)]
+
+
+@pytest.mark.parametrize(("advantage", "pi_old", "pi", "expected"), CLIPPED)
 def test_clipped_objective_of_the_golden_table(advantage, pi_old, pi, expected):
     loss, _ = build_objective("grpo_clip", beta=0.0).loss(one_token(pi, pi_old, float(advantage)))
     assert loss.item() == pytest.approx(-expected, abs=1e-12)
@@ -59,23 +46,12 @@ def test_gradient_of_clip_and_kl_at_the_boundary(pi_ref, total):
     assert -batch.logps.grad.item() / pi == pytest.approx(total, abs=2e-9)
 
 
-def test_gradient_on_policy_is_advantage_plus_the_kl_pull():
-    batch = one_token(0.3, 0.3, 0.7, 0.45, beta=0.1)
-    build_objective("grpo", {"kl": {"unbiased": False}}, beta=0.1).loss(batch)[0].backward()
-    assert -batch.logps.grad.item() == pytest.approx(0.7 + 0.1 * (0.45 / 0.3 - 1), abs=1e-12)
+SMOOTH = [name for name in PRESETS if name not in (*STOPPED, *OF_GROUPS)]
+PAIRS = set(itertools.product(SMOOTH, ("k1", "k2", "k3"))) - {("gmpo", "k1")}  # which never multiplies it by the ratio
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "estimator"),
-    [
-        (name, estimator)
-        for name in PRESETS
-        for estimator in ("k1", "k2", "k3")
-        if name not in (*STOPPED, *OF_GROUPS)
-        and (name, estimator) != ("gmpo", "k1")  # which never multiplies it by the ratio
-    ],
-)
+@pytest.mark.parametrize(("name", "estimator"), sorted(PAIRS))
 def test_gradients_match_finite_differences(name, estimator, make_batch):
     beta = 0.0 if name in NO_KL else 0.3
     kwargs = {"kl": {"estimator": estimator}} if beta else {}
@@ -187,54 +163,6 @@ def test_zero_advantage_means_zero_gradient_is_promised_just_where_it_holds(name
         assert in_reward.zero_advantage_means_zero_gradient == promised
 
 
-def test_the_unbiased_kl_has_the_gradient_of_the_true_divergence():
-    """Summed over a small vocabulary with its probabilities, k3 times the ratio gives ∇KL(π ‖ π_ref); k3 alone does not."""
-    logits, ref = (
-        torch.randn(5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(DEVICE) for seed in (0, 1)
-    )
-    logits, ref = logits.requires_grad_(), torch.log_softmax(ref, 0)
-    logps = torch.log_softmax(logits, 0)
-    (true,) = torch.autograd.grad((logps.exp() * (logps - ref)).sum(), logits, retain_graph=True)
-    found = {}
-    for unbiased in (True, False):
-        batch = TokenBatch(
-            logps=logps[:, None],
-            old_logps=logps.detach()[:, None],
-            advantages=torch.zeros_like(ref[:, None]),
-            mask=torch.ones_like(ref[:, None], dtype=torch.bool),
-            counts=Counts(1.0, 1.0),
-            ref_logps=ref[:, None],
-            beta=1.0,
-        )
-        values = build_objective("grpo", {"kl": {"unbiased": unbiased}}, beta=1.0).values(batch).values
-        expectation = (logps.detach().exp()[:, None] * values).sum()
-        (found[unbiased],) = torch.autograd.grad(expectation, logits, retain_graph=True)
-    assert torch.allclose(found[True], true, atol=1e-12)
-    assert not torch.allclose(found[False], true, atol=1e-3)
-
-
-def test_focus_keep_and_weights_act_on_the_policy_term_only(make_batch):
-    batch = make_batch(seed=17, beta=0.2)
-    objective = build_objective("dapo", beta=0.2)
-    plain = objective.values(batch)
-    focus = (torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.5).to(DEVICE)
-    keep = torch.tensor([[1.0], [1.0], [0.0], [1.0], [0.0]], dtype=torch.float64, device=DEVICE)
-    weights = torch.rand(batch.mask.shape, dtype=torch.float64).to(DEVICE) + 0.5
-    changed = objective.values(dataclasses.replace(batch, focus=focus, keep=keep, weights=weights))
-    kl = torch.where(batch.mask, 0.2 * plain.kl, 0.0)
-    assert torch.allclose(changed.values - kl, (plain.values - kl) * focus * keep * weights)
-
-
-def test_vespo_takes_importance_weights_into_the_sequence_ratio(make_batch):
-    batch = make_batch(seed=19, spread=0.05)
-    weights = torch.full_like(batch.old_logps, 1.1)
-    shifted = dataclasses.replace(batch, old_logps=batch.old_logps - math.log(1.1))
-    objective = build_objective("vespo", beta=0.0)
-    assert torch.allclose(
-        objective.values(dataclasses.replace(batch, weights=weights)).values, objective.values(shifted).values
-    )
-
-
 def test_gmpo_leaves_unfocused_tokens_out_of_its_mean(make_batch):
     batch = make_batch(seed=23, rows=2, width=4)
     focus = torch.tensor([[True, False, True, False]], device=DEVICE).expand(2, 4)
@@ -247,12 +175,7 @@ def test_gmpo_leaves_unfocused_tokens_out_of_its_mean(make_batch):
 
 @pytest.mark.sample(1)
 @settings(max_examples=100, deadline=None)
-@given(
-    log_ratio=st.floats(-3, 3),
-    advantage=st.floats(-2, 2),
-    low=st.sampled_from([0.0, 0.3, 0.8, 1.0]),
-    high=st.sampled_from([0.0, 3.0, 5.0]),
-)
+@given(st.floats(-3, 3), st.floats(-2, 2), st.sampled_from([0.0, 0.3, 0.8, 1.0]), st.sampled_from([0.0, 3.0, 5.0]))
 def test_outside_of_its_trust_region_dis_leaves_a_token_out_whatever_its_sign(log_ratio, advantage, low, high):
     batch = one_token(0.4, 0.4 * math.exp(-log_ratio), advantage)
     loss, found = build_objective("dis", {"epsilon_low": low, "epsilon_high": high}, beta=0.0).loss(batch)
@@ -268,21 +191,6 @@ def test_outside_of_its_trust_region_dis_leaves_a_token_out_whatever_its_sign(lo
 
 def test_dis_far_off_policy_is_finite(make_batch):
     batch = make_batch(seed=3)
-    batch = dataclasses.replace(batch, old_logps=batch.old_logps - 1000)
-    loss, _ = build_objective("dis", beta=0.0).loss(batch)
-    (gradient,) = torch.autograd.grad(loss, batch.logps)
+    loss, _ = build_objective("dis", beta=0.0).loss(dataclasses.replace(batch, old_logps=batch.old_logps - 1000))
     assert loss == 0
-    assert (gradient == 0).all()
-
-
-def test_dis_takes_the_weights_of_tokens_into_its_ratio_and_those_of_completions_outside(make_batch):
-    objective = build_objective("dis", {"epsilon_low": 0.3, "epsilon_high": 0.4}, beta=0.0)
-    batch = make_batch(seed=9, spread=0.2)
-    weights = torch.rand(batch.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.5
-    weights = weights.to(DEVICE)
-    shifted = dataclasses.replace(batch, old_logps=batch.old_logps - weights.log())
-    inside = objective.values(dataclasses.replace(batch, weights=weights)).values
-    assert torch.allclose(inside, objective.values(shifted).values)
-    assert not torch.allclose(inside, objective.values(batch).values * weights)
-    outside = objective.values(dataclasses.replace(batch, weights=weights[:, :1])).values
-    assert torch.allclose(outside, objective.values(batch).values * weights[:, :1])
+    assert not torch.autograd.grad(loss, batch.logps)[0].any()

@@ -21,6 +21,11 @@ BLOCK = re.compile(
     r"^```(?:python|markdown)\n# (\S+?)(?:, (below|in the table of): ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
+TESTS = """
+tests/packaging/test_formulas.py tests/packaging/test_parts.py tests/advantages tests/verifiers/test_verifier_kit.py
+tests/selection/test_selection_kit.py tests/objectives/test_objective_kit.py tests/test_hook.py tests/test_field.py
+"""
+CHOSEN = "midrange or the_built_ins or saturating or last_word or learnable or new or hook or has_golden or left_out"
 TEST_OF_THE_HOOK = """
 import json
 
@@ -103,23 +108,8 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
         put(tmp_path, path, how or None, where, text)
     (tmp_path / "tests" / "test_hook.py").write_text(TEST_OF_THE_HOOK, encoding="utf-8")
     (tmp_path / "tests" / "test_field.py").write_text(TEST_OF_THE_FIELD, encoding="utf-8")
-    tests = [
-        "tests/packaging/test_formulas.py",
-        "tests/packaging/test_parts.py",
-        "tests/advantages",
-        "tests/verifiers/test_verifier_kit.py",
-    ]
-    tests += [
-        "tests/selection/test_selection_kit.py",
-        "tests/objectives/test_objective_kit.py",
-        "tests/test_hook.py",
-        "tests/test_field.py",
-    ]
-    chosen = (
-        "midrange or the_built_ins or saturating or last_word or learnable or new or hook or has_a_golden or left_out"
-    )
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", CHOSEN, *TESTS.split()],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, tmp_path / "verifiers")))},
         capture_output=True,

@@ -24,31 +24,14 @@ def test_examples_of_docstrings_give_what_they_show(name):
     assert not found.failed
 
 
-PUBLIC = (
-    "grpo_plus.advantages",
-    "grpo_plus.objectives",
-    "grpo_plus.testing",
-    "grpo_verifiers",
-    "grpo_verifiers.math",
-    "grpo_verifiers.text",
-)
-SHOWN_ELSEWHERE = {
-    "RewardTable",  # `RewardTable.of` has it
-    "Estimator",  # what get_advantage returns
-    "Objective",  # what build_objective returns
-    "Counts",  # the trainer makes the batch and its parts
-    "TokenBatch",
-    "Targets",
-    "make_targets",
-    "Metric",
-    "Pulls",  # `GroupScores` shows what they are made from
-    "Terms",
-    "Status",  # a verdict's example shows it
-    "Verifier",  # what get_verifier returns
-    "fast",  # `math`, before it is sent to a worker
-    "make_tiny_model",  # writes a folder
-    "parametrize_with_checks",  # decorates a test
-}
+PUBLIC = ("grpo_plus.advantages", "grpo_plus.objectives", "grpo_plus.testing")
+PUBLIC += ("grpo_verifiers", "grpo_verifiers.math", "grpo_verifiers.text")
+SHOWN_ELSEWHERE = {"RewardTable", "Estimator", "Objective", "Verifier", "Status"}
+"""`RewardTable.of` has its example, what is looked up by name that of `get_advantage` and its like, a verdict the status."""
+SHOWN_ELSEWHERE |= {"Counts", "TokenBatch", "Targets", "make_targets", "Metric", "Pulls", "Terms"}
+"""The trainer makes the batch and its parts."""
+SHOWN_ELSEWHERE |= {"fast", "make_tiny_model", "parametrize_with_checks"}
+"""`math`, before it is sent to a worker; writes a folder; decorates a test."""
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_verifiers.lazy import installed
 
-HEAVY = ("torch", "trl", "transformers", "datasets", "accelerate", "peft", "sympy", "numpy", "pandas", "rich")
+HEAVY = ("torch", "trl", "transformers", "datasets", "accelerate", "peft", "sympy", "numpy", "pandas", "rich", "pytest")
 LOOK = """
 import json, sys, time
 start = time.process_time()
@@ -20,8 +20,8 @@ print(json.dumps([time.process_time() - start, sorted(set(sys.modules) & set({he
 """
 
 
-def python(code, environment, **options):
-    command = [sys.executable, "-c", code]
+def python(code, environment, *flags, **options):
+    command = [sys.executable, *flags, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -66,14 +66,10 @@ def test_every_public_name_resolves(module):
         _ = found.no_such_name
 
 
-@pytest.mark.parametrize("package", ["grpo_plus", "grpo_verifiers"])
-def test_types_are_shipped(package):
-    assert (importlib.resources.files(package) / "py.typed").is_file()
-
-
-def test_the_distribution_and_its_console_script():
+def test_the_distribution_its_console_script_and_its_types():
     import grpo_plus
 
+    assert all((importlib.resources.files(name) / "py.typed").is_file() for name in ("grpo_plus", "grpo_verifiers"))
     assert importlib.metadata.version("grpo-plus") == grpo_plus.__version__
     points = [point for point in importlib.metadata.entry_points(group="console_scripts") if point.name == "grpo-plus"]
     assert points
@@ -110,8 +106,4 @@ finally:
     close_shared_runners()
 """
     # Isolated (-I), since Python itself would take this folder's json.py for the standard library's.
-    command = [sys.executable, "-I", "-c", code]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout.strip() == "correct", done.stderr
+    assert python(code, clean_environment, "-I", cwd=tmp_path).strip() == "correct"

@@ -11,13 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = [
-    "CITATION.cff",
-    "SECURITY.md",
-    "Dockerfile",
-    "examples/quickstart.ipynb",
-    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / ".github").rglob("*.*ml"))),
-]
+FILES = ["CITATION.cff", "SECURITY.md", "Dockerfile", "examples/quickstart.ipynb"]
+FILES += [str(path.relative_to(ROOT)) for path in sorted((ROOT / ".github").rglob("*.*ml"))]
 pytestmark = pytest.mark.skipif(not (ROOT / ".ci" / "release").is_file(), reason="the sources are not here")
 
 

@@ -43,11 +43,8 @@ def edit(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_times_paths_and_pickles_are_no_difference(runs):
-    assert compared(runs) == ([], [])
-
-
 def test_the_earliest_step_comes_first_and_weights_say_how_far_they_are_off(runs):
+    assert compared(runs) == ([], []), "times, paths and pickles are no difference"
     weights = {"head": torch.tensor([1.0, 2.0000002]), "body": -torch.zeros(2)}
     save_file(weights, runs / "new/out/checkpoint-2/model.safetensors")
     edit(runs / "new/printed-0.txt", "model: a", "model: b")
@@ -91,13 +88,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("text", FAULTS)
-def test_a_malformed_table_is_refused_with_its_fault(text, tmp_path, capsys):
-    (tmp_path / "table.yaml").write_text(text)
-    assert main(["--base", "HEAD", "--renamed", str(tmp_path / "table.yaml")]) == 2
-    assert FAULTS[text] in capsys.readouterr().err
-
-
 REFUSED = {
     "--base no-such-commit": "--base no-such-commit: ",
     "--quick": "--base is missing",
@@ -106,10 +96,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("arguments", REFUSED)
-def test_what_cannot_be_compared_ends_with_2(arguments, capsys):
-    assert main(arguments.split()) == 2
-    assert REFUSED[arguments] in capsys.readouterr().err
+@pytest.mark.parametrize("given", [*FAULTS, *REFUSED])
+def test_a_malformed_table_and_what_cannot_be_compared_end_with_2(given, tmp_path, capsys):
+    (tmp_path / "table.yaml").write_text(given)
+    words = given.split() if given in REFUSED else ["--base", "HEAD", "--renamed", str(tmp_path / "table.yaml")]
+    assert main(words) == 2
+    assert (FAULTS | REFUSED)[given] in capsys.readouterr().err
 
 
 @pytest.mark.nightly

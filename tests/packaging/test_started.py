@@ -1,7 +1,5 @@
 """Programs forked for a test behave as in a new interpreter."""
 
-import os
-import signal
 import subprocess
 import sys
 
@@ -33,30 +31,3 @@ def test_torch_is_imported_in_a_fork_and_not_where_variables_of_imports_differ(t
     home = {**started.clean_environment(), "HOME": str(tmp_path)}
     said = [started.run(command, capture_output=True, check=True, env=env).stdout for env in (None, home)]
     assert said == [b"True\n", b"False\n"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_it_and_is_its_status(number):
-    process = started.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL)
-    assert process.poll() is None
-    os.kill(process.pid, number)
-    assert process.wait(20) == -number
-
-
-def test_the_status_of_ranks_is_that_of_the_first_that_fails():
-    code = "import os, sys, time; sys.exit(5) if os.environ['RANK'] == '1' else time.sleep(60)"
-    ranks = started.Ranks(2, 1, [sys.executable, "-c", code], started.clean_environment())
-    assert ranks.wait(30) == 5
-    for each in ranks.processes:
-        each.kill()
-        each.wait()
-
-
-def test_one_that_was_collected_with_its_connection_disturbs_no_other():
-    process = started.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    process._connection.close()
-    subprocess._active.append(process)  # as when it is collected unfinished
-    try:
-        assert started.run([sys.executable, "-c", ""], check=False).returncode == 0
-    finally:
-        os.kill(process.pid, signal.SIGKILL)

@@ -3,7 +3,7 @@
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import BitsAndBytesConfig
+from transformers import BitsAndBytesConfig, TrainerCallback
 
 from tests.device import FLOAT32
 
@@ -17,12 +17,8 @@ def digits(completions, **_):
 
 
 def nf4(compute=torch.float32, *, double=True):
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=double,
-        bnb_4bit_compute_dtype=compute,
-    )
+    own = {"bnb_4bit_use_double_quant": double, "bnb_4bit_compute_dtype": compute}
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", **own)
 
 
 def lora(**changes):
@@ -31,6 +27,35 @@ def lora(**changes):
 
 def logged(run, name):
     return [entry[name] for entry in run.state.log_history if name in entry]
+
+
+class Gradients(TrainerCallback):
+    """Keeps what the optimizer is about to see."""
+
+    def __init__(self):
+        self.steps = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+        self.steps.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+
+
+def spread(model):
+    """Draw adapters: B starts at zero, which would leave A without a gradient; older hosts draw A before their seed."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name and parameter.requires_grad:
+            drawn = torch.randn(parameter.shape, generator=generator)
+            parameter.data.copy_((0.05 if "lora_B" in name else 0.1) * drawn)
+
+
+def assert_same_gradients(first, second, rel=2e-5):
+    assert len(first) == len(second) > 0
+    for one, other in zip(first, second, strict=True):
+        assert set(one) == set(other)
+        flat = torch.cat([value.flatten() for value in one.values()])
+        apart = torch.cat([other[name].flatten() for name in one]) - flat
+        assert flat.norm() > 0
+        assert apart.norm() / flat.norm() < rel
 
 
 def assert_same_distribution(*tables):

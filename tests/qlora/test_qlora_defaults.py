@@ -27,21 +27,18 @@ def chosen(device, given=(), **values):
     return {d.name: d.value for d in quantised_defaults({**UNSET, **values}, given, device)}
 
 
-@pytest.mark.parametrize(
-    ("device", "bf16", "fp16", "dtype", "optim"),
-    [
+def test_precision_and_optimizer_follow_the_device():
+    for device, bf16, fp16, dtype, optim in (
         (AMPERE, True, None, "bfloat16", "paged_adamw_8bit"),
         (TURING, False, True, "float16", "paged_adamw_8bit"),
         (CPU, False, None, "float32", "adamw_torch"),
-    ],
-)
-def test_precision_and_optimizer_follow_the_device(device, bf16, fp16, dtype, optim):
-    found = chosen(device)
-    assert (found["bf16"], found.get("fp16"), found["dtype"], found["optim"]) == (bf16, fp16, dtype, optim)
-    assert found["use_peft"] is True
-    assert found["learning_rate"] == pytest.approx(2e-5)
-    assert found["lora_target_modules"] == ["all-linear"]
-    assert found["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
+    ):
+        found = chosen(device)
+        assert (found["bf16"], found.get("fp16"), found["dtype"], found["optim"]) == (bf16, fp16, dtype, optim)
+        assert found["use_peft"] is True
+        assert found["learning_rate"] == pytest.approx(2e-5)
+        assert found["lora_target_modules"] == ["all-linear"]
+        assert found["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
 
 
 def test_nothing_that_was_set_is_touched_and_the_rest_follows_it():
@@ -55,9 +52,8 @@ def test_nothing_that_was_set_is_touched_and_the_rest_follows_it():
     assert chosen(AMPERE, ("bf16",), bf16=False)["dtype"] == "float32"
     no_adapters = chosen(AMPERE, ("use_peft",), use_peft=False)
     assert not {"use_peft", "learning_rate", "optim"} & set(no_adapters)
-    assert "gradient_checkpointing_kwargs" not in chosen(
-        AMPERE, ("gradient_checkpointing",), gradient_checkpointing=False
-    )
+    kept = chosen(AMPERE, ("gradient_checkpointing",), gradient_checkpointing=False)
+    assert "gradient_checkpointing_kwargs" not in kept
 
 
 def test_an_8_bit_base_gets_all_but_the_second_quantisation():
@@ -68,7 +64,6 @@ def test_an_8_bit_base_gets_all_but_the_second_quantisation():
 
 
 def test_a_checkpoint_that_is_stored_quantised_gets_them_too(tmp_path):
-
     made, _ = make_tiny_model(tmp_path / "plain", architecture="llama", hidden=64, layers=1)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=nf4())
     model.save_pretrained(tmp_path / "stored")
@@ -104,14 +99,8 @@ def test_through_the_parser(tmp_path):
     assert quantisation.bnb_4bit_use_double_quant
     assert {note.name for note in notes} >= {"use_peft", "dtype", "optim", "bf16"}
     assert "use_peft: true  (a 4-bit base cannot be trained itself" in "\n".join(map(str, notes))
-
-
-def test_a_run_that_is_not_4_bit_is_as_trl_has_it(tmp_path):
-    training, model, notes = parsed(["--output_dir", str(tmp_path), "--use_cpu", "--use_peft"])
-    assert notes == []
-    assert training.learning_rate == 1e-6
-    assert model.lora_target_modules is None
-    assert model.dtype == "float32"
+    training, model, notes = parsed(["--output_dir", str(tmp_path), "--use_cpu", "--use_peft"])  # not in 4 bits
+    assert (notes, training.learning_rate, model.lora_target_modules, model.dtype) == ([], 1e-6, None, "float32")
 
 
 @pytest.mark.slow
@@ -119,9 +108,7 @@ def test_a_run_that_is_not_4_bit_is_as_trl_has_it(tmp_path):
 def test_a_quantised_run_from_the_command_line(bits, tmp_path, capsys):
     make_tiny_model(tmp_path / "model", architecture="llama", hidden=64, layers=1)
     (tmp_path / "data.jsonl").write_text('{"prompt": "1+1="}\n{"prompt": "2+2="}\n')
-    (tmp_path / "reward.py").write_text(
-        "def size(completions, **_):\n    return [float(len(c)) for c in completions]\n"
-    )
+    (tmp_path / "reward.py").write_text("def size(completions, **_):\n    return [float(len(c)) for c in completions]")
     (tmp_path / "run.yaml").write_text(
         f"model_name_or_path: {tmp_path / 'model'}\ndataset_name: {tmp_path / 'data.jsonl'}\n"
         f"output_dir: {tmp_path / 'out'}\nreward_funcs: [./reward.py:size]\nload_in_{bits}bit: true\nuse_cpu: {ON_CPU}\n"
@@ -138,5 +125,4 @@ def test_a_quantised_run_from_the_command_line(bits, tmp_path, capsys):
     assert any("rollout/row_steps_saved" in entry for entry in state["log_history"])
     adapter = load_file(tmp_path / "out" / "adapter_model.safetensors")
     assert {value.dtype for value in adapter.values()} == {torch.float32}
-    assert {min(value.shape) for value in adapter.values()} == {4}
-    assert len(adapter) == 14
+    assert ({min(value.shape) for value in adapter.values()}, len(adapter)) == ({4}, 14)

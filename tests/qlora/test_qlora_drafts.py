@@ -1,26 +1,20 @@
 """Guessed tokens: what is drawn is what would have been drawn without, under every way of sampling."""
 
 from collections import Counter
-from functools import partial
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.drafts import MOST, Cost, Drafts
 from grpo_plus.sampling.sampler import Sampling
 from grpo_plus.testing import make_tiny_model
 from tests.device import DEVICE
 from tests.qlora.runs import assert_same_distribution, nf4
+from tests.qlora.test_qlora_rollout import LETTERS, TINY, decode
+from tests.qlora.test_qlora_rollout import MODELS as LOADED
 
-decode = partial(decoding.decode, device=DEVICE)
-LETTERS = "abcdefgh"
-MODELS = {
-    name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0].to(DEVICE)
-    for name in ("llama", "gpt2", "qwen3")
-}
-TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0].to(DEVICE)
+MODELS = {name: LOADED[name] for name in ("llama", "gpt2", "qwen3")}
 PROMPTS = [prompt for prompt in ([5, 6, 7], [8, 9, 10, 11, 12, 5, 6], [7], [5, 6, 7, 9, 11]) for _ in range(4)]
 WAYS = {
     "all": {},
@@ -198,10 +192,8 @@ def test_a_state_makes_the_same_guesses_and_one_of_another_vocabulary_none():
     counts, tensors = first.state()
     again.load(counts, {name: tensor.clone() for name, tensor in tensors.items()})
     for seed in (1, 2):
-        costs = [
-            decode(model, PROMPTS, sampling, uniform=numbers(len(PROMPTS), 30, seed=seed), drafts=drafts)
-            for drafts in (first, again)
-        ]
+        drawing = {"uniform": numbers(len(PROMPTS), 30, seed=seed)}
+        costs = [decode(model, PROMPTS, sampling, **drawing, drafts=drafts) for drafts in (first, again)]
         assert costs[0] == costs[1]
         assert first.counts == again.counts
     assert costs[0].right > 10

@@ -95,9 +95,8 @@ def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
     make_tiny_model(tmp_path / "wider", architecture="llama", hidden=128)
     assert "does not belong on" in error(run / "out", "--out", out, "--merge", "--base", tmp_path / "wider")
     model = AutoModelForCausalLM.from_pretrained(run / "base")
-    get_peft_model(model, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)).save_pretrained(
-        tmp_path / "prompt"
-    )
+    prompts = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+    get_peft_model(model, prompts).save_pretrained(tmp_path / "prompt")
     text = error(tmp_path / "prompt", "--out", out, "--merge")
     assert "is PROMPT_TUNING: it adds to the prompt, not to the weights" in text
     (tmp_path / "torn").mkdir()

@@ -55,20 +55,14 @@ def assert_kept(model, before):
 
 
 def moments(run):
-    """Types of the optimizer's moments."""
     state = [v for s in run.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
     return {value.dtype for value in state}
 
 
 def base_bytes(model):
     """Every stored byte of the 4-bit layers: packed weights and scales."""
-    return {
-        (name, key): value.detach().clone()
-        for name, layer in model.named_modules()
-        if layer in set(linear_4bit(model))
-        for key, value in layer.state_dict().items()
-        if isinstance(value, torch.Tensor)
-    }
+    values = [item for layer in linear_4bit(model) for item in layer.state_dict().items()]
+    return {(at, name): value.detach().clone() for at, (name, value) in enumerate(values) if torch.is_tensor(value)}
 
 
 class TestPrecision:
@@ -121,19 +115,13 @@ class TestPrecision:
         assert dtypes(again.model) == moments(again) == {torch.float32}
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("changes", "part"),
-        [
-            ({"modules_to_save": ["embed_tokens"]}, "modules_to_save"),
-            ({"use_dora": True}, "lora_magnitude_vector"),
-            ({"use_rslora": True}, "lora_A"),
-        ],
-    )
-    def test_every_kind_of_trained_weight_is_float32(self, changes, part, folder, tmp_path):
-        run = trainer(folder, config(tmp_path), peft_config=lora(**changes))
-        assert any(part in n for n, p in run.model.named_parameters() if p.requires_grad)
-        run.train()
-        assert dtypes(run.model) == {torch.float32}
+    def test_every_kind_of_trained_weight_is_float32(self, folder, tmp_path):
+        adapters = {"modules_to_save": lora(modules_to_save=["embed_tokens"]), "lora_A": lora(use_rslora=True)}
+        for part, adapter in (*adapters.items(), ("lora_magnitude_vector", lora(use_dora=True))):
+            run = trainer(folder, config(tmp_path), peft_config=adapter)
+            assert any(part in n for n, p in run.model.named_parameters() if p.requires_grad)
+            run.train()
+            assert dtypes(run.model) == {torch.float32}
 
     def test_adapters_on_a_float16_base_are_float32(self, folder, tmp_path):
         """What a card without bfloat16 trains: loss scaling refuses gradients in float16."""
@@ -386,19 +374,16 @@ def test_a_gradient_in_the_old_type_is_carried_over(device):
 class TestRules:
     """Machines that are not here: the rules on their own."""
 
-    @pytest.mark.parametrize(
-        ("changes", "words"),
-        [
+    def test_each_names_its_way_out(self):
+        for changes, words in (
             ({"zero_stage": 3}, "ZeRO-3 cannot shard a 4-bit base"),
             ({"sharded": True}, "FSDP with a 4-bit base"),
             ({"device": "privateuseone"}, "no 4-bit layers for the device 'privateuseone'"),
             ({"adapters": False}, "peft_config"),
-        ],
-    )
-    def test_each_names_its_way_out(self, changes, words):
-        (text,) = problems(Request("m", 4, **changes))
-        assert words in text
-        assert "drop load_in_4bit" in text or "use_peft: true" in text
+        ):
+            (text,) = problems(Request("m", 4, **changes))
+            assert words in text
+            assert "drop load_in_4bit" in text or "use_peft: true" in text
 
     def test_what_works_is_let_through(self):
         assert problems(Request("m", 4, stored_as="bitsandbytes", asked=True, zero_stage=2)) == []

@@ -10,11 +10,9 @@ from grpo_plus.memory.estimate import GIB, Settings, estimate
 from grpo_plus.memory.shape import shape_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MODELS = {
-    "Qwen/Qwen2.5-3B-Instruct": (Qwen2Config, 36, 2048, 11008, 16, 2, True),
-    "Qwen/Qwen3-8B": (Qwen3Config, 36, 4096, 12288, 32, 8, False),
-    "Qwen/Qwen3-14B": (Qwen3Config, 40, 5120, 17408, 40, 8, False),
-}
+MODELS = {"Qwen/Qwen2.5-3B-Instruct": (Qwen2Config, 36, 2048, 11008, 16, 2, True)}
+MODELS["Qwen/Qwen3-8B"] = (Qwen3Config, 36, 4096, 12288, 32, 8, False)
+MODELS["Qwen/Qwen3-14B"] = (Qwen3Config, 40, 5120, 17408, 40, 8, False)
 
 
 def shape(name):
@@ -35,15 +33,9 @@ def test_a_recipe_is_understood_and_fits_its_card(card):
     assert model.load_in_4bit
     assert model.use_peft
     assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 32
-    assert args.learning_rate == 2e-5
-    assert args.rollout == "auto"
-    settings = Settings(
-        micro_batch=args.per_device_train_batch_size,
-        rollout_rows=args.rollout_rows,
-        completion_length=args.max_completion_length,
-        prompts=4,
-        rank=model.lora_r,
-    )
+    assert (args.learning_rate, args.rollout) == (2e-5, "auto")
+    sizes = {"micro_batch": args.per_device_train_batch_size, "completion_length": args.max_completion_length}
+    settings = Settings(**sizes, rollout_rows=args.rollout_rows, prompts=4, rank=model.lora_r)
     peak = estimate(shape(model.model_name_or_path), settings).peak
     assert 0.6 * card * GIB < peak < 0.94 * card * GIB
     assert f"these settings need {peak / GIB:.1f} GiB." in recipe.read_text(encoding="utf-8")

@@ -25,10 +25,8 @@ from tests.qlora.runs import assert_same_distribution, lora
 
 decode = functools.partial(decoding.decode, device=DEVICE)
 LETTERS = "abcdefgh"
-MODELS = {
-    name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0].to(DEVICE)
-    for name in ("llama", "gpt2", "qwen3", "olmo2")
-}
+NAMES = ("llama", "gpt2", "qwen3", "olmo2")
+MODELS = {name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0].to(DEVICE) for name in NAMES}
 TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0].to(DEVICE)
 IDS = range(5, 5 + len(LETTERS))
 
@@ -98,18 +96,6 @@ def test_drawn_rollouts_have_the_distribution_of_generate(changes):
     assert_same_distribution(*tables)
 
 
-def test_a_wrong_distribution_would_be_seen():
-    """The test above on two temperatures: it must tell them apart."""
-    counts = []
-    for temperature in (1.0, 0.8):
-        torch.manual_seed(0)
-        sampling = Sampling(stops=(), most=1, pad=0, temperature=temperature)
-        drawn = [row[0] for row in decode(TINY, [[5, 6]] * 3000, sampling).completions]
-        counts.append(torch.bincount(torch.tensor(drawn), minlength=7).double())
-    statistic = ((counts[0] - counts[1]) ** 2 / (counts[0] + counts[1]).clamp(min=1)).sum()
-    assert statistic > 40
-
-
 class Countdown(torch.nn.Module):
     """A model that counts down to zero from its prompt, so that every row's length is known."""
 
@@ -120,7 +106,6 @@ class Countdown(torch.nn.Module):
         self.passes = []
 
     def drawn(self, lengths, most=None, **options):
-        """What drawing from prompts of these lengths costs."""
         sampling = Sampling(stops=(0,), most=most or self.most, pad=0, draw=False)
         return decode(self, [[length] for length in lengths], sampling, **options)
 
@@ -205,8 +190,8 @@ def test_logits_that_are_no_numbers_are_an_error(draw):
         decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0, draw=draw))
 
 
+@pytest.mark.slow
 class TestOutOfMemory:
-    @pytest.mark.slow
     @pytest.mark.parametrize("limit", [1, 3, 7])
     def test_no_row_is_lost_or_drawn_twice(self, limit):
         lengths = [9, 4, 30, 17, 17, 2, 25, 11]
@@ -221,7 +206,6 @@ class TestOutOfMemory:
         assert cost.completions == [list(range(length - 1, -1, -1)) for length in lengths]
         assert cost.places <= limit
 
-    @pytest.mark.slow
     @settings(max_examples=15, deadline=None)
     @given(at=st.integers(0, 11), layer=st.integers(0, 1), copies=st.integers(1, 2))
     def test_rows_go_on_where_they_were(self, at, layer, copies):
@@ -244,7 +228,6 @@ class TestOutOfMemory:
             handle.remove()
         assert completions(ours, 3, {6}) == completions(stock, 3, {6})
 
-    @pytest.mark.slow
     def test_fewer_rows_are_drawn_from_then_on(self, caplog):
         model, costs = MODELS["llama"], []
         wanted, inputs = config(4, []), padded([[5, 7]] * 8)
@@ -264,7 +247,6 @@ class TestOutOfMemory:
         assert caplog.text.count("set rollout_rows: 4") == 1
         assert [cost.places for cost in costs] == [4, 4]
 
-    @pytest.mark.slow
     def test_a_single_row_that_does_not_fit_is_an_error(self):
         def fail(*_):
             raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -290,9 +272,8 @@ class TestFallback:
     )  # fmt: skip
     def test_settings_that_are_not_known(self, changes, caplog):
         name = next(iter(changes))
-        assert f"the generation setting {name} is" in self.said(
-            MODELS["llama"], caplog, generation_config=config(2, [5], **changes)
-        )
+        said = self.said(MODELS["llama"], caplog, generation_config=config(2, [5], **changes))
+        assert f"the generation setting {name} is" in said
 
     def test_defaults_of_the_model_count_where_the_config_is_silent(self):
         defaults = GenerationConfig(no_repeat_ngram_size=3, min_p=0.3)
@@ -351,9 +332,11 @@ class TestFallback:
         assert "rollout is 'auto', but the parameters are sharded" in record.getMessage()
 
     @pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
-    def test_windows(self, architecture):
+    def test_windows_and_models_on_several_devices(self, architecture):
         model, _ = make_tiny_model(architecture=architecture, sliding_window=4)
         assert "does not keep keys and values of all tokens (sliding-window" in refusal(model)
+        model.hf_device_map = {"model": 0, "lm_head": 1}
+        assert "several devices" in refusal(model)
 
     def test_adapters_are_fine_and_prompts_that_are_learned_are_not(self):
         adapted = get_peft_model(make_tiny_model(architecture="llama", vocab=LETTERS)[0].to(DEVICE), lora())
@@ -395,13 +378,6 @@ def test_weights_are_cast_once_a_drawing_and_not_once_a_token():
     assert len(casts) == len(set(casts)) > 10
 
 
-def test_a_model_on_several_devices_draws_by_itself():
-    model = make_tiny_model(architecture="llama", vocab=LETTERS)[0]
-    model.hf_device_map = {"model": 0, "lm_head": 1}
-    assert "several devices" in refusal(model)
-
-
 def test_rows_that_memory_allows():
     model = MODELS["llama"]  # 2 layers, 2 heads of 8, float32: 256 bytes a token
-    assert rows_within(model, 100, 256 * 100 * 3.9) == 3
-    assert rows_within(model, 100, 10) == 1
+    assert (rows_within(model, 100, 256 * 100 * 3.9), rows_within(model, 100, 10)) == (3, 1)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
@@ -12,7 +11,7 @@ from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
-from tests.qlora.runs import RUN, logged, lora, nf4
+from tests.qlora.runs import RUN, Gradients, assert_same_gradients, logged, lora, nf4, spread
 
 ROWS = Dataset.from_list([{"prompt": prompt} for prompt in ("ab", "cdc", "ef", "gghg")] * 8)
 
@@ -28,16 +27,6 @@ def folder(tmp_path_factory):
     return str(path)
 
 
-class Gradients(TrainerCallback):
-    """Keeps what the optimizer is about to see."""
-
-    def __init__(self):
-        self.steps = []
-
-    def on_pre_optimizer_step(self, args, state, control, model=None, **_):
-        self.steps.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
-
-
 def build(folder, tmp_path, kind=GRPOPlusTrainer, **changes):
     values = {**RUN, "per_device_train_batch_size": 8, "max_steps": 2, "learning_rate": 4e-3, "disable_tqdm": True}
     values |= {"lr_scheduler_type": "constant", "gradient_checkpointing": False}
@@ -48,12 +37,7 @@ def build(folder, tmp_path, kind=GRPOPlusTrainer, **changes):
     if kind is GRPOTrainer:  # so that the two differ by nothing but what is compared
         float32_trainables(run.model)
         keep_layout(run.model)
-    # B starts at zero, which would leave A without a gradient; and older hosts draw A before they set the seed.
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in run.model.named_parameters():
-        if "lora_" in name and parameter.requires_grad:
-            drawn = torch.randn(parameter.shape, generator=generator)
-            parameter.data.copy_((0.05 if "lora_B" in name else 0.1) * drawn)
+    spread(run.model)
     torch.manual_seed(run.args.seed)
     return run, watch
 
@@ -61,20 +45,6 @@ def build(folder, tmp_path, kind=GRPOPlusTrainer, **changes):
 def base_bytes(model):
     values = [value for layer in linear_4bit(model) for value in layer.state_dict().values()]
     return [value.detach().clone() for value in values if torch.is_tensor(value)]
-
-
-def rewards(run):
-    return logged(run, "reward")
-
-
-def assert_same_gradients(first, second, rel=2e-5):
-    assert len(first) == len(second) > 0
-    for one, other in zip(first, second, strict=True):
-        assert set(one) == set(other)
-        flat = torch.cat([value.flatten() for value in one.values()])
-        apart = torch.cat([other[name].flatten() for name in one]) - flat
-        assert flat.norm() > 0
-        assert apart.norm() / flat.norm() < rel
 
 
 @pytest.mark.sample(1)
@@ -90,8 +60,6 @@ def test_gradients_through_the_engine_are_those_of_stock_trl(folder, tmp_path, e
 
 
 class Ratios(Hook):
-    """Ratios of every update, token by token."""
-
     def __init__(self):
         self.found, self._inputs = [], None
 
@@ -130,7 +98,7 @@ def test_a_4_bit_model_learns_and_its_base_stays_as_it_is(folder, tmp_path, seed
     run, _ = build(folder, tmp_path, seed=seed, **sizes, **draft)
     before = base_bytes(run.model)
     run.train()
-    course = rewards(run)
+    course = logged(run, "reward")
     assert len(course) == 45
     assert sum(course[-20:]) / 20 > sum(course[:20]) / 20 + 0.2
     after = base_bytes(run.model)

@@ -14,76 +14,56 @@ from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.serving import _longest_prompt
 from tests.device import FLOAT32
 
-GROUP = {"accelerator": True, "vllm": True}
+
+def means(words):
+    """What there is, in words; a minus before what there is not."""
+    return Means(**{word.removeprefix("-"): not word.startswith("-") for word in words.split()})
 
 
-@pytest.mark.parametrize(
-    ("means", "way"),
-    [
-        ({}, "files"),
-        (GROUP, "nccl"),
-        ({"accelerator": True}, "files"),  # TRL's own path needs vLLM beside the trainer
-        ({"vllm": True}, "files"),
-        ({"adapters": True}, "adapter"),
-        ({"adapters": True, **GROUP, "takes_adapters": True}, "adapter"),
-        ({"adapters": True, **GROUP, "takes_adapters": False}, "nccl"),
-        ({"adapters": True, "takes_adapters": False}, "adapter"),  # and then refused, with the command
-        ({"adapters": True, **GROUP, "servable": False}, "nccl"),
-        ({"adapters": True, "quantised": True, **GROUP, "takes_adapters": False}, "adapter"),
-        ({"adapters": True, "as_object": True, **GROUP, "takes_adapters": True}, "nccl"),
-        ({"adapters": True, "as_object": True, "quantised": True, **GROUP}, "adapter"),  # there is no other way
-        ({"adapters": True, "quantised": True, **GROUP, "servable": False}, "adapter"),
-    ],
-    ids=str,
-)
-def test_what_there_is_decides(means, way):
-    assert choose(None, Means(**means)).name == way
-    assert {choose(asked, Means(**means)).name for asked in WAYS} == set(WAYS)
+FILES = ["", "accelerator", "vllm"]  # TRL's own path needs vLLM beside the trainer
+NCCL = ["accelerator vllm", *(f"adapters accelerator vllm {more}" for more in ("-takes_adapters", "-servable"))]
+NCCL += ["adapters as_object accelerator vllm takes_adapters"]
+# Without the group of NCCL, or over a quantised base, there is no other way: it is refused then, with the command.
+ADAPTER = ["adapters", "adapters accelerator vllm takes_adapters", "adapters -takes_adapters"]
+ADAPTER += [f"adapters quantised accelerator vllm {more}" for more in ("-takes_adapters", "as_object", "-servable")]
 
 
-@pytest.mark.parametrize(
-    ("asked", "means", "words"),
-    [
-        ("files", {"quantised": True, "adapters": True}, "loses most of the adapter in the rounding"),
-        ("nccl", {"quantised": True, "adapters": True, **GROUP}, "loses most of the adapter in the rounding"),
-        ("files", {"adapters": True}, "would wear them away"),
-        ("adapter", {}, "no adapters are trained"),
-        ("nccl", {}, "training runs on a CPU"),
-    ],
-)
-def test_a_way_that_cannot_be_gone_is_refused_with_the_way_out(asked, means, words):
-    (problem,) = sync_problems(asked, Means(**means))
-    assert problem.startswith(f"vllm_sync is {asked!r}, ")
-    assert words in problem
-    assert any(word in problem for word in ("Set vllm_sync", "set vllm_sync", "leave it unset"))
+@pytest.mark.parametrize(("way", "those"), [("files", FILES), ("nccl", NCCL), ("adapter", ADAPTER)])
+def test_what_there_is_decides(way, those):
+    for words in those:
+        assert choose(None, means(words)).name == way, words
+        assert {choose(asked, means(words)).name for asked in WAYS} == set(WAYS)
+
+
+def test_a_way_that_cannot_be_gone_is_refused_with_the_way_out():
+    for asked, there, words in (
+        ("files", "quantised adapters", "loses most of the adapter in the rounding"),
+        ("nccl", "quantised adapters accelerator vllm", "loses most of the adapter in the rounding"),
+        ("files", "adapters", "would wear them away"),
+        ("adapter", "", "no adapters are trained"),
+        ("nccl", "", "training runs on a CPU"),
+    ):
+        (problem,) = sync_problems(asked, means(there))
+        assert problem.startswith(f"vllm_sync is {asked!r}, ")
+        assert words in problem
+        assert any(word in problem for word in ("Set vllm_sync", "set vllm_sync", "leave it unset"))
 
 
 def test_an_adapter_alone_does_not_go_unasked_over_a_base_that_nobody_can_compare():
-    means = Means(adapters=True, as_object=True)
-    (problem,) = sync_problems(None, means)
+    there = means("adapters as_object")
+    (problem,) = sync_problems(None, there)
     assert "handed over as an object" in problem
     assert "Hand over the name or folder of the model; or, where" in problem
-    assert sync_problems("adapter", means) == []
-    assert not means._replace(**GROUP).doubtful
+    assert sync_problems("adapter", there) == []
+    assert not there._replace(accelerator=True, vllm=True).doubtful
 
 
-@pytest.mark.parametrize(
-    ("asked", "means"),
-    [
-        (None, {"adapters": True, "as_object": True, **GROUP}),
-        (None, {"adapters": True, "as_object": True, "quantised": True}),
-        (None, {"as_object": True}),
-        (None, {"quantised": True, "adapters": True}),
-        ("adapter", {"quantised": True, "adapters": True}),
-        ("adapter", {"adapters": True}),
-        ("files", GROUP),
-        ("nccl", GROUP),
-        ("nccl", {"adapters": True, **GROUP}),
-    ],
-    ids=str,
-)
-def test_what_works_is_let_through(asked, means):
-    assert sync_problems(asked, Means(**means)) == []
+def test_what_works_is_let_through():
+    group = "accelerator vllm"
+    unasked = [f"adapters as_object {group}", "adapters as_object quantised", "as_object", "quantised adapters"]
+    asked = {"adapter": ["quantised adapters", "adapters"], "files": [group], "nccl": [group, f"adapters {group}"]}
+    for way, those in (asked | {None: unasked}).items():
+        assert [words for words in those if sync_problems(way, means(words))] == []
 
 
 def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
@@ -114,16 +94,12 @@ def test_explain_knows_a_checkpoint_that_is_stored_in_4_bits(tmp_path, capsys):
         explain([*command, "--vllm_sync", "files"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_explain_says_which_and_why(capsys):
+    for settings, said in (
         ([], "weights by files (all weights are trained, and there is no accelerator for NCCL)"),
         (["--use_peft", "true"], "weights by adapter (adapters are trained, and the server takes them)"),
         (["--load_in_4bit", "true"], "weights by adapter (the base is quantised, and a merge into it would be lost"),
         (["--vllm_sync", "files"], "weights by files (vllm_sync says so)"),
-    ],
-    ids=str,
-)
-def test_explain_says_which_and_why(settings, said, capsys):
-    assert explain(["examples/quickstart.yaml", "--use_vllm", "true", "--vllm_mode", "server", *settings]) == 0
-    assert f"drawn by: vLLM (server), {said}" in capsys.readouterr().out
+    ):
+        assert explain(["examples/quickstart.yaml", "--use_vllm", "true", "--vllm_mode", "server", *settings]) == 0
+        assert f"drawn by: vLLM (server), {said}" in capsys.readouterr().out

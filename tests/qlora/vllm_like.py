@@ -80,10 +80,8 @@ class State:
         for index in range(body["n"]):
             ids, logps = list(body["prompt"]), []
             while len(logps) < body["max_tokens"]:
-                logits = (
-                    self.model(input_ids=torch.tensor([ids], device=self.model.device)).logits[0, -1].float()
-                    / body["temperature"]
-                )
+                given = torch.tensor([ids], device=self.model.device)
+                logits = self.model(input_ids=given).logits[0, -1].float() / body["temperature"]
                 scores = logits.log_softmax(-1)
                 token = int(torch.multinomial(scores.exp(), 1))
                 ids.append(token)
@@ -103,7 +101,6 @@ def error(message):
 
 @contextmanager
 def serving(state):
-    """The server, for the time of the block; gives its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -62,21 +62,18 @@ WRONG = {
 @pytest.mark.parametrize("given", WRONG)
 def test_wrong_settings_are_named(given):
     assert WRONG[given] in " ".join(measure_problems(given))
-
-
-def test_nothing_and_everything_are_fine():
     assert measure_problems(None) == measure_problems({"split": "test"}) == []
     assert measure_problems({"split": "test", "n": 4, "k": 4, "limit": 8, "seed": 0, "temperature": 0.7}) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"measure": '{"split": "tset"}'}, "Did you mean 'test'?"),
-        ({"measure": '{"n": "a"}'}, "measure has n: 'a'"),
-        ({"torch_threads": 0}, "torch_threads is 0, expected at least 1"),
-    ],
-)
+UNUSABLE = [
+    ({"measure": '{"split": "tset"}'}, "Did you mean 'test'?"),
+    ({"measure": '{"n": "a"}'}, "measure has n: 'a'"),
+]
+UNUSABLE += [({"torch_threads": 0}, "torch_threads is 0, expected at least 1")]
+
+
+@pytest.mark.parametrize(("changes", "expected"), UNUSABLE)
 def test_what_the_command_says(train, tmp_path, changes, expected):
     code, _, err = train(tmp_path / "out", **changes)
     assert code == 2
@@ -86,11 +83,7 @@ def test_what_the_command_says(train, tmp_path, changes, expected):
 def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "1+1", "solution": "2"}\n' * 8)
-    base = {
-        "model_name_or_path": str(warm_home / "model"),
-        "dataset_name": str(rows),
-        "output_dir": str(tmp_path / "o"),
-    }
+    base = {"model_name_or_path": str(warm_home / "model"), "dataset_name": str(rows), "output_dir": str(tmp_path)}
     base |= {"reward_funcs": "accuracy_reward", "measure": '{"split": "train"}', "use_cpu": "true", "bf16": "false"}
     code = main(["train", *(word for key, value in base.items() for word in (f"--{key}", value))])
     assert code == 2

@@ -2,22 +2,10 @@ import json
 
 import pytest
 
-SETTINGS = {
-    "use_cpu": True,
-    "bf16": False,
-    "report_to": "none",
-    "max_steps": 2,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "max_completion_length": 10,
-    "learning_rate": 1e-3,
-    "lr_scheduler_type": "constant",
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "report_steps": 0,
-}
+SETTINGS = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 2, "num_generations": 4}
+SETTINGS |= {"logging_steps": 1, "max_completion_length": 10, "learning_rate": 1e-3}
+SETTINGS |= {"per_device_train_batch_size": 8, "report_steps": 0, "save_strategy": "no"}
+SETTINGS |= {"lr_scheduler_type": "constant", "disable_tqdm": True, "gradient_checkpointing": False}
 
 
 def digits(completions, **_):
@@ -35,14 +23,8 @@ def build(tiny_model, tmp_path):
 
     def build(*, rewards=(digits,), step_scorer=None, evaluates=False, **settings):
         config = GRPOPlusConfig(output_dir=str(tmp_path / "out"), **{**SETTINGS, **settings})
-        return GRPOPlusTrainer(
-            tiny_model,
-            list(rewards) or None,
-            config,
-            Dataset.from_list(rows),
-            Dataset.from_list(rows[:4]) if evaluates else None,
-            step_scorer=step_scorer,
-        )
+        data, held = Dataset.from_list(rows), Dataset.from_list(rows[:4]) if evaluates else None
+        return GRPOPlusTrainer(tiny_model, list(rewards) or None, config, data, held, step_scorer=step_scorer)
 
     return build
 
@@ -73,5 +55,4 @@ def capture():
 
 @pytest.fixture
 def lines():
-    """The lines of a file of JSON lines."""
     return lambda path: [json.loads(line) for line in path.read_text().splitlines()]

@@ -50,10 +50,8 @@ def documented(name):
 def test_every_type_and_every_field_is_documented_as_the_schema_declares_it():
     assert sorted(re.findall(r"^### (\w+)$", DOCUMENT, re.MULTILINE)) == sorted(TYPES)
     for name, kind in TYPES.items():
-        declared = [
-            (field, " *" if field in kind.__required_keys__ else "", in_words(hint))
-            for field, hint in get_type_hints(kind, include_extras=True).items()
-        ]
+        hints, required = get_type_hints(kind, include_extras=True), kind.__required_keys__
+        declared = [(field, " *" * (field in required), in_words(hint)) for field, hint in hints.items()]
         assert documented(name) == declared, name
 
 
@@ -76,13 +74,6 @@ def test_the_document_names_the_version_and_the_limits_of_the_code():
     assert f"the first {prompts.SAMPLED} that are drawn" in DOCUMENT
     assert f"first {prompts.KEY} characters" in DOCUMENT
     assert f"up to {prompts.TEXT_KEPT} characters" in DOCUMENT
-    for name in (
-        files.RUN,
-        files.METRICS,
-        files.GROUPS,
-        files.PROMPTS,
-        files.ROUNDS,
-        files.SWEEP,
-        f"{files.PREVIOUS}/",
-    ):
+    names = files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.ROUNDS, files.SWEEP, f"{files.PREVIOUS}/"
+    for name in names:
         assert f"| `{name}` |" in DOCUMENT

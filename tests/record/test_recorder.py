@@ -8,19 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-from grpo_plus.record import RunError, mark_sweep, open_run
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN
-from grpo_plus.record.sample import completion_record
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.record import mark_sweep, open_run
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN
+from grpo_plus.record.sample import completion_record, pieces
 from grpo_plus.report import write_report
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers import Status, Step, Verdict, verifier
 from grpo_verifiers.verifying import REGISTRY
 from tests import started
+from tests.record.conftest import SETTINGS
 
 MORE_DIGITS = 0.2999  # no share of few characters
 
@@ -47,12 +48,11 @@ def halves():
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    "settings",
-    [{"advantage": "sign"}, {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0.5}}],
-    ids=lambda settings: settings["advantage"],
-)
-def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path, settings):
+@pytest.mark.parametrize("per_token", [False, True])
+def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path, per_token):
+    settings = (
+        {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0.5}} if per_token else {"advantage": "sign"}
+    )
     trainer = build(verifiers=[{"name": halves, "label": "halves", "weight": 0.5}], **settings)
     kept = capture(trainer)
     trainer.train()
@@ -60,12 +60,10 @@ def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path
     groups = list(run.groups())
     assert run.status == "done"
     assert [(group["step"], group["group"]) for group in groups] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    per_token = settings["advantage"] == "process"
     seen = 0
     for group in groups:
         batch = kept[group["step"] - 1]
-        assert group["rewards"] == ["digits", "halves"]
-        assert group["weights"] == [1.0, 0.5]
+        assert (group["rewards"], group["weights"]) == (["digits", "halves"], [1.0, 0.5])
         for place, one in enumerate(group["completions"]):
             row = group["group"] * 4 + place
             ids, trained = batch["ids"][row], batch["advantages"][row]
@@ -114,6 +112,8 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
     assert info["ended"] >= info["started"]
     assert "hf_very_secret" not in json.dumps(info)
     assert (tmp_path / "out" / "report.html").exists(), "at the end, unless report_steps says never"
+    assert not (tmp_path / "out" / FOLDER / PROMPTS).exists(), "nothing is chosen"
+    assert open_run(tmp_path / "out").prompts() == []
 
 
 @pytest.mark.slow
@@ -136,35 +136,19 @@ def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, rec
 
 
 @pytest.mark.slow
-def test_evaluation_is_recorded_beside_training_and_once_a_step(build, tmp_path):
-    trainer = build(
-        advantage="sign", evaluates=True, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=8, max_steps=2
-    )
-    trainer.train()
-    run = open_run(tmp_path / "out")
-    assert run.series("eval_reward")[0] == [1, 2]
-    modes = [(group["mode"], group["step"]) for group in run.groups()]
-    assert modes.count(("eval", 1)) == 2
-    assert modes.count(("train", 1)) == 2
-
-
-@pytest.mark.slow
-def test_verifiers_that_only_evaluate_are_in_the_record_of_evaluations(build, tmp_path):
+def test_evaluations_with_verifiers_of_their_own_and_golds_are_recorded_beside_training(build, tmp_path):
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "max_steps": 2}
     build(evaluates=True, verifiers=["math"], eval_verifiers=[{"name": "exact", "weight": 0.5}], **settings).train()
     run = open_run(tmp_path / "out")
-    told = [(one["label"], one["weight"]) for one in run.info["parts"]["eval_verifiers"]]
-    assert told == [("exact", 0.5)]
-    judges = {
-        mode: {
-            tuple(verdict["verifier"] for verdict in one["verdicts"])
-            for group in run.groups()
-            if group["mode"] == mode
-            for one in group["completions"]
-        }
-        for mode in ("train", "eval")
-    }
+    assert run.series("eval_reward")[0] == [1, 2]
+    modes = [(group["mode"], group["step"]) for group in run.groups()]
+    assert modes.count(("eval", 1)) == modes.count(("train", 1)) == 2
+    assert [(one["label"], one["weight"]) for one in run.info["parts"]["eval_verifiers"]] == [("exact", 0.5)]
+    judges = {"train": set(), "eval": set()}
+    for group in run.groups():
+        judges[group["mode"]] |= {tuple(told["verifier"] for told in one["verdicts"]) for one in group["completions"]}
     assert judges == {"train": {("math",)}, "eval": {("math", "exact")}}
+    assert run.info["golds"] == {"math": {"ok": True, "lines": ["16 of 16 gold answers accept themselves."]}}
 
 
 @pytest.mark.slow
@@ -178,8 +162,7 @@ def test_resuming_takes_back_what_came_after_the_checkpoint(build, tmp_path, lin
     trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
     run = open_run(tmp_path / "out")
     steps, _ = run.series("reward")
-    assert steps == [1, 2, 3, 4]
-    assert run.info["resumed_from"] == 2
+    assert (steps, run.info["resumed_from"]) == ([1, 2, 3, 4], 2)
     now = {entry["step"]: entry for entry in run.entries if entry["kind"] == "train"}
     assert now[2]["time"] == first["train", 2]["time"]
     assert now[3]["time"] > first["train", 3]["time"]
@@ -267,14 +250,10 @@ def test_values_lose_their_middle_with_the_tokens():
 @pytest.mark.slow
 def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build, tmp_path, caplog):
     class Odd(list):
-        """A prompt that has no text."""
-
         def __iter__(self):
             raise RuntimeError("no text")
 
     class OddAtFirst(Hook):
-        """Puts such prompts into the first batch, before it is recorded."""
-
         def draw(self, draw, rows):
             output, advantages = draw(rows), trainer._advantages
             if trainer.state.global_step == 0:
@@ -287,8 +266,7 @@ def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build,
     trainer.hooks.append(OddAtFirst())
     trainer.train()
     run = open_run(tmp_path / "out")
-    assert run.status == "done"
-    assert {group["step"] for group in run.groups()} == {2}
+    assert (run.status, {group["step"] for group in run.groups()}) == ("done", {2})
     assert run.quantiles()[0] == [2]
     told = [record.getMessage() for record in caplog.records if "not recorded" in record.getMessage()]
     assert told == ["a batch of step 0 was not recorded: RuntimeError('no text')"]
@@ -315,31 +293,25 @@ def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
 
 
 @pytest.mark.slow
-def test_groups_stay_within_their_bytes(build, tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_plus.record.pace.BYTES", 3000)
-    build(advantage="sign", max_steps=6).train()
+def test_groups_stay_within_their_bytes_and_long_runs_are_sampled_evenly(build, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("grpo_plus.record.pace.BYTES", 3000)
+        build(advantage="sign", max_steps=6).train()
     run = open_run(tmp_path / "out")
     size = (tmp_path / "out" / FOLDER / GROUPS).stat().st_size
-    one = max(len(json.dumps(group)) for group in run.groups())
-    assert 0 < size <= 3000 + one
+    assert 0 < size <= 3000 + max(len(json.dumps(group)) for group in run.groups())
     assert run.series("reward")[0] == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.slow
-def test_long_runs_are_sampled_evenly(build, tmp_path, monkeypatch):
     monkeypatch.setattr("grpo_plus.record.recorder.BATCHES", 2)
     build(advantage="sign", max_steps=6).train()
     assert sorted({group["step"] for group in open_run(tmp_path / "out").groups()}) == [1, 4]
 
 
 KILLED = """
-import sys
+import json, sys
 from datasets import Dataset
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-out, model = sys.argv[1:]
-config = GRPOPlusConfig(output_dir=out, use_cpu=True, bf16=False, report_to="none", max_steps=400, num_generations=4,
-    per_device_train_batch_size=8, max_completion_length=6, logging_steps=1, disable_tqdm=True, save_strategy="no",
-    gradient_checkpointing=False, advantage="sign", report_steps=2)
+out, model, settings = sys.argv[1:]
+config = GRPOPlusConfig(output_dir=out, **json.loads(settings))
 data = Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 8})
 GRPOPlusTrainer(model, [lambda completions, **_: [float(len(set(text))) for text in completions]], config, data).train()
 """
@@ -348,13 +320,10 @@ GRPOPlusTrainer(model, [lambda completions, **_: [float(len(set(text))) for text
 @pytest.mark.slow
 def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_environment, end_tree):
     out = tmp_path / "out"
-    process = started.Popen(
-        [sys.executable, "-c", KILLED, str(out), tiny_model],
-        env=clean_environment,
-        stdout=subprocess.DEVNULL,
-        stderr=(tmp_path / "log").open("w"),
-        start_new_session=True,
-    )
+    settings = SETTINGS | {"max_steps": 400, "max_completion_length": 6, "advantage": "sign", "report_steps": 2}
+    command = [sys.executable, "-c", KILLED, str(out), tiny_model, json.dumps(settings)]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": (tmp_path / "log").open("w")}
+    process = started.Popen(command, env=clean_environment, **streams, start_new_session=True)
     try:
         limit = time.monotonic() + 120
         while not ((out / "report.html").exists() and len(open_run(out).series("reward")[0]) >= 4):
@@ -377,58 +346,29 @@ def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_envir
 
 
 @pytest.mark.slow
-def test_a_sweep_marks_its_runs(build, tmp_path):
-    mark_sweep(tmp_path / "out", "sign, band 0.25", seed=3)
-    build(advantage="sign", max_steps=1).train()
-    run = open_run(tmp_path / "out")
-    assert run.variant == "sign, band 0.25"
-    assert run.info["sweep"]["seed"] == 3
-
-
-@pytest.mark.slow
-def test_metrics_that_are_no_numbers_are_left_out_of_series(build, tmp_path):
+def test_a_sweep_marks_its_runs_and_metrics_that_are_no_numbers_are_left_out_of_series(build, tmp_path):
     def never(completions, **_):
         return [None] * len(completions)
 
-    trainer = build(rewards=[never, lambda completions, **_: [1.0] * len(completions)], advantage="sign", max_steps=1)
-    trainer.train()
+    mark_sweep(tmp_path / "out", "sign, band 0.25", seed=3)
+    build(rewards=[never, lambda completions, **_: [1.0] * len(completions)], advantage="sign", max_steps=1).train()
     run = open_run(tmp_path / "out")
+    assert (run.variant, run.info["sweep"]["seed"]) == ("sign, band 0.25", 3)
     assert run.series("rewards/never/mean") == ([], [])
     assert all(math.isfinite(value) for key in run.metrics() for value in run.series(key)[1])
     assert [one["rewards"][0] for group in run.groups() for one in group["completions"]] == [None] * 8
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"report_steps": -1}, "report_steps is -1, expected at least 0 (0: never"),
-        ({"report_steps": 5, "record": False}, "report_steps (5) needs the record"),
+def test_settings_of_the_record_are_checked(tmp_path):
+    for settings, message in (
+        ({"report_steps": -1}, r"report_steps is -1, expected at least 0 \(0: never"),
+        ({"report_steps": 5, "record": False}, r"report_steps \(5\) needs the record"),
         ({"record": "yes"}, "record is 'yes', expected true or false"),
-    ],
-)
-def test_settings_of_the_record_are_checked(tmp_path, settings, message):
-    from grpo_plus import GRPOPlusConfig
-
-    with pytest.raises(ValueError) as error:
-        GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings)
-    assert message in str(error.value)
-
-
-def test_a_folder_without_a_run_says_so(tmp_path):
-    with pytest.raises(RunError, match="does not exist"):
-        open_run(tmp_path / "none")
-    assert Path(tmp_path).exists()
-
-
-@pytest.mark.slow
-def test_what_the_check_of_golds_found_is_in_the_record(build, tmp_path):
-    build(verifiers=["math"]).train()
-    info = open_run(tmp_path / "out").info
-    assert info["golds"] == {"math": {"ok": True, "lines": ["16 of 16 gold answers accept themselves."]}}
+    ):
+        with pytest.raises(ValueError, match=message):
+            GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings)
 
 
 def test_a_completion_without_tokens_has_no_pieces():
     """Those of a group that roulette stopped are such."""
-    from grpo_plus.record.sample import pieces
-
     assert pieces([], lambda _: "") == ([], [])

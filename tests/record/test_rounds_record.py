@@ -16,21 +16,13 @@ def run_with(folder, *lines):
     return open_run(folder)
 
 
-def test_rounds_are_read_in_order(tmp_path):
+def test_rounds_are_read_in_order_and_a_resumed_run_takes_back_those_after_its_checkpoint(tmp_path):
     found = run_with(tmp_path, ended(1), ended(2, did=("reference", "prompts")) | {"seconds": 0.5})
-    assert [(line["number"], line["first"], line["step"], line["did"]) for line in found.rounds()] == [
-        (1, 1, 4, ["reference"]),
-        (2, 5, 8, ["reference", "prompts"]),
-    ]
+    rounds = [(line["number"], line["first"], line["step"], line["did"]) for line in found.rounds()]
+    assert rounds == [(1, 1, 4, ["reference"]), (2, 5, 8, ["reference", "prompts"])]
     assert found.damage == []
-
-
-def test_a_resumed_run_takes_back_the_rounds_after_its_checkpoint_and_keeps_the_one_at_it(tmp_path):
-    lines = (ended(1), ended(2), {"kind": "begin", "step": 4}, ended(2, did=("prompts",)))
-    assert [(line["number"], line["did"]) for line in run_with(tmp_path, *lines).rounds()] == [
-        (1, ["reference"]),
-        (2, ["prompts"]),
-    ]
+    found = run_with(tmp_path, {"kind": "begin", "step": 4}, ended(2, did=("prompts",)))
+    assert [(line["number"], line["did"]) for line in found.rounds()] == [(1, ["reference"]), (2, ["prompts"])]
 
 
 def test_a_run_without_rounds_has_none_and_a_broken_line_is_said(tmp_path):

@@ -1,5 +1,6 @@
 """Turns in a record: spans, calls, scores and advantages as given, bounded, without secrets, and absent in old ones."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +16,8 @@ from grpo_plus.training.token_spans import Decode
 from grpo_verifiers.turns import Call, Turn
 
 DECODE: Decode = lambda ids: "".join("abcdefghij"[one] for one in ids)  # noqa: E731 - one letter a token
-TURNS = [
-    Turn(0, 3, "let me see", (Call("add", {"a": 1}, "2", "ok", 0.25), Call("gone", "{", "no such tool", "unknown"))),
-    Turn(5, 9, "it is 2", (), "s1", 0.5),
-]
+CALLED = (Call("add", {"a": 1}, "2", "ok", 0.25), Call("gone", "{", "no such tool", "unknown"))
+TURNS = [Turn(0, 3, "let me see", CALLED), Turn(5, 9, "it is 2", (), "s1", 0.5)]
 SPANS = [(0, 3), (5, 9)]
 
 
@@ -33,16 +32,10 @@ def read(record):
 
 def test_a_turn_has_what_was_said_called_and_returned():
     first, second = read(completion_record(row(), [1.0], DECODE))["turns"]
-    assert (first["tokens"], first["text"], second["tokens"], second["text"]) == (
-        [0, 3],
-        "let me see",
-        [5, 9],
-        "it is 2",
-    )
-    assert first["calls"] == [
-        {"name": "add", "arguments": '{"a": 1}', "result": "2", "status": "ok", "seconds": 0.25},
-        {"name": "gone", "arguments": "{", "result": "no such tool", "status": "unknown", "seconds": 0.0},
-    ]
+    found = [(turn["tokens"], turn["text"]) for turn in (first, second)]
+    assert found == [([0, 3], "let me see"), ([5, 9], "it is 2")]
+    called = [[call[name] for name in ("name", "arguments", "result", "status", "seconds")] for call in first["calls"]]
+    assert called == [["add", '{"a": 1}', "2", "ok", 0.25], ["gone", "{", "no such tool", "unknown", 0.0]]
     assert (second["state"], second["reward"], first["state"], first["reward"]) == ("s1", 0.5, None, None)
 
 
@@ -83,11 +76,8 @@ def test_turns_are_bounded_whatever_tools_return():
 @pytest.mark.parametrize("place", ["text", "arguments", "named", "result"])
 def test_secrets_do_not_reach_the_record(place):
     key = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
-    call = Call(
-        "f",
-        {"token": "plain-words-9"} if place == "named" else {"q": key} if place == "arguments" else {},
-        key if place == "result" else "",
-    )
+    arguments = {"named": {"token": "plain-words-9"}, "arguments": {"q": key}}.get(place, {})
+    call = Call("f", arguments, key if place == "result" else "")
     said = str(turn_rows([Turn(0, 1, key if place == "text" else "", (call,))], [(0, 1)]))
     assert key not in said
     assert "plain-words-9" not in said
@@ -97,14 +87,11 @@ def test_secrets_do_not_reach_the_record(place):
 def test_a_rank_sends_the_turns_of_the_rows_that_are_kept(tools, monkeypatch):
     monkeypatch.setattr(record_rows._trl, "stop_ids", lambda _: {0})
     verification = SimpleNamespace(at_work=lambda **_: [])
-    run = SimpleNamespace(
-        accelerator=SimpleNamespace(process_index=0), model=SimpleNamespace(training=True), verification=verification
-    )
+    parts = {"accelerator": SimpleNamespace(process_index=0), "model": SimpleNamespace(training=True)}
+    run = SimpleNamespace(**parts, verification=verification)
     completions = Completions([{}] * 2, ["p"] * 2, ["t"] * 2, [[1] * 9] * 2)
     if tools:
-        completions = Completions(
-            [{}] * 2, ["p"] * 2, ["t"] * 2, [[1] * 9] * 2, turns=[[], TURNS], turn_tokens=[[], SPANS]
-        )
+        completions = replace(completions, turns=[[], TURNS], turn_tokens=[[], SPANS])
     output = {"advantages": torch.ones(2), "completion_mask": torch.ones(2, 9, dtype=torch.long)}
     [one] = record_rows.rank_rows(run, completions, output, groups=[1], size=1)["rows"]
     assert one["turns"] == (turn_rows(TURNS, SPANS) if tools else None)

@@ -10,24 +10,14 @@ from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN, append
 from grpo_verifiers.files import write_whole
 
 STATUSES = ("correct", "wrong", "unparsable")
-INFO = {
-    "schema": 1,
-    "status": "done",
-    "started": 1_700_000_000.0,
-    "ended": 1_700_000_600.0,
-    "max_steps": 10,
-    "model": {"name": "models/small", "parameters": 812_000, "trainable": 812_000},
-    "parts": {
-        "advantage": {"name": "sign", "keywords": {"band": 0.25}, "formula": "A = sign(R − mean)", "host": False},
-        "objective": {"name": "dapo", "keywords": {}, "formula": "mean over tokens", "host": False},
-        "rewards": [{"name": "math", "weight": 1.0}],
-        "verifiers": [{"label": "math", "weight": 1.0, "settings": {"timeout": 2.0}}],
-        "engine": "auto",
-        "rollout": "stock",
-    },
-    "versions": {"grpo_plus": "0.1.0", "trl": "1.16.0"},
-    "config": {"learning_rate": 1e-4, "num_generations": 8},
-}
+MODEL = {"name": "models/small", "parameters": 812_000, "trainable": 812_000}
+ADVANTAGE = {"name": "sign", "keywords": {"band": 0.25}, "formula": "A = sign(R − mean)", "host": False}
+OBJECTIVE = {"name": "dapo", "keywords": {}, "formula": "mean over tokens", "host": False}
+PARTS = {"advantage": ADVANTAGE, "objective": OBJECTIVE, "rewards": [{"name": "math", "weight": 1.0}], "engine": "auto"}
+PARTS |= {"rollout": "stock", "verifiers": [{"label": "math", "weight": 1.0, "settings": {"timeout": 2.0}}]}
+INFO = {"schema": 1, "status": "done", "started": 1_700_000_000.0, "ended": 1_700_000_600.0, "max_steps": 10}
+INFO |= {"model": MODEL, "parts": PARTS, "versions": {"grpo_plus": "0.1.0", "trl": "1.16.0"}}
+INFO |= {"config": {"learning_rate": 1e-4, "num_generations": 8}}
 
 
 def completion(rng, text, *, per_token=False, status=None, reason="", reward=None):
@@ -35,14 +25,9 @@ def completion(rng, text, *, per_token=False, status=None, reason="", reward=Non
     reward = float(status == "correct") if reward is None else reward
     pieces = [text[at : at + 3] for at in range(0, len(text), 3)]
     advantage = round(rng.uniform(-1, 1), 3) if per_token else 2 * reward - 1
-    record = {
-        "tokens": len(pieces),
-        "truncated": rng.random() < 0.1,
-        "rewards": [reward],
-        "advantage": advantage,
-        "verdicts": [{"verifier": "math", "status": status, "reason": reason or f"got {rng.randrange(99)}"}],
-        "pieces": pieces,
-    }
+    record = {"tokens": len(pieces), "truncated": rng.random() < 0.1, "rewards": [reward]}
+    record |= {"advantage": advantage, "pieces": pieces}
+    record |= {"verdicts": [{"verifier": "math", "status": status, "reason": reason or f"got {rng.randrange(99)}"}]}
     if per_token:
         record["token_advantages"] = [round(math.sin(at / 3), 3) for at in range(len(pieces))]
         half = len(pieces) // 2
@@ -71,20 +56,12 @@ def write_run(
     metrics, sampled = [], []
     for step in range(1, steps + 1):
         reward = level + 0.3 + 0.5 * (1 - math.exp(-3 * step / steps)) + rng.gauss(0, 0.03)
-        values = {
-            "loss": rng.gauss(0, 0.01),
-            "reward": reward,
-            "reward_std": 0.4,
-            "verifiers/math/status/correct": reward,
-            "verifiers/math/status/wrong": 0.9 * (1 - reward),
-            "verifiers/math/status/unparsable": 0.1 * (1 - reward),
-            "advantages/dead_group_fraction": 0.2,
-            "engine/tokens_saved": 0.4,
-            "step_time": 1.0,
-            "completions/mean_length": 20 + step % 7,
-            "completions/min_length": 10,
-            "completions/max_length": 40,
-        }
+        values = {"loss": rng.gauss(0, 0.01), "reward": reward, "reward_std": 0.4}
+        values["verifiers/math/status/correct"] = reward
+        shares = {"wrong": 0.9, "unparsable": 0.1}
+        values |= {f"verifiers/math/status/{name}": x * (1 - reward) for name, x in shares.items()}
+        values |= {"advantages/dead_group_fraction": 0.2, "engine/tokens_saved": 0.4, "step_time": 1.0}
+        values |= {f"completions/{name}_length": x for name, x in (("mean", 20 + step % 7), ("min", 10), ("max", 40))}
         metrics.append({"kind": "train", "step": step, "time": 1_700_000_000 + step, "values": values})
         if step % max(1, steps // 4) == 0:
             tested = {"eval_reward": reward, "eval_verifiers/math/status/correct": reward}
@@ -94,19 +71,9 @@ def write_run(
             metrics.append({"kind": "batch", "step": step, "time": 0, "values": {"quantiles": quantiles}})
             for group in range(groups):
                 members = [completion(rng, f"{text} #{step}.{group}.{at}", per_token=per_token) for at in range(size)]
-                sampled.append(
-                    {
-                        "kind": "group",
-                        "step": step,
-                        "time": 0,
-                        "mode": "train",
-                        "group": group,
-                        "prompt": f"step {step} asks {group}",
-                        "rewards": ["math"],
-                        "weights": [1.0],
-                        "completions": members,
-                    }
-                )
+                asked = {"kind": "group", "step": step, "time": 0, "mode": "train", "group": group, "weights": [1.0]}
+                asked |= {"prompt": f"step {step} asks {group}", "rewards": ["math"], "completions": members}
+                sampled.append(asked)
     (place / METRICS).write_text("".join(dump(line) + "\n" for line in metrics))
     (place / GROUPS).write_text("".join(dump(line) + "\n" for line in sampled))
     return folder
@@ -124,7 +91,6 @@ def made_run(tmp_path):
 
 @pytest.fixture
 def add_prompts():
-    """Adds the prompts of a run that chose what it drew: `add_prompts(folder, steps=10, prompts=30)`."""
     return write_prompts
 
 
@@ -145,26 +111,17 @@ def write_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", un
                 texts[f"{at:016x}"] = text.format(at)
         seen = [rate for rate in rates if rate is not None]
         died, never = sum(rate > 15 / 16 for rate in seen), sum(rate < 1 / 16 for rate in seen)
-        line = {
-            "kind": "prompts",
-            "step": step,
-            "impossible": never,
-            "died_out": died,
-            "between": len(seen) - died - never,
-            "unseen": prompts - len(seen) if unseen else None,
-            "graded": False,
-            "changed": changed,
-            "texts": texts,
-        }
+        line = {"kind": "prompts", "step": step, "impossible": never, "died_out": died, "graded": False, "texts": texts}
+        unborn = prompts - len(seen) if unseen else None
+        line |= {"between": len(seen) - died - never, "unseen": unborn, "changed": changed}
         lines.append(line)
         dead = round(rng.choice([0.25, 0.5, 0.5, 0.75]), 3)
         values = {"dead_groups/dead": dead, "dead_groups/replaced": dead / 2, "dead_groups/still_dead": dead / 2}
         values |= {"dead_groups/drawn": 64.0 * (1 + dead), "dead_groups/rounds": 2.0}
         values |= {"selection/effective": 0.9 - 0.4 * step / steps, "selection/contrast": 0.3 + 0.3 * step / steps}
         metrics.append({"kind": "train", "step": step, "time": 0, "values": values})
-        metrics.append(
-            {"kind": "batch", "step": step, "time": 0, "values": {"quantiles": [0.0] * 7, "completions": 64}}
-        )
+        batch = {"quantiles": [0.0] * 7, "completions": 64}
+        metrics.append({"kind": "batch", "step": step, "time": 0, "values": batch})
     place = folder / FOLDER
     (place / PROMPTS).write_text("".join(dump(line) + "\n" for line in lines))
     with (place / METRICS).open("a") as file:
@@ -186,20 +143,16 @@ def add_group(tmp_path):
             member["token_values"] = found
         for member in members:
             member["rewards"] += [0.5] * (len(names) - 1)
-        record = {
-            "kind": "group",
-            "step": step,
-            "time": 0,
-            "mode": "train",
-            "group": 99,
-            "prompt": prompt,
-            "rewards": list(names),
-            "weights": None,
-            "completions": members,
-        }
+        record = {"kind": "group", "step": step, "time": 0, "mode": "train", "group": 99, "prompt": prompt}
+        record |= {"rewards": list(names), "weights": None, "completions": members}
         append_line(folder / FOLDER / GROUPS, record)
 
     return add
+
+
+def narrow(driver):
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 @pytest.fixture(scope="session")

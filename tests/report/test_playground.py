@@ -10,6 +10,9 @@ from grpo_plus.advantages import RewardTable, advantages, compute_advantages, ge
 from grpo_plus.cli import main
 from grpo_plus.report import write_report
 from grpo_verifiers.options import keywords_of
+from tests.report.conftest import narrow
+from tests.report.test_report_browser import Page
+from tests.waiting import comes
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium"), pytest.mark.needs("chromedriver")]
 
@@ -48,9 +51,10 @@ def cases():
     for _ in range(150):
         count = rng.randint(1, 9)
         kind = rng.random()
-        rewards = [
-            float(rng.randint(0, 1)) if kind < 0.4 else 0.7 if kind < 0.5 else rng.uniform(-1, 2) for _ in range(count)
-        ]
+        draw = (
+            (lambda: rng.randint(0, 1)) if kind < 0.4 else (lambda: 0.7) if kind < 0.5 else lambda: rng.uniform(-1, 2)
+        )
+        rewards = [float(draw()) for _ in range(count)]
         rewards = [None if rng.random() < 0.1 else reward for reward in rewards]
         lengths = [rng.randint(1, 40) for _ in range(count)]
         scale = {"eps": rng.choice([0.0, 1e-4, 0.1]), "ddof": rng.choice([0, 1])}
@@ -66,23 +70,16 @@ BUILT_IN = [entry.name for entry in advantages.entries() if entry.way == "built-
 def test_the_page_computes_what_python_computes(explained):
     run = explained("zscore")
     asked = list(cases())
-    found = run(
-        "return arguments[0].map(([name, rewards, lengths, keywords]) => advantagesOf(name, rewards, keywords, lengths))",
-        asked,
-    )
+    found = run("return arguments[0].map(([name, from, many, own]) => advantagesOf(name, from, own, many))", asked)
     for (name, rewards, lengths, keywords), values in zip(asked, found, strict=True):
         table = RewardTable.of([float("nan") if one is None else one for one in rewards], lengths=torch.tensor(lengths))
         wanted = compute_advantages(name, table, **keywords).tolist()
         assert values == pytest.approx(wanted, rel=1e-4, abs=1e-5), (name, rewards, keywords)
 
 
-def test_every_estimator_is_in_the_page_or_left_out_on_purpose(explained):
+def test_every_estimator_is_in_the_page_with_the_keywords_and_defaults_of_python_or_left_out_on_purpose(explained):
     run = explained("zscore")
     assert set(run("return Object.keys(ESTIMATORS)")) == set(BUILT_IN) - ELSEWHERE
-
-
-def test_keywords_and_defaults_are_those_of_python(explained):
-    run = explained("zscore")
     shown = run(
         "return Object.fromEntries(Object.entries(ESTIMATORS).map(([name, about]) => [name, Object.fromEntries(Object.entries(about.keywords).map(([key, each]) => [key, each.default]))]))"
     )
@@ -119,53 +116,38 @@ def test_dragging_a_reward_by_key_moves_every_advantage(explained, driver):
     assert field.get_attribute("aria-invalid") == "true"
     assert rows(run) == pytest.approx([*wanted, 0], rel=1e-4)
     run("document.querySelector('.play button').click()")
-    assert rows(run) == pytest.approx(
-        [*compute_advantages("zscore", RewardTable.of([1.0, 1.0, 0.0])).tolist(), 0], rel=1e-4
-    )
+    wanted = compute_advantages("zscore", RewardTable.of([1.0, 1.0, 0.0])).tolist()
+    assert rows(run) == pytest.approx([*wanted, 0], rel=1e-4)
 
 
-def test_equal_rewards_are_said_to_teach_nothing(explained):
+def test_equal_rewards_are_said_to_teach_nothing_and_an_estimator_that_reads_steps_is_named(explained):
     run = explained("center", "--rewards", ".7,.7,.7")
     assert rows(run) == [0, 0, 0]
     assert "every advantage is 0" in run("return document.querySelector('.play-told').textContent")
-
-
-def test_an_estimator_that_reads_steps_is_named_and_another_one_shown(explained):
     run = explained("gae", "--num_generations", "1", "--critic", "{}", "--rewards", "1,0")
     assert "gae is not in this playground" in run("return document.querySelector('.play').textContent")
     assert run("return document.querySelector('.play select').value") == "zscore"
 
 
 def test_the_inspector_has_the_playground_of_its_group(driver, made_run):
-    folder = made_run("played", steps=3, groups=1)
-    driver.get(write_report(folder).as_uri())
-    run = driver.execute_script
-    totals, ready = [], "return document.querySelector('.play-box')"
-    for _ in range(400):
-        if run(ready):
-            break
-    run("document.querySelector('.play-box').open = true")
-    for _ in range(400):
-        if run("return document.querySelector('.play-rows')"):
-            break
-    totals = run("return [...document.querySelectorAll('.play-rows input')].map((e) => +e.value)")
+    page = Page(driver, write_report(made_run("played", steps=3, groups=1)))
+    page.until("document.querySelector('.play-box')")
+    page.run("document.querySelector('.play-box').open = true")
+    page.until("document.querySelector('.play-rows')")
+    totals = page.run("return [...document.querySelectorAll('.play-rows input')].map((e) => +e.value)")
     assert set(totals) <= {0.0, 1.0}
-    assert rows(run) == pytest.approx(compute_advantages("sign", RewardTable.of(totals), band=0.25).tolist())
+    assert rows(page.run) == pytest.approx(compute_advantages("sign", RewardTable.of(totals), band=0.25).tolist())
 
 
 @pytest.mark.parametrize("what", ["explain", "report"])
 def test_nothing_overflows_on_a_telephone(driver, explained, made_run, what):
     if what == "explain":
-        run = explained("passk", "--rewards", "1,0,1,0,1,0,1,.333333333")
+        explained("passk", "--rewards", "1,0,1,0,1,0,1,.333333333")
     else:
         driver.get(write_report(made_run("narrow", steps=3)).as_uri())
-        run = driver.execute_script
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    )
-    for _ in range(400):
-        if run("return document.querySelector('.play, .play-box')"):
-            break
+    run = driver.execute_script
+    narrow(driver)
+    assert comes(lambda: run("return document.querySelector('.play, .play-box')"), 20)
     run("document.querySelectorAll('.play-box').forEach((box) => { box.open = true; })")
     assert run("return document.documentElement.scrollWidth") <= 390
 

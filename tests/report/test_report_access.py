@@ -3,8 +3,10 @@
 import pytest
 
 from grpo_plus.record import mark_sweep
+from grpo_plus.record.files import FINDINGS, FOLDER, append_line
 from grpo_plus.report import write_report
 from tests.report.test_report_browser import Page
+from tests.report.test_report_findings import HACKED
 from tests.report.test_report_turns import add_turns, turn
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("chromedriver"), pytest.mark.slow]
@@ -46,10 +48,8 @@ def everything(made_run, add_prompts, add_group):
     """A run whose page has all its sections, all statuses, turns, values of a critic, notices and shaded tokens."""
     golds = {"math": {"ok": False, "lines": ["2 of 9 golds are no numbers."]}}
     run = add_prompts(made_run("whole", per_token=True, status="failed", error="ValueError: a word", golds=golds))
-    answers = [
-        ("one two three four", status, "because")
-        for status in ("correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable")
-    ]
+    statuses = ["correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable"]
+    answers = [("one two three four", status, "because") for status in statuses]
     values = [[0.1 * step for step in range(6)] for _ in answers]
     add_group(run, 10, "all statuses", answers, values=values)
     return add_turns(run, [turn(0, 3, "said"), turn(3, 6, "more", score=-0.5)])
@@ -67,7 +67,9 @@ def too_faint(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_of_a_run_can_be_read(driver, made_run, add_prompts, add_group, scheme):
-    page = Page(driver, write_report([everything(made_run, add_prompts, add_group)]))
+    run = everything(made_run, add_prompts, add_group)
+    append_line(run / FOLDER / FINDINGS, HACKED)
+    page = Page(driver, write_report([run]))
     page.media(scheme)
     page.until(f"document.documentElement.dataset.theme === '{scheme}'")
     groups = page.run("return found().length")

@@ -8,6 +8,7 @@ import pytest
 from grpo_plus.record import mark_sweep
 from grpo_plus.record.files import FOLDER, ROUNDS, append_line
 from grpo_plus.report import write_report
+from tests.record.conftest import SETTINGS
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("chromedriver")]
 
@@ -23,8 +24,6 @@ WAIT = 20
 
 
 class Page:
-    """A report in the browser."""
-
     def __init__(self, driver, path):
         self.driver = driver
         driver.get_log("browser")
@@ -58,7 +57,7 @@ class Page:
 
     def scheme(self):
         return self.run(
-            "return [getComputedStyle(document.body).backgroundColor, document.documentElement.dataset.theme]"
+            "return [getComputedStyle(document.body).backgroundColor, document.querySelector('html').dataset.theme]"
         )
 
     def media(self, scheme):
@@ -91,22 +90,9 @@ def trained(tmp_path_factory, tiny_model):
     def thirds(completion_ids, **_):
         return [[(0, len(ids) // 2, 1.0), (len(ids) // 2, len(ids), float(sum(ids) % 2))] for ids in completion_ids]
 
-    config = GRPOPlusConfig(
-        output_dir=str(tmp_path_factory.mktemp("trained") / "run"),
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        max_steps=3,
-        num_generations=4,
-        per_device_train_batch_size=8,
-        max_completion_length=16,
-        logging_steps=1,
-        save_strategy="no",
-        disable_tqdm=True,
-        gradient_checkpointing=False,
-        advantage="process",
-        verifiers=[{"name": "exact", "weight": 0.5}, "think_format"],
-    )
+    settings = SETTINGS | {"max_steps": 3, "max_completion_length": 16, "report_steps": None, "advantage": "process"}
+    settings["verifiers"] = [{"name": "exact", "weight": 0.5}, "think_format"]
+    config = GRPOPlusConfig(output_dir=str(tmp_path_factory.mktemp("trained") / "run"), **settings)
     rows = Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 4, "answer": ["2", "4"] * 4})
     trainer = GRPOPlusTrainer(tiny_model, letters, config, rows, step_scorer=thirds)
     trainer.train()
@@ -119,14 +105,7 @@ def test_a_real_run_draws_all_its_parts_without_an_error(look, trained, tmp_path
 
     page = look(Path(trained.args.output_dir) / "report.html")
     titles = page.run("return [...document.querySelectorAll('.panel h3')].map((e) => e.textContent)")
-    for title in (
-        "Reward",
-        "Accuracy",
-        "Verdicts of exact",
-        "Advantages",
-        "Groups that teach nothing",
-        "Completion length",
-    ):
+    for title in ("Accuracy", "Verdicts of exact", "Advantages", "Groups that teach nothing", "Completion length"):
         assert title in titles
     page.run("document.querySelectorAll('.panel').forEach((e) => e.scrollIntoView())")
     page.until("document.querySelectorAll('.panel canvas').length === document.querySelectorAll('.panel').length")
@@ -159,9 +138,8 @@ def test_a_real_run_draws_all_its_parts_without_an_error(look, trained, tmp_path
 @pytest.mark.slow
 def test_filters_and_search_find_the_group(look, made_run, add_group):
     run = made_run(steps=12, groups=2)
-    add_group(
-        run, 7, "where is the needle", [("a plain text", "timeout", ""), ("the NEEDLE is here", "error", "worker died")]
-    )
+    answers = [("a plain text", "timeout", ""), ("the NEEDLE is here", "error", "worker died")]
+    add_group(run, 7, "where is the needle", answers)
     page = look(write_report([run]))
     assert page.count() == "25 groups sampled"
     page.choose("status", "timeout")
@@ -184,31 +162,22 @@ def test_filters_and_search_find_the_group(look, made_run, add_group):
 
 def test_the_inspector_shows_what_the_record_holds(look, made_run, add_group):
     run = made_run(steps=3, groups=1)
-    add_group(run, 3, "pick", [("bad", "wrong", "no"), ("good", "correct", "yes"), ("worse", "wrong", "")])
+    answers = [("bad", "wrong", "no"), ("good", "correct", "yes"), ("worse", "wrong", "")]
+    add_group(run, 3, "pick", answers, names=("math", "length"))
     page = look(write_report([run]))
     page.until("document.querySelector('.prompt-text')?.textContent === 'pick'")
     bars = page.run(
         "return [...document.querySelectorAll('.bar')].map((e) => [e.querySelector('i').className, e.querySelector('.r').textContent, e.querySelector('.a').textContent])"
     )
-    assert bars == [["down", "0", "−1.00"], ["up", "1.00", "+1.00"], ["down", "0", "−1.00"]]
+    assert bars == [["down", "0.500", "−1.00"], ["up", "1.50", "+1.00"], ["down", "0.500", "−1.00"]]
     widths = page.run("return [...document.querySelectorAll('.bar i')].map((e) => parseFloat(e.style.width))")
     assert widths == pytest.approx([100 / 3, 200 / 3, 100 / 3], abs=0.01)
     page.choose("order", "reward")
     page.until("document.querySelector('.completion h4').textContent === '#2'")
-    assert page.run("return document.querySelector('.completion .verdicts').textContent").startswith(
-        "correctmath 1.00yes"
-    )
-    assert page.until("document.querySelector('.tokens .k')?.className") == "k p4"  # drawn once it is in sight
-
-
-def test_a_function_beside_verifiers_is_part_of_the_shown_reward(look, made_run, add_group):
-    run = made_run(steps=1, groups=1)
-    add_group(run, 1, "pick", [("a", "correct", "yes"), ("b", "wrong", "no")], names=("math", "length"))
-    page = look(write_report([run]))
-    page.until("document.querySelector('.prompt-text')?.textContent === 'pick'")
     shown = page.run("return [...document.querySelectorAll('.completion .verdicts')].map((e) => e.textContent)")
     assert shown[0].startswith("correctmath 1.00yes")
     assert all(text.endswith("length 0.500") for text in shown)
+    assert page.until("document.querySelector('.tokens .k')?.className") == "k p4"  # drawn once it is in sight
 
 
 @pytest.mark.slow
@@ -255,18 +224,14 @@ def test_ends_of_rounds_are_lines_in_every_chart_and_say_what_happened(look, mad
     page = look(write_report([run]))
     page.run("document.getElementById('curves').scrollIntoView()")
     page.until("charts.size > 4")
-    assert (
-        page.run("return document.getElementById('rounds').innerText") == "Thin lines with numbers: 2 rounds have ended"
-    )
+    said = page.run("return document.getElementById('rounds').innerText")
+    assert said == "Thin lines with numbers: 2 rounds have ended"
     page.run("document.querySelector('#rounds summary').click()")
     told = page.run("return [...document.querySelectorAll('#rounds li')].map((e) => e.textContent)")
-    assert told == [
-        "Round 1 ended after step 5: reference refreshed, 2.50 s",
-        "Round 2 ended after step 10: reference refreshed, reward model trained, prompts chosen anew, 2.50 s",
-    ]
-    assert page.run(
-        "return [...document.querySelectorAll('.plot')].every((e) => e.ariaLabel.endsWith('Rounds ended after step 5, 10.'))"
-    )
+    did = {5: "reference refreshed", 10: "reference refreshed, reward model trained, prompts chosen anew"}
+    assert told == [f"Round {step // 5} ended after step {step}: {done}, 2.50 s" for step, done in did.items()]
+    labels = page.run("return [...document.querySelectorAll('.plot')].map((e) => e.ariaLabel)")
+    assert all(label.endswith("Rounds ended after step 5, 10.") for label in labels)
     # Columns of pixels: at the end of a round they are tinted from top to bottom, half-way between two they are not.
     tinted = page.run(
         "return [...charts].filter(([panel]) => panel.kind === 'lines').map(([, { plot }]) => [5, 7.5, 10].map((step) => {"
@@ -288,15 +253,10 @@ def test_ends_of_rounds_are_lines_in_every_chart_and_say_what_happened(look, mad
 
 
 @pytest.mark.slow
-def test_the_time_of_a_resumed_run_says_what_it_counts(look, made_run):
-    page = look(write_report([made_run(resumed_from=4)]))
-    assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")
-
-
-@pytest.mark.slow
 def test_the_page_opens_at_its_top_and_the_row_of_prompts_follows_the_choice(look, made_run):
-    page = look(write_report([made_run(steps=1, groups=30)]))
+    page = look(write_report([made_run(steps=1, groups=30, resumed_from=4)]))
     assert page.opened_at == 0
+    assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")
     page.run("choose(0)")
     page.until("document.querySelector('.prompts').scrollLeft < 5")
     page.run("choose(29)")
@@ -323,9 +283,8 @@ def test_steps_are_reached_by_slider_keys_and_buttons(look, made_run):
         "!(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)"
     )
     assert unnamed == []
-    assert page.run(
-        "return [...document.querySelectorAll('.plot')].every((e) => e.role === 'img' && e.ariaLabel.length > 10)"
-    )
+    plots = page.run("return [...document.querySelectorAll('.plot')].map((e) => [e.role, e.ariaLabel])")
+    assert all(role == "img" and len(label) > 10 for role, label in plots)
 
 
 @pytest.mark.slow
@@ -337,13 +296,9 @@ def test_hostile_text_stays_text(look, made_run, add_group, place):
         settings = {"error": text, "status": "failed", "model": {"name": text}, "config": {text: text}}
     run = made_run(steps=2, groups=1, **settings)
     given = {"prompt": "p", "answer": ("a", "wrong", "r"), "names": ("math",)}
-    given |= {
-        "completion": {"answer": (text, "wrong", "r")},
-        "prompt": {"prompt": text},
-        "reason": {"answer": ("a", "wrong", text)},
-        "verifier": {"names": (text,), "answer": ("a", text, "r")},
-        "name": {},
-    }[place]
+    own = {"completion": {"answer": (text, "wrong", "r")}, "prompt": {"prompt": text}, "name": {}}
+    own |= {"reason": {"answer": ("a", "wrong", text)}, "verifier": {"names": (text,), "answer": ("a", text, "r")}}
+    given |= own[place]
     add_group(run, 2, given["prompt"], [given["answer"], ("b", "correct", "")], names=given["names"])
     out = write_report([run])
     source = out.read_text()
@@ -352,12 +307,8 @@ def test_hostile_text_stays_text(look, made_run, add_group, place):
     page = look(out)
     assert page.run("return window.broken") is None
     assert page.run("return document.scripts.length") == 2
-    assert (
-        page.run(
-            "return document.querySelectorAll('img, svg, iframe, object, main style, main a[href^=javascript]').length"
-        )
-        == 0
-    )
+    foreign = "img, svg, iframe, object, main style, main a[href^=javascript]"
+    assert page.run(f"return document.querySelectorAll({foreign!r}).length") == 0
     body = page.run("return document.body.textContent")
     assert "window.broken=1" in body, "shown, not swallowed"
     for character in "\u202e\u2028\x00\x1b":
@@ -371,9 +322,7 @@ def test_hostile_text_stays_text(look, made_run, add_group, place):
 @pytest.mark.slow
 def test_the_page_itself_forbids_scripts_that_are_not_its_own(look, made_run):
     page = look(write_report([made_run()]))
-    page.run(
-        "const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s);"
-    )
+    page.run("const s = document.createElement('script'); s.textContent = 'window.broken = 1'; document.body.append(s)")
     page.run("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.broken=1\">');")
     time.sleep(0.2)
     assert page.run("return window.broken") is None
@@ -394,17 +343,6 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(look, made_run):
     page.run("document.getElementById('theme').click()")
     page.media("light")
     assert page.scheme() == [dark, "dark"]
-    contrast = """
-        const rgb = (c) => c.match(/[\\d.]+/g).slice(0, 3).map(Number).map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-        const lum = (c) => { const [r, g, b] = rgb(c); return .2126 * r + .7152 * g + .0722 * b; };
-        const card = getComputedStyle(document.querySelector('.panel')).backgroundColor;
-        const texts = ['.panel h3', '.panel .note', '.tile dt', '.legend', '.verdicts', '.small', '.bar .a'];
-        return texts.map((q) => { const [a, b] = [lum(getComputedStyle(document.querySelector(q)).color), lum(card)].sort((x, y) => y - x); return [q, (a + .05) / (b + .05)]; });
-    """
-    for _ in range(2):
-        for what, ratio in page.run(contrast):
-            assert ratio >= 4.5, (what, page.scheme())
-        page.run("document.getElementById('theme').click(); document.getElementById('theme').click()")
     assert page.errors() == []
 
 
@@ -434,9 +372,7 @@ def test_several_runs_are_compared(look, made_run):
     rows = page.run("return [...document.querySelectorAll('tbody th')].map((e) => e.textContent)")
     assert rows == ["sign", "rloo", "alone"]
     assert " ± " in page.run("return document.querySelector('tbody td:nth-child(3)').textContent")
-    assert page.run(
-        "return [...document.querySelectorAll('.panel')][0].querySelector('.legend').textContent"
-    ).startswith("sign (n=2)")
+    assert page.run("return document.querySelector('.panel .legend').textContent").startswith("sign (n=2)")
     page.choose("run", "4")
     page.until("document.getElementById('inspector-count').textContent.startsWith('20 groups')")
     assert page.errors() == []
@@ -460,9 +396,8 @@ def test_two_thousand_steps_of_sixty_four_completions_stay_responsive(look, made
     for step in ("0", "200", "380"):
         start = time.monotonic()
         page.choose("step", step)
-        wanted = page.run(
-            "return document.querySelector('.stepper output').textContent.match(/\\d[\\d,]*/)[0].replace(',', '')"
-        )
+        shown = page.run("return document.querySelector('.stepper output').textContent")
+        wanted = re.search(r"\d[\d,]*", shown)[0].replace(",", "")
         page.until(f"document.querySelector('.prompt-text').textContent === 'step {wanted} asks 0'")
         page.until("document.querySelectorAll('.completion').length === 64")
         assert time.monotonic() - start < 10

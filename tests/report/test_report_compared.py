@@ -47,13 +47,8 @@ def swept(made_run):
 
 
 def test_quantiles_and_intervals_are_those_of_the_tables():
-    for share_below, freedom, expected in [
-        (0.975, 1, 12.7062),
-        (0.975, 4, 2.7764),
-        (0.995, 10, 3.1693),
-        (0.975, 30, 2.0423),
-        (0.975, 1e6, 1.95997),
-    ]:
+    table = [(0.975, 1, 12.7062), (0.975, 4, 2.7764), (0.995, 10, 3.1693), (0.975, 30, 2.0423), (0.975, 1e6, 1.95997)]
+    for share_below, freedom, expected in table:
         assert student_quantile(share_below, freedom) == pytest.approx(expected, abs=2e-4)
     # Welch (1947) on two small samples: t and degrees of freedom by hand.
     ones, others = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9], [27.1, 22.0, 20.8, 23.4, 23.4, 23.5]
@@ -78,18 +73,14 @@ def test_the_interval_of_a_difference_holds_it_as_often_as_it_says():
 @pytest.mark.slow
 def test_noise_alone_is_called_best_no_more_often_than_five_in_a_hundred():
     rng = random.Random(1)
-    called = sum(
-        verdict("reward", {name: [rng.gauss(0, 1) for _ in range(3)] for name in "abcd"})[0] is not None
-        for _ in range(1000)
-    )
+    tables = ({name: [rng.gauss(0, 1) for _ in range(3)] for name in "abcd"} for _ in range(1000))
+    called = sum(verdict("reward", table)[0] is not None for table in tables)
     assert called <= 50
 
 
 def test_what_differs_beyond_the_seeds_is_best_and_less_is_better_where_it_is():
-    assert verdict("reward", {"a": [0.5, 0.51, 0.49], "b": [0.7, 0.71, 0.69]}) == (
-        "b",
-        "reward: b is best, +0.2 (+0.177 to +0.223) from a.",
-    )
+    said = "reward: b is best, +0.2 (+0.177 to +0.223) from a."
+    assert verdict("reward", {"a": [0.5, 0.51, 0.49], "b": [0.7, 0.71, 0.69]}) == ("b", said)
     best, sentence = verdict("dead groups", {"a": [0.5, 0.51, 0.49], "b": [0.7, 0.71, 0.69]})
     assert best == "a"
     assert "a is best, -0.2 (-0.223 to -0.177) from b" in sentence
@@ -136,14 +127,10 @@ def test_runs_of_no_sweep_with_one_name_have_their_folder_in_front(made_run, tmp
 
 
 def test_the_headline_of_a_run_has_its_held_out_accuracy(made_run):
-    folder = measure(made_run(), before=0.3, after=0.42, gain=0.12)
-    tile = embedded(write_report(folder))["tiles"][0]
+    tile = embedded(write_report(measure(made_run(), before=0.3, after=0.42, gain=0.12)))["tiles"][0]
     assert (tile["title"], tile["value"], tile["start"]) == ("Held-out accuracy, math", 0.42, 0.3)
     assert tile["note"] == "37.0% to 47.0%, before 30.0%; +12.0 points (+10.0 to +14.0)"
-
-
-def test_before_training_alone_says_so(made_run):
-    tile = embedded(write_report(measure(made_run(), before=0.3)))["tiles"][0]
+    tile = embedded(write_report(measure(made_run("before"), before=0.3)))["tiles"][0]
     assert (tile["value"], tile["note"]) == (0.3, "25.0% to 35.0%, before training")
 
 
@@ -152,21 +139,14 @@ def test_before_training_alone_says_so(made_run):
     ["", "[]", "{}", '{"results": null}', '{"settings": {}, "results": {"verifiers": []}}', "{" * 10_000]
     + [
         json.dumps({"settings": {"rows": 1}, "results": {"verifiers": {"math": {"pass_at": found}}}})
-        for found in (
-            None,
-            [],
-            {"1": None},
-            {"1": {"value": "x", "low": 0, "high": 1}},
-            {"1": {"value": 7, "low": 0, "high": 1}},
-        )
+        for found in (None, {"1": None}, {"1": {"value": "x", "low": 0}}, {"1": {"value": 7, "low": 0, "high": 1}})
     ],
 )
 def test_broken_measurements_are_left_out(made_run, text):
     run = made_run()
     (run / "measure").mkdir()
     (run / "measure" / "after.json").write_text(text)
-    assert read_measured(run) == {}
-    assert open_run(run).measured == {}
+    assert (read_measured(run), open_run(run).measured) == ({}, {})
     assert embedded(write_report(run))["tiles"][0]["title"] == "Reward"
 
 
@@ -176,9 +156,8 @@ def test_broken_measurements_are_left_out(made_run, text):
 def test_the_page_shows_intervals_and_the_verdict_below_the_table(driver, swept, tmp_path):
     from tests.report.test_report_browser import Page
 
-    page = Page(
-        driver, write_report(swept({"sign": [0.40, 0.41], "zscore": [0.60, 0.61]}, steps=3), tmp_path / "p.html")
-    )
+    folders = swept({"sign": [0.40, 0.41], "zscore": [0.60, 0.61]}, steps=3)
+    page = Page(driver, write_report(folders, tmp_path / "p.html"))
     assert page.run("return [...document.querySelectorAll('td.best')].map((e) => e.textContent)")[0].startswith("61% ±")
     told = page.run("return [...document.querySelectorAll('.verdict-list li')].map((e) => e.textContent)")
     assert any("advantage=zscore is best" in sentence for sentence in told)

@@ -28,6 +28,7 @@ ODD = [
     None, True, False, 0, -1, 1.5, 2**53 + 1, 10**400, -(10**400), 1e308, -1e308, 5e-324, math.nan, math.inf, "", "x", "\ud800", "1", [], {}, [None], [[]], [{}], ["x"], [1, 2, 3],
     {"a": 1}, {"": {"": []}}, deep(50), deep(900), {"name": None}, {"pieces": None}, [[0, 1, 2]], [[-5, 3]], "e" * 5000,
 ]  # fmt: skip
+CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 JSON = st.recursive(
     st.sampled_from(ODD) | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
@@ -36,7 +37,6 @@ JSON = st.recursive(
 
 
 def places(value, path=()):
-    """The path of every value inside of a value."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
         yield (*path, key)
@@ -67,16 +67,13 @@ def write(folder, held):
 
 
 def opened(html):
-    """The groups of a page, as its script unpacks them."""
     data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)[1])
     blocks = [block for run in data["runs"] for text in run["groups"]["blocks"] for block in text.split()]
     return [group for block in blocks for group in json.loads(zlib.decompress(base64.b64decode(block)))]
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=250, deadline=None, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_any_value_anywhere_costs_no_more_than_its_own_line_or_part(files, data):
     folder, held = files
@@ -98,19 +95,16 @@ def test_any_value_anywhere_costs_no_more_than_its_own_line_or_part(files, data)
     recorded = found["runs"][0]["groups"]["recorded"]
     assert recorded >= whole - (name == GROUPS)
     assert recorded == whole or "1 line of grpo_plus/groups.jsonl" in str(found["runs"][0]["damage"])
-    for title in ("Reward", "Accuracy"):
-        assert [panel for panel in found["panels"] if panel["title"] == title]
+    assert {"Reward", "Accuracy"} <= {panel["title"] for panel in found["panels"]}
     json.dumps(found, allow_nan=False)
 
 
+CUTS = st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=6)), min_size=1, max_size=5)
+
+
 @pytest.mark.slow
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-@given(
-    cuts=st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=6)), min_size=1, max_size=5),
-    name=st.sampled_from([RUN, METRICS, GROUPS, SWEEP]),
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=CHECKS)
+@given(CUTS, st.sampled_from([RUN, METRICS, GROUPS, SWEEP]))
 def test_damaged_bytes_too(files, cuts, name):
     folder, held = files
     write(folder, held)
@@ -178,20 +172,12 @@ def test_tables_of_stock_runs(made_run, table):
     assert page_data([open_run(folder)])["runs"][0]["groups"]["recorded"] >= 4
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        "5",
-        "[]",
-        "{}",
-        '{"log_history": 5}',
-        '{"log_history": [5]}',
-        '{"log_history": [{"step": "x"}]}',
-        '{"log_history": [{"step": 1e999}]}',
-        '{"log_history": {"a": 1}}',
-        "[" * 100_000,
-    ],
-)
+STATES = ["5", "[]", "{}", '{"log_history": 5}', '{"log_history": [5]}', "[" * 100_000]
+STATES += ['{"log_history": [{"step": "x"}]}', '{"log_history": [{"step": 1e999}]}', '{"log_history": {"a": 1}}']
+STATES += ['{"log_history": [{"step": 1e999}]}', '{"log_history": {"a": 1}}']
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_states_of_stock_runs(made_run, state):
     folder = made_run(steps=2)
     for name in ("checkpoint-1", "checkpoint-²", "checkpoint-" + "9" * 200):

@@ -11,6 +11,7 @@ import zlib
 import pytest
 from rich.console import Console
 
+from grpo_plus.cli import main
 from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, ROUNDS, RUN, append_line, dump
 from grpo_plus.report import group_html, group_text, write_report
@@ -21,6 +22,7 @@ from grpo_plus.report.group import sample_group
 from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
 from grpo_plus.report.visible import visible
 from grpo_plus.report.write import page_data
+from tests.record.conftest import SETTINGS
 
 HOSTILE = [
     "</script><script>window.broken=1</script>",
@@ -42,10 +44,8 @@ def embedded(path):
 
 
 def unpacked(packed):
-    return [
-        [group for part in block.split(" ") for group in json.loads(zlib.decompress(base64.b64decode(part)))]
-        for block in packed["blocks"]
-    ]
+    read = lambda part: json.loads(zlib.decompress(base64.b64decode(part)))  # noqa: E731 - short
+    return [[group for part in block.split(" ") for group in read(part)] for block in packed["blocks"]]
 
 
 def test_shades_go_by_the_largest_of_the_group_and_zero_has_none():
@@ -85,8 +85,7 @@ def test_values_of_a_critic_are_shaped_beside_the_advantages_and_never_without_t
     record = {"step": 1, "mode": "train", "group": 0, "rewards": ["v"]}
     group = shape_group(record | {"completions": [valued, short]})
     assert [one.get("values") for one in group["completions"]] == [[0.5, None, -0.25], None]
-    assert group["range"] == [-0.25, 0.5]
-    assert group["scale"] == 1.0
+    assert (group["range"], group["scale"]) == ([-0.25, 0.5], 1.0)
     assert summary(group)["valued"]
     plain = shape_group(record | {"completions": [{"pieces": ["a"], "advantage": 1.0}]})
     assert (plain["range"], summary(plain)["valued"]) == (None, False)
@@ -120,18 +119,15 @@ def test_a_critic_and_a_reward_model_have_their_curves(made_run):
     log(run, (2, 4), reward_model__accuracy=lambda step: 0.5 + step / 10)
     panels = {panel["title"]: panel for panel in page_data([open_run(run)])["panels"]}
     lines = panels["Value against return"]["lines"]
-    assert [(line["label"], line["values"]) for line in lines] == [
-        ("value", [0.125, 0.25, 0.375, 0.5]),
-        ("return", [0.5] * 4),
-    ]
+    found = [(line["label"], line["values"]) for line in lines]
+    assert found == [("value", [0.125, 0.25, 0.375, 0.5]), ("return", [0.5] * 4)]
     (explained,) = panels["Explained variance of the critic"]["lines"]
     assert explained["values"] == pytest.approx([-0.1, 0.0, 0.1, 0.2])
     (accuracy,) = panels["Ranking accuracy of the reward model"]["lines"]
     assert (accuracy["steps"], accuracy["values"]) == ([2, 4], pytest.approx([0.7, 0.9]))
     several = page_data([open_run(run), open_run(made_run("other", steps=4))])["panels"]
-    assert {"Explained variance of the critic", "Ranking accuracy of the reward model"} <= {
-        panel["title"] for panel in several
-    }
+    titles = {panel["title"] for panel in several}
+    assert {"Explained variance of the critic", "Ranking accuracy of the reward model"} <= titles
 
 
 @pytest.mark.parametrize(
@@ -140,12 +136,8 @@ def test_a_critic_and_a_reward_model_have_their_curves(made_run):
 )
 def test_a_critic_that_explains_nothing_after_its_warm_up_is_said(made_run, explained, warm, told):
     run = made_run(steps=1)
-    log(
-        run,
-        range(1, 41),
-        critic__explained_variance=lambda _: explained,
-        critic__warmup=lambda step: float(step <= warm),
-    )
+    figures = {"critic__explained_variance": lambda _: explained, "critic__warmup": lambda step: float(step <= warm)}
+    log(run, range(1, 41), **figures)
     (facts,) = page_data([open_run(run)])["runs"]
     found = [one for one in facts["findings"] if one["name"] == "critic_useless"]
     assert [f"explained variance {explained:.2f}" in one["evidence"] for one in found] == [True] * told
@@ -181,8 +173,7 @@ def test_what_was_left_off_in_the_middle_moves_steps_with_it():
     record = {"step": 1, "mode": "train", "group": 0, "prompt": "", "rewards": ["v"], "completions": [one]}
     shaped = shape_group(record)["completions"][0]
     assert shaped["steps"] == [[0, 2, 1.0], [3, 3, 0.0], [3, 6, 1.0]]
-    assert shaped["untrained"] == [[2, 4]]
-    assert [count for count, *_ in shaped["shades"]] == [2, 2, 2]
+    assert (shaped["untrained"], [count for count, *_ in shaped["shades"]]) == ([[2, 4]], [2, 2, 2])
 
 
 def test_visible_text_has_nothing_that_moves_or_hides():
@@ -243,13 +234,12 @@ def test_seeds_of_a_variant_become_a_mean_and_a_sample_standard_deviation(made_r
     cell = row["cells"][0]
     last = [run.series("reward")[1][-1] for run in lines["sign"]]
     assert cell["title"] == "final reward"
-    assert (cell["mean"], cell["spread"]) == (
-        pytest.approx(statistics.mean(last)),
-        pytest.approx(statistics.stdev(last)),
-    )
+    assert (cell["mean"], cell["spread"]) == pytest.approx((statistics.mean(last), statistics.stdev(last)))
     data = embedded(write_report(folders))
     assert [line["label"] for line in data["panels"][0]["lines"]] == ["sign (n=3)", "zscore (n=3)", "alone"]
     assert len(data["runs"]) == 7
+    drawn = band("x", [{1: 1.0, 2: 3.0}, {1: 3.0}])  # of different length
+    assert (drawn.values, drawn.low) == ([2.0, 3.0], [pytest.approx(2 - math.sqrt(2)), 3.0])
 
 
 def test_verifiers_that_only_evaluate_have_their_curves_and_figures(made_run):
@@ -261,10 +251,8 @@ def test_verifiers_that_only_evaluate_have_their_curves_and_figures(made_run):
             values |= {"eval_rewards/odd/one/mean": share, "eval_score": -2 * share}
             append_line(run / FOLDER / METRICS, {"kind": "eval", "step": step, "time": 0, "values": values})
     data = embedded(write_report(runs[:1]))
-    panels = {
-        panel["title"]: {line["label"]: (line["role"], line["values"][-1]) for line in panel["lines"]}
-        for panel in data["panels"]
-    }
+    lines = {panel["title"]: panel["lines"] for panel in data["panels"]}
+    panels = {title: {one["label"]: (one["role"], one["values"][-1]) for one in each} for title, each in lines.items()}
     assert panels["Reward"]["score in evaluation"] == ("eval", -1.5)
     assert panels["Accuracy"]["odd/one, evaluation"] == ("eval", 0.75)
     assert panels["Rewards, one by one"] == {"odd/one, evaluation": ("eval", 0.75)}
@@ -280,11 +268,6 @@ def test_verifiers_that_only_evaluate_have_their_curves_and_figures(made_run):
     assert (cells["evaluation, odd/one"], cells["final score, evaluation"]) == (0.75, -1.5)
 
 
-def test_seeds_of_different_length_use_what_each_step_has():
-    drawn = band("x", [{1: 1.0, 2: 3.0}, {1: 3.0}])
-    assert (drawn.values, drawn.low) == ([2.0, 3.0], [pytest.approx(2 - math.sqrt(2)), 3.0])
-
-
 @pytest.mark.slow
 def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
     from datasets import Dataset
@@ -294,21 +277,9 @@ def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
         log_extra("math_status", ["correct" if len(set(text)) > 3 else "wrong" for text in completions])
         return [float(len(set(text))) for text in completions]
 
-    config = GRPOConfig(
-        output_dir=str(tmp_path / "stock"),
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        max_steps=2,
-        num_generations=4,
-        per_device_train_batch_size=8,
-        max_completion_length=8,
-        logging_steps=1,
-        save_steps=2,
-        log_completions=True,
-        disable_tqdm=True,
-        gradient_checkpointing=False,
-    )
+    settings = SETTINGS | {"save_strategy": "steps", "save_steps": 2, "log_completions": True}
+    del settings["report_steps"]
+    config = GRPOConfig(output_dir=str(tmp_path / "stock"), **settings)
     trainer = GRPOTrainer(tiny_model, distinct, config, Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 4}))
     trainer.train()
     run = open_run(tmp_path / "stock")
@@ -335,11 +306,8 @@ def test_broken_files_are_left_out_and_said_so(made_run):
     folder = made_run(steps=4)
     lines = (folder / FOLDER / METRICS).read_text().splitlines()
     broken(folder, METRICS, "\n".join([*lines[:5], "{", "[1]", '"x"', '{"step": "3"}', lines[6][:30]]))
-    broken(
-        folder,
-        GROUPS,
-        '{"kind":"group","step":1}\n\x00\x00\n{"kind":"group","step":1,"mode":"train","group":0,"rewards":["m"],"completions":[{"pieces":["x"]}]}\n',
-    )
+    whole = '{"kind":"group","step":1,"mode":"train","group":0,"rewards":["m"],"completions":[{"pieces":["x"]}]}\n'
+    broken(folder, GROUPS, '{"kind":"group","step":1}\n\x00\x00\n' + whole)
     broken(folder, RUN, '{"schema": 1, "sta')
     (folder / "checkpoint-2").mkdir()
     (folder / "checkpoint-2" / "trainer_state.json").write_text("{")
@@ -391,41 +359,29 @@ ERRORS = [
 
 @pytest.mark.parametrize("case", ERRORS, ids=[what for what, *_ in ERRORS])
 def test_errors_name_the_thing_and_the_way_out(made_run, tmp_path, capsys, case):
-    from grpo_plus.cli import main
-
     what, problem, way_out = case
     run = made_run("good")
-    arguments = [run]
-    if what == "missing":
-        arguments = [tmp_path / "godo"]
-    elif what == "file":
-        arguments = [run / FOLDER / RUN]
-    elif what == "empty":
-        arguments = [tmp_path]
-    elif what == "nothing logged":
-        broken(run, METRICS, "")
-        broken(run, GROUPS, "")
+    arguments = {
+        "missing": [tmp_path / "godo"],
+        "file": [run / FOLDER / RUN],
+        "empty": [tmp_path],
+        "out is a folder": [run, "--out", tmp_path],
+        "out unwritable": [run, "--out", run / FOLDER / RUN / "report.html"],
+        "twice": [run, run],
+    }.get(what, [run])
+    if what == "nothing logged":
+        broken(broken(run, METRICS, ""), GROUPS, "")
     elif what == "newer":
         broken(run, RUN, dump({"schema": 99, "versions": {"grpo_plus": "9.0"}}))
     elif what == "no schema":
         broken(run, RUN, dump({"status": "done"}))
-    elif what == "out is a folder":
-        arguments += ["--out", tmp_path]
-    elif what == "out unwritable":
-        arguments += ["--out", run / FOLDER / RUN / "report.html"]
-    elif what == "twice":
-        arguments += [run]
     assert main(["report", *map(str, arguments)]) == 2
     err = capsys.readouterr().err
-    assert problem in err
-    assert way_out in err
+    assert [text for text in (problem, way_out, str(arguments[-1])) if text not in err] == []
     assert "Traceback" not in err
-    assert str(arguments[-1] if what.startswith("out") else arguments[0]) in err
 
 
 def test_the_command_says_where_the_page_is(made_run, tmp_path, capsys):
-    from grpo_plus.cli import main
-
     run = made_run()
     assert main(["report", str(run)]) == 0
     assert str(run / "report.html") in capsys.readouterr().out
@@ -436,13 +392,8 @@ def test_the_command_says_where_the_page_is(made_run, tmp_path, capsys):
 
 
 def test_pictures_of_a_group_in_the_terminal_and_as_html():
-    record = sample_group(
-        [1.0, 0.0],
-        [[0.5, 1.0], [-1.0, 0.0]],
-        pieces=[["ab", "c\n"], ["<b>", "\x1b[2J"]],
-        prompt="p?",
-        steps=[[(0, 1, 1.0)], []],
-    )
+    shown = {"pieces": [["ab", "c\n"], ["<b>", "\x1b[2J"]], "prompt": "p?", "steps": [[(0, 1, 1.0)], []]}
+    record = sample_group([1.0, 0.0], [[0.5, 1.0], [-1.0, 0.0]], **shown)
     console = Console(width=100, force_terminal=True, color_system="truecolor", record=True)
     with console.capture() as shown:
         console.print(group_text(record))
@@ -462,17 +413,12 @@ def test_pictures_of_a_group_in_the_terminal_and_as_html():
 
 @pytest.mark.slow
 def test_explain_draws_the_group_and_the_steps_of_a_sample(tmp_path, capsys):
-    from grpo_plus.cli import main
-
     config = tmp_path / "c.yaml"
     config.write_text(f"advantage: process\nuse_cpu: true\nbf16: false\noutput_dir: {tmp_path}/out\n")
     assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2", "--steps", "1,1;1,0"]) == 0
     out = capsys.readouterr().out
     steps = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
-    assert [[float(value) for value in row] for row in steps] == [
-        pytest.approx([0.5, 0.5], abs=0.01),
-        pytest.approx([0.5, -1.5], abs=0.01),
-    ]
+    assert [float(value) for row in steps for value in row] == pytest.approx([0.5, 0.5, 0.5, -1.5], abs=0.01)
     first, second = (line for line in out.splitlines() if "┃" in line)
     assert first.index("┃") < first.index("━")
     assert second.index("━") < second.index("┃")

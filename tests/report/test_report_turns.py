@@ -7,18 +7,14 @@ from grpo_plus.record.files import FOLDER, GROUPS, METRICS, append_line
 from grpo_plus.report import write_report
 from grpo_plus.report.panels import single
 from grpo_plus.report.shape import shape_group
+from tests.report.conftest import narrow
+from tests.report.test_report_browser import ATTACKS as HOSTILE
 
-ATTACKS = [
-    "</script><script>window.broken=1</script>",
-    "<img src=x onerror=window.broken=1><details open ontoggle=window.broken=1>",
-    "\u202egnp.exe\u2028\x00" + "x" * 1900,
-]
+ATTACKS = [HOSTILE[at] for at in (0, 1, 3)]
 
 
 def turn(first, last, text, **changes):
-    calls = [
-        {"name": text, "arguments": f'{{"q": "{text}"}}', "result": f"result {text}", "status": "late", "seconds": 2.5}
-    ]
+    calls = [{"name": text, "arguments": f'{{"q": "{text}"}}', "result": f"r {text}", "status": "late", "seconds": 2.5}]
     given = {"tokens": [first, last], "text": text, "calls": calls, "state": text, "reward": 0.25, "left_out": 3}
     return given | {"advantage": -0.5, "score": 0.75} | changes
 
@@ -56,8 +52,7 @@ def test_turns_are_read_opened_by_a_key_and_hostile_text_stays_text_on_a_narrow_
     folder = add_turns(made_run("turns", steps=1, groups=0), [turn(k, k + 3, text) for k, text in enumerate(ATTACKS)])
     [path] = [write_report([folder])]
     driver.get_log("browser")
-    metrics = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    narrow(driver)
     driver.get(path.as_uri())
     driver.implicitly_wait(20)
     calls = driver.find_elements(By.CSS_SELECTOR, ".turns .call")
@@ -67,10 +62,9 @@ def test_turns_are_read_opened_by_a_key_and_hostile_text_stays_text_on_a_narrow_
     assert calls[0].get_attribute("open")
     for call in calls[1:]:
         driver.execute_script("arguments[0].open = true", call)
-    heads = [head.text for head in driver.find_elements(By.CSS_SELECTOR, ".turn-head")]
-    assert heads[0].startswith("Turn 1 · model")
-    for shown in ("score 0.750", "reward 0.250", "A −0.50"):
-        assert shown in heads[0].replace("\n", " ")
+    head = driver.find_elements(By.CSS_SELECTOR, ".turn-head")[0].text.replace("\n", " ")
+    assert head.startswith("Turn 1 · model")
+    assert [word for word in ("score 0.750", "reward 0.250", "A −0.50") if word not in head] == []
     told = driver.execute_script("return [...document.querySelectorAll('.call')].map((e) => e.textContent)")
     assert [ATTACKS[k] in told[k] for k in (0, 1)] == [True, True]
     assert "\u202e" not in told[2]

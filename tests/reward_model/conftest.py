@@ -41,7 +41,6 @@ def write(path, rows):
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory):
-    """A small model that has learned nothing."""
     from grpo_plus.testing import make_tiny_model
 
     folder = tmp_path_factory.mktemp("base")
@@ -51,7 +50,6 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder with data."""
     write(tmp_path / "pairs.jsonl", pairs(160))
     write(tmp_path / "steps.jsonl", steps(96))
     return tmp_path

@@ -22,9 +22,8 @@ def said(text):
 ASKED, RIGHT, WRONG = [user("2+2?")], [said("4")], [said("5")]
 
 
-@pytest.mark.parametrize(
-    ("row", "chosen"),
-    [
+def test_every_form_of_preferences_is_read_as_whole_conversations():
+    for row, chosen in (
         ({"chosen": "2+2=4", "rejected": "2+2=5"}, "2+2=4"),
         ({"prompt": "2+2=", "chosen": "4", "rejected": "5"}, "2+2=4"),
         ({"prompt": None, "chosen": "2+2=4", "rejected": "5"}, "2+2=4"),
@@ -33,12 +32,10 @@ ASKED, RIGHT, WRONG = [user("2+2?")], [said("4")], [said("5")]
         ({"prompt": ASKED, "chosen": ASKED + RIGHT, "rejected": ASKED + WRONG}, ASKED + RIGHT),
         ({"prompt": "2+2?", "chosen": ASKED + RIGHT, "rejected": ASKED + WRONG}, ASKED + RIGHT),
         ({"prompt": ASKED, "chosen": [{**said("4"), "name": None}], "rejected": WRONG}, ASKED + RIGHT),
-    ],
-)
-def test_every_form_of_preferences_is_read_as_whole_conversations(row, chosen):
-    pair, other, again = read_pairs([row, {**row, "margin": 2}, {**row, "margin": None}])
-    assert pair.chosen == chosen
-    assert (pair.margin, other.margin, again.margin) == (None, 2.0, None)
+    ):
+        pair, other, again = read_pairs([row, {**row, "margin": 2}, {**row, "margin": None}])
+        assert pair.chosen == chosen
+        assert (pair.margin, other.margin, again.margin) == (None, 2.0, None)
 
 
 def test_pairs_of_one_prompt_are_one_group_and_texts_without_a_prompt_each_their_own():
@@ -55,7 +52,6 @@ GOOD = {"prompt": "2+2=", "chosen": "4", "rejected": "5"}
 BAD_PAIRS = [
     ({"prompt": "2+2=", "chosen": "4", "rejected": "4"}, "chosen and rejected are equal ('4')"),
     ({"prompt": "2+2=", "chosen": "", "rejected": "4"}, "chosen is empty"),
-    ({"prompt": "2+2=", "chosen": "4", "rejected": " \n"}, "rejected is empty"),
     ({"prompt": ASKED, "chosen": RIGHT, "rejected": [said(" ")]}, "rejected is empty"),
     ({"prompt": ASKED, "chosen": ASKED, "rejected": ASKED + WRONG}, "chosen is empty: it is the prompt"),
     ({"chosen": ASKED + RIGHT, "rejected": ASKED}, "one side is the beginning of the other"),
@@ -157,8 +153,7 @@ def test_no_special_tokens_are_added_that_the_text_does_not_have():
     assert tokenizer("2+2=4")["input_ids"] == [tokenizer.bos_token_id, *plain]  # it would
     assert token_ids(tokenizer, "2+2=4") == plain
     ids, ends = step_ids(tokenizer, Stepwise(0, "1?", ("ab",), (1.0,)))
-    assert ids.count(tokenizer.bos_token_id) == 1
-    assert ends == [5]
+    assert (ids.count(tokenizer.bos_token_id), ends) == (1, [5])
 
 
 def test_a_step_ends_with_the_separator_behind_it():

@@ -22,12 +22,8 @@ def pair(number):
 def test_pairs_are_those_of_a_plain_loop(margin):
     scores = torch.randint(0, 4, (24,), generator=generator()) / 2
     groups = torch.arange(24) // 6
-    expected = [
-        [i, j]
-        for i in range(24)
-        for j in range(24)
-        if groups[i] == groups[j] and scores[i] > scores[j] and scores[i] - scores[j] >= margin
-    ]
+    pairs = [(i, j) for i in range(24) for j in range(24) if groups[i] == groups[j] and scores[i] > scores[j]]
+    expected = [[i, j] for i, j in pairs if scores[i] - scores[j] >= margin]
     assert ordered_pairs(scores, groups, margin).tolist() == expected
     assert len(expected) > 10
 
@@ -76,8 +72,7 @@ def test_the_store_is_bounded_and_every_pair_is_as_likely_to_be_in_it():
         store, draws = History(10), generator(seed)
         for start in (0, 7, 30):
             store.add([pair(number) for number in range(start, {0: 7, 7: 30, 30: 40}[start])], draws)
-        assert len(store) == 10
-        assert store.seen == 40
+        assert (len(store), store.seen) == (10, 40)
         for one in store.items:
             counts[one.prompt[0]] += 1
     # 600 draws of chance 1/4 have a standard deviation of 10.6.
@@ -106,10 +101,8 @@ def test_stores_come_back_from_tensors_as_they_were_and_hold_each_text_once():
 
 def test_a_reward_is_the_mean_chance_to_beat_the_others_of_the_group():
     scores, groups = torch.randn(12, generator=generator(), dtype=torch.float64), torch.arange(12) // 4
-    expected = [
-        sum(1 / (1 + math.exp(scores[j] - scores[i])) for j in range(12) if j != i and groups[j] == groups[i]) / 3
-        for i in range(12)
-    ]
+    others = [[j for j in range(12) if j != i and groups[j] == groups[i]] for i in range(12)]
+    expected = [sum(1 / (1 + math.exp(scores[j] - scores[i])) for j in others[i]) / 3 for i in range(12)]
     found = wins(scores, groups)
     assert found.tolist() == pytest.approx(expected)
     level = torch.tensor([5.0, -100.0, 0.1], dtype=torch.float64)[groups]

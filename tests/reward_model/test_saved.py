@@ -90,12 +90,9 @@ def test_every_reader_puts_back_what_a_killed_process_had_moved_away(cli, tmp_pa
     config = json.dumps({"architectures": ["LlamaForSequenceClassification"]})
     folder, aside = tmp_path / "made", tmp_path / ".made.old"
     write_whole(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"}, overwrite=False)
-    for look in (
-        lambda: read_kind(folder),
-        lambda: resolve_rewards(str(folder), [], tmp_path),
-        lambda: cli("reward-model", "eval", folder, "--data", tmp_path / "none.jsonl"),
-        lambda: place_problem(folder, overwrite=True),
-    ):
+    looks = [lambda: read_kind(folder), lambda: resolve_rewards(str(folder), [], tmp_path)]
+    looks += [lambda: cli("reward-model", "eval", folder, "--data", tmp_path / "none.jsonl")]
+    for look in (*looks, lambda: place_problem(folder, overwrite=True)):
         folder.rename(aside)
         look()
         assert (folder / "config.json").read_text() == config
@@ -126,8 +123,7 @@ def test_of_two_that_write_at_once_the_second_waits_and_replaces_nothing(tmp_pat
     go_on.set()
     first.join(60)
     other.join(60)
-    assert told == ["refused"]
-    assert (folder / "model").read_text() == "first"
+    assert (told, (folder / "model").read_text()) == (["refused"], "first")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 

@@ -19,21 +19,9 @@ def opened(progress, difficulty=(3, 1, 2, 5, 4), **keywords):
     return selection_weights("curriculum", given, column="level", **keywords).tolist()
 
 
-@pytest.mark.parametrize(
-    ("progress", "expected"),
-    [
-        (0.0, [0, 1, 0, 0, 0]),
-        (0.125, [0, 1, 1, 0, 0]),
-        (0.25, [1, 1, 1, 0, 0]),
-        (0.5, [1, 1, 1, 1, 1]),
-        (1.0, [1, 1, 1, 1, 1]),
-    ],
-)
-def test_prompts_open_from_easy_to_hard(progress, expected):
-    assert opened(progress) == expected
-
-
-def test_the_schedule_has_a_start_and_an_end():
+def test_prompts_open_from_easy_to_hard():
+    schedule = {0.0: [0, 1, 0, 0, 0], 0.125: [0, 1, 1, 0, 0], 0.25: [1, 1, 1, 0, 0], 0.5: [1] * 5, 1.0: [1] * 5}
+    assert {progress: opened(progress) for progress in schedule} == schedule
     assert opened(0.0, start=0.6) == [1, 1, 1, 0, 0]
     assert opened(0.5, full=1.0) == [1, 1, 1, 0, 0]
     assert opened(0.0, difficulty=(1, 1, 1, 2, 2)) == [1, 1, 1, 0, 0]  # of one difficulty open together
@@ -82,19 +70,13 @@ def test_a_difficulty_that_is_no_number_is_named_with_its_prompt(value, shown):
     refused(f"the column 'level' is {shown} for the prompt 'three', expected a finite number", given, column="level")
 
 
-def test_an_evaluation_must_have_all_prompts(measured):
+def test_an_evaluation_has_all_prompts_and_one_verifier_that_is_meant(measured, tmp_path):
     file = measured({"one": 1.0, "two": 0.5, "three": 0.5, "four": 0.5})
     refused("no judged sample of 1 of 5 prompts, the first of them 'five'", file=file)
-
-
-def test_several_verifiers_must_be_chosen_from(measured):
     file = measured(dict.fromkeys(PROMPTS, 0.5), labels=("exact", "math"))
     refused("verdicts of exact, math: name one of them as verifier", file=file)
     refused("unknown verifier 'mth'. Did you mean 'math'", file=file, verifier="mth")
     assert selection_weights("curriculum", history(), file=file, verifier="math").tolist() == [1] * 5
-
-
-def test_a_file_that_is_no_evaluation_is_refused(measured, tmp_path):
     refused("cannot be read", file=str(tmp_path / "none.jsonl"))
     for line in ("{}", "[1]", "no json", '{"prompt": 1, "verdicts": {"exact": 3}}'):
         refused("is no sample of an evaluation", file=measured({}, lines=[line]))

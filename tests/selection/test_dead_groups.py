@@ -46,24 +46,18 @@ def test_every_place_comes_once_a_pass_in_another_order_each(shuffle):
     assert (orders[0] == orders[1]) is not shuffle
 
 
-def test_the_walk_differs_by_seed_and_is_its_own():
+def test_the_walk_is_that_of_its_seed_and_goes_on_from_its_state():
     state, before = torch.get_rng_state(), random.getstate()
     walks = [Cursor(seed, shuffle=True).take(10, 50, lambda _: True) for seed in (1, 1, 2)]
     assert walks[0] == walks[1] != walks[2]
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == before
-
-
-def test_a_walk_goes_on_from_its_state():
     one, other = Cursor(3, shuffle=True), Cursor(3, shuffle=True)
     one.take(17, 10, lambda _: True)
     other.load_state_dict(one.state_dict())
     assert other.take(25, 10, lambda _: True) == one.take(25, 10, lambda _: True)
-
-
-def test_a_walk_through_shorter_data_than_its_state_is_of_begins_a_pass():
     cursor = Cursor(3, shuffle=False)
-    cursor.load_state_dict({"passes": 0, "place": 9})
+    cursor.load_state_dict({"passes": 0, "place": 9})  # of longer data: it begins a pass
     assert cursor.take(4, 3, lambda _: True) == [0, 1, 2, 0]
 
 

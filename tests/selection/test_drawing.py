@@ -39,10 +39,6 @@ def test_weighted_draws_are_unbiased(explore):
     assert expected == pytest.approx(float((ROWS * gradients).sum() / ROWS.sum()), abs=1e-12)
 
 
-def test_no_share_is_above_that_of_the_floor():
-    assert float(shares(distribution(WEIGHTS, ROWS, 0.1), ROWS).max()) <= 1 / 0.1 + 1e-9
-
-
 def assert_follow(found, chances):
     counts, count = torch.bincount(torch.tensor(found), minlength=4), len(found)
     deviations = (counts - count * chances) / (count * chances * (1 - chances)).sqrt()

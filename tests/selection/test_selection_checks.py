@@ -30,20 +30,17 @@ WRONG = {
     "all zero": ([0.0, 0.0, 0.0], "more than 0 for one of them; all are 0"),
     "too few": ([1.0, 1.0], r"it returned the shape \(2,\)"),
     "a column": ([[1.0], [1.0], [1.0]], r"it returned the shape \(3, 1\)"),
+    "no tensor": ([1, 2, 3], r"it returned \[1, 2, 3\]"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_weights_are_named_with_the_first_prompt(name):
     values, message = WRONG[name]
+    made = list if name == "no tensor" else torch.tensor
     said = r"the selection 'mine' must return a tensor of 3 weights.*" + message
     with pytest.raises(SelectionOutputError, match=said):
-        selection_weights(Selection("mine", lambda history: torch.tensor(values)), HISTORY)
-
-
-def test_what_is_no_tensor_is_shown():
-    with pytest.raises(SelectionOutputError, match=r"it returned \[1, 2, 3\]"):
-        selection_weights(Selection("mine", lambda history: [1, 2, 3]), HISTORY)
+        selection_weights(Selection("mine", lambda history: made(values)), HISTORY)
 
 
 def test_a_selection_that_raises_is_the_cause():
@@ -53,9 +50,6 @@ def test_a_selection_that_raises_is_the_cause():
     with pytest.raises(SelectionFailedError, match="the selection 'mine' raised ZeroDivisionError") as found:
         selection_weights(Selection("mine", failing), HISTORY)
     assert isinstance(found.value.__cause__, ZeroDivisionError)
-
-
-def test_integers_and_booleans_are_weights():
     assert selection_weights(Selection("mine", lambda h: h.drawn > 0), HISTORY).tolist() == [1, 0, 1]
 
 

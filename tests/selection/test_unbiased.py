@@ -198,13 +198,6 @@ def test_the_other_estimators_look_at_the_whole_batch():
     assert {name for name in ESTIMATORS if get_advantage(name).scope == "batch"} == OVER_THE_BATCH
 
 
-def test_without_its_weights_roulette_would_be_biased():
-    world = World("one token", "grpo")
-    value = world.value
-    world.value = lambda *groups: value(*((prompt, members, float(share > 0)) for prompt, members, share in groups))
-    assert (world.roulette()[0] - world.plain())[:2].abs().max() > 1e-3
-
-
 CHANCES = (0.2, 0.5, 0.3)
 GROUPS = [(0.4, (0, 1, 1, 1)), (0.3, (0, 0, 1, 0)), (0.2, (1, 1, 1, 1)), (0.1, (1, 0, 0, 1))]
 """A law of groups with few outcomes, for batches of two prompts."""

@@ -52,20 +52,13 @@ def test_error_bars_end_at_their_ends(tmp_path):
     assert middle == pytest.approx((bottom + top) / 2, abs=0.11)
 
 
-def test_names_are_escaped_and_listed_once(tmp_path):
-    line = Series("a < b & c", [Point(0, 1, 1, 1)])
+def test_names_are_escaped_and_listed_once_empty_panels_say_so_and_categories_have_no_line(tmp_path):
+    line = Series("a < b & c", [Point(0, 1, 1, 1), Point(1, math.inf, math.inf, math.inf)])  # infinities are left out
     root = drawn(tmp_path, [Panel("p", "x", "y", [line]), Panel("q", "x", "y", [line])], title="<T>")
     assert words(root).count("a < b & c") == 1
     assert root.find("{*}title").text == "<T>"
-
-
-def test_a_panel_without_runs_says_so_and_infinities_are_left_out(tmp_path):
+    assert len(circles(root)) == 2
     assert "no runs" in words(drawn(tmp_path, [Panel("p", "x", "y", [])]))
-    points = [Point(0, 1, 1, 1), Point(1, math.inf, math.inf, math.inf)]
-    assert len(circles(drawn(tmp_path, [Panel("p", "x", "y", [Series("s", points)])]))) == 1
-
-
-def test_categories_have_their_words_and_no_line(tmp_path):
     line = Series("s", [Point(0, 1, 1, 1), Point(1, 2, 2, 2)])
     root = drawn(tmp_path, [Panel("p", "", "y", [line], ticks=["one", "two"])])
     assert {"one", "two"} <= set(words(root))

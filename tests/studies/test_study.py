@@ -39,7 +39,7 @@ def start(study, home, *arguments):
     return main(study, ["--home", str(home), *arguments], processes=False)
 
 
-def test_runs_that_have_ended_are_not_repeated(tmp_path, capsys):
+def test_runs_that_have_ended_are_not_repeated_and_a_line_that_was_cut_short_is(tmp_path, capsys):
     calls = []
     assert start(made(calls), tmp_path) == 0
     assert calls == [(0, 0), (1, 1)]
@@ -53,6 +53,11 @@ def test_runs_that_have_ended_are_not_repeated(tmp_path, capsys):
     assert [json.loads(line)["found"] for line in lines] == [{"value": 10}, {"value": 11}, {"value": 12}]
     table = (tmp_path / "made" / "table.md").read_text()
     assert table.startswith("Made (seeds: 3, steps: 10)\n\n| seed | value |\n|---")
+    path = tmp_path / "made" / "results.jsonl"
+    path.write_text(path.read_text()[:-20])  # a line that was cut short is run again
+    for _ in range(2):
+        start(made(calls), tmp_path, "--seeds", "3")
+    assert [seed for seed, _ in calls] == [0, 1, 2, 2]
 
 
 @pytest.mark.parametrize("change", [["--steps", "11"], ["--quick"], "version"])
@@ -61,21 +66,10 @@ def test_other_settings_are_other_runs(tmp_path, change):
     start(made(calls), tmp_path)
     start(made(calls, **({"version": 2} if version else {})), tmp_path, *([] if version else change))
     assert [seed for seed, _ in calls] == [0, 1, 0, 1]
-
-
-def test_what_is_given_beside_quick_counts(tmp_path):
-    start(made([]), tmp_path, "--quick", "--seeds", "1", "--steps", "5")
-    assert json.loads((tmp_path / "made" / "results.jsonl").read_text())["case"] == {"seed": 0, "steps": 5}
-
-
-def test_a_line_that_was_cut_short_is_run_again(tmp_path):
-    calls = []
-    start(made(calls), tmp_path)
-    path = tmp_path / "made" / "results.jsonl"
-    path.write_text(path.read_text()[:-20])
-    start(made(calls), tmp_path)
-    start(made(calls), tmp_path)
-    assert [seed for seed, _ in calls] == [0, 1, 1]
+    start(made([]), tmp_path / "given", "--quick", "--seeds", "1", "--steps", "5")  # what is given beside it counts
+    assert json.loads((tmp_path / "given/made/results.jsonl").read_text())["case"] == {"seed": 0, "steps": 5}
+    rows = [Row({"arm": "a", "seed": seed}, {}, 0) for seed in (2, 0)] + [Row({"arm": "b", "seed": 1}, {}, 0)]
+    assert [row.case["seed"] for row in of_arms(rows, arm="a")] == [0, 2]
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path, capsys):
@@ -92,11 +86,6 @@ def test_counts_below_one_are_refused(tmp_path, flag, capsys):
     with pytest.raises(SystemExit):
         start(made([]), tmp_path, *flag)
     assert "is below 1" in capsys.readouterr().err
-
-
-def test_rows_come_by_seed():
-    rows = [Row({"arm": "a", "seed": seed}, {}, 0) for seed in (2, 0)] + [Row({"arm": "b", "seed": 1}, {}, 0)]
-    assert [row.case["seed"] for row in of_arms(rows, arm="a")] == [0, 2]
 
 
 OWN = """

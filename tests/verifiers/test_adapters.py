@@ -23,25 +23,20 @@ def trl_style(prompts, completions, completion_ids, answer, **kwargs):
     ]
 
 
-def test_a_trl_function_gets_what_trl_gives_it():
+def test_trl_functions_get_what_trl_gives_them_by_name_by_kwargs_or_async():
     made = get_verifier(trl_style)
-    assert made.isolation == "process"
-    assert made.required_columns == {"answer": "answer"}
+    assert (made.isolation, made.required_columns) == ("process", {"answer": "answer"})
     scores = made(
         prompts=["p"] * 3, completions=[chat("a"), chat("b"), chat("c")], completion_ids=[[1]] * 3,
         answer=["a", "a", "a"], level=[1, 1, None], trainer_state=object(), log_extra=print, log_metric=print,
     )  # fmt: skip
     assert scores == [1.0, 0.0, None]
 
-
-def test_a_trl_function_that_takes_everything_by_kwargs():
     def check(**kwargs):
         return [float(len(c) + len(p)) for c, p in zip(kwargs["completions"], kwargs["prompts"], strict=True)]
 
     assert get_verifier(check)(["pp", "p"], ["ccc", "c"], [[1], [2]]) == [5.0, 2.0]
 
-
-def test_an_async_trl_function():
     async def check(completions, **kwargs):
         await asyncio.sleep(0)
         return [1.0] * len(completions)
@@ -49,7 +44,7 @@ def test_an_async_trl_function():
     assert get_verifier(check)(["p"] * 2, ["a", "b"]) == [1.0, 1.0]
 
 
-def test_a_function_that_asks_for_the_trainers_state_runs_beside_it():
+def test_functions_that_need_the_trainer_run_beside_it_and_others_in_workers():
     def check(completions, trainer_state, **kwargs):
         return [float(trainer_state.global_step)] * len(completions)
 
@@ -57,13 +52,10 @@ def test_a_function_that_asks_for_the_trainers_state_runs_beside_it():
         global_step = 7
 
     made = get_verifier(check)
-    assert made.isolation == "inline"
-    assert made(["p"], ["c"], trainer_state=State()) == [7.0]
+    assert (made.isolation, made(["p"], ["c"], trainer_state=State())) == ("inline", [7.0])
     with pytest.raises(KeywordError, match="'trainer_state', which exists in the trainer's process only"):
         get_verifier(check, isolation="process")
 
-
-def test_optional_log_functions_do_not_keep_a_function_out_of_workers():
     def check(completions, log_extra=None, log_metric=None, **kwargs):
         if log_metric:
             log_metric("mine", 3.0)
@@ -127,7 +119,7 @@ def never(completion):
     raise AssertionError("a metric without weight is not asked for")
 
 
-def test_a_rubric_adds_its_weighted_functions():
+def test_a_rubric_adds_its_weighted_functions_also_for_groups_of_a_prompt():
     made = get_verifier(Rubric([exact_answer, polite, never], [1.0, 0.5, 0.0], Parser()), label="rubric")
     assert made.isolation == "process"
     columns = {"answer": ["4", "4"], "info": ['{"bonus": 1.0}', {"bonus": 0.5}], "level": [2, 2]}
@@ -136,8 +128,6 @@ def test_a_rubric_adds_its_weighted_functions():
     assert [v.status for v in found] == [Status.CORRECT, Status.PARTIAL]
     assert found[0].detail == "exact_answer=1, polite=1"
 
-
-def test_a_rubric_with_a_function_for_groups_looks_at_each_prompt():
     def shortest(completions, answers):
         assert len(set(answers)) == 1
         return [float(len(c) == min(map(len, completions))) for c in completions]
@@ -164,7 +154,7 @@ def test_a_completion_that_breaks_a_function_for_groups_costs_its_prompt_only(is
     assert {v.status for v in alone} == {Status.ERROR}
 
 
-def test_a_failing_rubric_is_an_error_that_scores_nothing():
+def test_a_rubric_fails_as_an_error_stays_with_its_client_and_comes_with_an_environment():
     def broken(completion):
         raise RuntimeError("the endpoint is down")
 
@@ -172,17 +162,11 @@ def test_a_failing_rubric_is_an_error_that_scores_nothing():
     assert (found.score, found.status) == (0.0, Status.ERROR)
     assert "the endpoint is down" in found.detail
     assert get_verifier(Rubric([broken]), on_error="null").verify("x").score is None
-
-
-def test_a_rubric_with_a_client_stays_in_the_trainer():
     rubric = Rubric([exact_answer], parser=Parser())
     rubric.class_objects["judge_client"] = threading.Lock()
     made = get_verifier(rubric)
-    assert made.isolation == "inline"
-    assert made.verify("x = 4", answer="4").score == 1.0
+    assert (made.isolation, made.verify("x = 4", answer="4").score) == ("inline", 1.0)
 
-
-def test_an_environment_lends_its_rubric():
     class Environment:
         rubric = Rubric([exact_answer], parser=Parser())
 
@@ -200,43 +184,39 @@ def test_a_real_rubric():
     assert made.verify("x = 4", answer="4").score == 2.0
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_no_verifier_is_refused_with_what_is_accepted(tmp_path, monkeypatch):
+    cases = [
         ("thing = 5", "is a builtins.int"),
         ("class thing:\n    def __call__(self, completion): return 1.0", "is the class thing: refer to an instance"),
-        ("class Model:\n    def forward(self): ...\n    def state_dict(self): ...\nthing = Model()", "reward models belong into reward_funcs"),
+        (
+            "class Model:\n    def forward(self): ...\n    def state_dict(self): ...\nthing = Model()",
+            "reward models belong into reward_funcs",
+        ),
         ("thing = lambda: 1", "takes no completion"),
-    ],
-)  # fmt: skip
-def test_what_is_neither_is_refused_with_what_is_accepted(tmp_path, text, said):
-    (tmp_path / "odd.py").write_text(text + "\n")
-    with pytest.raises(KeywordError) as caught:
-        get_verifier("./odd.py:thing", base=tmp_path)
-    assert said in str(caught.value)
+    ]
+    for place, (text, said) in enumerate(cases):
+        (tmp_path / f"odd{place}.py").write_text(text + "\n")
+        with pytest.raises(KeywordError) as caught:
+            get_verifier(f"./odd{place}.py:thing", base=tmp_path)
+        assert said in str(caught.value)
+    (tmp_path / "plain.py").write_text("def my_own(completion):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PluginError, match=r"name what judges, as in \./plain\.py:my_own"):
+        get_verifier("./plain.py")
+    for name in ("json", "mth", "me/nowhere"):  # an installed module that is no environment is none
+        with pytest.raises(UnknownNameError, match="unknown verifier"):
+            get_verifier(name)
 
 
 ENVIRONMENT = """
-def exact_answer(completion, answer, **_):
-    return float(completion.endswith(answer))
-
-
+def exact_answer(completion, answer, **_): return float(completion.endswith(answer))
 class Rubric:
     parser, class_objects = None, {{}}
-
-    def _get_reward_funcs(self):
-        return [exact_answer]
-
-    def _get_reward_weights(self):
-        return [2.0]
-
-
+    def _get_reward_funcs(self): return [exact_answer]
+    def _get_reward_weights(self): return [2.0]
 class Environment:
     rubric = Rubric()
-
-
-def load_environment({signature}):
-    return {returned}
+def load_environment({signature}): return {returned}
 """
 
 
@@ -260,8 +240,7 @@ def prime(tmp_path, monkeypatch):
 def test_an_environment_goes_by_every_name_that_primes_tools_take(prime, spelled):
     name = prime(name=f"env_{abs(hash(spelled)) % 10**8}")
     made = get_verifier(spelled.format(name=name, dashes=name.replace("_", "-")), label="env")
-    assert made.verify("so 4", answer="4").score == 2.0
-    assert made.verify("so 5", answer="4").score == 0.0
+    assert (made.verify("so 4", answer="4").score, made.verify("so 5", answer="4").score) == (2.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -276,13 +255,3 @@ def test_an_environment_that_cannot_be_made_says_why(prime, signature, returned,
     with pytest.raises(VerifierError) as caught:
         get_verifier(name)
     assert said in str(caught.value)
-
-
-def test_a_file_without_an_environment_and_a_name_of_nothing(tmp_path, monkeypatch):
-    (tmp_path / "plain.py").write_text("def my_own(completion):\n    return 1.0\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(PluginError, match=r"name what judges, as in \./plain\.py:my_own"):
-        get_verifier("./plain.py")
-    for name in ("json", "mth", "me/nowhere"):  # an installed module that is no environment is none
-        with pytest.raises(UnknownNameError, match="unknown verifier"):
-            get_verifier(name)

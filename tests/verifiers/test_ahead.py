@@ -81,20 +81,17 @@ def test_what_was_begun_is_asked_once_and_gives_the_same_verdicts(made, fn, earl
     expected = verdicts(plain, ROWS)
     assert [verdict.score for verdict in expected] == [1.0, 0.0, 0.0, 1.0]
     begin(ahead, early)
-    assert verdicts(ahead, ROWS) == expected
-    assert sorted(made.asked()) == sorted(2 * [text for text, _ in ROWS])
+    assert (verdicts(ahead, ROWS), sorted(made.asked())) == (expected, sorted(2 * [text for text, _ in ROWS]))
     assert ahead.state_dict() == plain.state_dict()
     found = ahead.forget()
-    assert (found.used, found.dropped) == (len(early), 0)
-    assert ahead.forget() == Ahead()
+    assert (found.used, found.dropped, ahead.forget()) == (len(early), 0, Ahead())
 
 
 @pytest.mark.parametrize("other", [("4 ", "4"), ("4", "5")])
 def test_a_verdict_on_another_text_or_row_is_thrown_away(made, fn, other):
     verifier = made(fn)
     begin(verifier, [other])
-    assert verdicts(verifier, [("4", "4")])[0].score == 1.0
-    assert verifier.forget() == Ahead(0, 1, 0.0)
+    assert (verdicts(verifier, [("4", "4")])[0].score, verifier.forget()) == (1.0, Ahead(0, 1, 0.0))
 
 
 def test_failures_that_end_a_run_end_it_all_the_same(made, fn):
@@ -106,7 +103,7 @@ def test_failures_that_end_a_run_end_it_all_the_same(made, fn):
 
 
 @pytest.mark.slow
-def test_nothing_runs_on_after_it_is_forgotten(made, fn):
+def test_what_is_forgotten_ends_and_is_not_asked_later(made, fn):
     verifier = made(fn, timeout=500.0)
     begin(verifier, [("sleep", "4")] * 5)
     started = 1 if fn is check else 5  # of calls that never began there would be nothing to see
@@ -119,14 +116,9 @@ def test_nothing_runs_on_after_it_is_forgotten(made, fn):
         assert comes(lambda: made.asked().count("woken") == 5)
     assert verdicts(verifier, ROWS[:2])[0].score == 1.0
     assert made.asked().count("sleep") <= 5
-
-
-@pytest.mark.slow
-def test_what_is_forgotten_at_once_is_not_asked_later(made, fn):
     verifier = made(fn, timeout=500.0)
     begin(verifier, [("sleep", "4")] * 5)
-    assert verifier.forget() == Ahead(0, 5, 0.0)
-    assert verdicts(verifier, ROWS[:2])[0].score == 1.0
+    assert (verifier.forget(), verdicts(verifier, ROWS[:2])[0].score) == (Ahead(0, 5, 0.0), 1.0)
     assert comes(lambda: made.asked().count("woken") == (0 if fn is check else made.asked().count("sleep")))
 
 
@@ -156,7 +148,7 @@ def test_a_check_that_is_late_is_late_all_the_same(made):
     assert ahead.state_dict() == plain.state_dict()
 
 
-def test_seconds_are_those_before_anybody_asked(made):
+def test_seconds_are_those_before_anybody_asked_and_count_once(made):
     def slow(completion):
         time.sleep(0.3)
         return True
@@ -167,21 +159,25 @@ def test_seconds_are_those_before_anybody_asked(made):
     assert comes(lambda: all(each.ended for each in verifier._place._begun))
     verifier.verify_batch(None, list("abc"))
     assert 0.3 <= verifier.forget().seconds < 60
+    assert (_covered([(1.0, 3.0), (2.0, 4.0), (2.5, 2.6), (6.0, 5.0), (7.0, 8.5)]), _covered([])) == (4.5, 0.0)
 
 
-def test_seconds_of_checks_side_by_side_count_once():
-    assert _covered([(1.0, 3.0), (2.0, 4.0), (2.5, 2.6), (6.0, 5.0), (7.0, 8.5)]) == 4.5
-    assert _covered([]) == 0.0
-
-
-def test_equal_questions_of_a_pure_check_are_begun_once(made):
+def test_pure_checks_are_begun_once_and_batches_never(made):
     verifier = made(check)
     verifier.traits = type(verifier.traits)(pure=True)
     begin(verifier, [("4", "4")] * 3)
     assert [verdict.score for verdict in verdicts(verifier, [("4", "4")] * 3)] == [1.0] * 3
     begin(verifier, [("4", "4")])
-    assert made.asked() == ["4"]
-    assert verifier.forget().used == 1
+    assert (made.asked(), verifier.forget().used) == (["4"], 1)
+    verifier = get_verifier(batch)
+    verifier.begin(None, "4")
+    assert (verifier.verify_batch(None, ["4", "5"])[0].score, verifier.forget()) == (1.0, Ahead())
+    verifier = made(check)
+    with pytest.raises(VerifierError, match="cannot be sent"):
+        verifier.begin(None, "4", answer=functools.partial(lambda: None))
+    later = made(awaiting)
+    later.begin(None, "4", answer=lambda: None)
+    assert later.forget() == Ahead()
 
 
 def batch(completions, **_):
@@ -196,34 +192,14 @@ def test_quick_checks_begin_nothing(name):
     assert verifier.forget() == Ahead()
 
 
-def test_checks_of_a_whole_batch_begin_nothing():
-    verifier = get_verifier(batch)
-    verifier.begin(None, "4")
-    assert verifier.verify_batch(None, ["4", "5"])[0].score == 1.0
-    assert verifier.forget() == Ahead()
-
-
 def test_parts_of_a_composition_begin_where_they_will_be_asked(made):
     both = all_of(made(check, label="a"), made(awaiting, label="b"))
     begin(both, [("4", "4")])
-    assert verdicts(both, [("4", "4")])[0].score == 1.0
-    assert both.forget().used == 2
+    assert (verdicts(both, [("4", "4")])[0].score, both.forget().used) == (1.0, 2)
     lazy = gated(made(check, label="gate"), then=made(awaiting, label="then"), lazy=True)
     begin(lazy, [("5", "4")])
-    assert verdicts(lazy, [("5", "4")])[0].score == 0.0
-    assert lazy.forget().used == 1
-    assert made.asked().count("5") == 1
+    assert (verdicts(lazy, [("5", "4")])[0].score, lazy.forget().used, made.asked().count("5")) == (0.0, 1, 1)
     route = Route({"x": made(check, label="x"), "y": made(check, label="y")}, column="kind")
     route.begin(None, "6", answer="6", kind="y")
-    assert route.verify("6", answer="6", kind="y").score == 1.0
-    assert route.forget().used == 1
+    assert (route.verify("6", answer="6", kind="y").score, route.forget().used) == (1.0, 1)
     assert made.asked().count("6") == 1
-
-
-def test_what_cannot_be_sent_is_said_when_it_is_asked(made):
-    verifier = made(check)
-    with pytest.raises(VerifierError, match="cannot be sent"):
-        verifier.begin(None, "4", answer=functools.partial(lambda: None))
-    later = made(awaiting)
-    later.begin(None, "4", answer=lambda: None)
-    assert later.forget() == Ahead()

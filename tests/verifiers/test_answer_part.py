@@ -152,27 +152,33 @@ def test_every_verifier_of_answers_takes_the_option_think(name):
     def score(think, text):
         return get_verifier(name, think=think, **options).verify(text, completion_text=text, **columns).score
 
-    assert score("plan", f"<plan>hm</plan>{right}") == 1
-    assert score("plan", f"<PLAN>{right}</PLAN>") == 0
-    assert score("plan", f"<plan>{right}") == 0
-    assert score("think", f"<think>{right}") == 0
+    assert (score("plan", f"<plan>hm</plan>{right}"), score("plan", f"<PLAN>{right}</PLAN>")) == (1, 0)
+    assert score("plan", f"<plan>{right}") == score("think", f"<think>{right}") == 0
     if name not in ("exact", "regex", "json_schema"):  # these read all of a text
         assert score(None, f"<think>{right}") == 1
     with pytest.raises(KeywordError, match="think is '<plan>'"):
         get_verifier(name, think="<plan>", **options)
 
 
-def test_a_vote_of_math_leaves_out_the_tag_of_ones_own():
+def test_tags_of_ones_own_join_the_known_ones_and_marks_in_json_stay():
     assert get_verifier("math", think="plan").reader("<plan>\\boxed{41}</plan>\\boxed{42}") == "42"
-
-
-def test_a_tag_of_ones_own_joins_the_known_ones_and_none_takes_the_text_as_it_is():
     assert exact("<plan>41</plan>42", "42", think="plan").score == 1
     assert exact("<PLAN>41</PLAN>42", "42", think="plan").score == 1
     assert exact("<think>41</think>42", "42", think="plan").score == 1
     assert exact("<plan>41</plan>42", "42").score == 0
     assert exact("<think>41</think>", "<think>41</think>", think=None).score == 1
     assert exact("<!-- a -->", "<!-- a -->", think=None).score == 1
+    for value in ("<!-- hi --> there", "say <!-- it", "`<think>`"):
+        assert json_schema(json.dumps({"a": value}), schema={"const": {"a": value}}).score == 1, value
+    assert [tag.content for tag in tagged("<answer>42", "answer")] == ["42"]
+    assert [tag.content for tag in tagged("<answer>41<ANSWER>42</Answer>43", "answer")] == ["41", "42"]
+    assert answer_tags("<answer>so \\boxed{42}</answer><answer> </answer>") == []
+    for form in ("math of a tag", "numeric of a tag", "exact in a tag"):
+        accepts = FORMS[form][2]
+        assert accepts("so <answer>42")
+        assert not accepts("<answer>41<answer>42")
+        assert not accepts("<answer>42<answer>41</answer>")
+    assert choice("<answer>B", "B").score == 1
 
 
 @pytest.mark.parametrize(
@@ -191,23 +197,6 @@ def test_tags_in_a_program_are_part_of_it(program, before, after):
     text = f"{before}```python\n{program}\nx = 42\n```{after}"
     assert last_block(answer_part(text), ("python",)) == f"{program}\nx = 42"
     assert "\n".join(steps_of(text)) == without_specials(f"{program}\nx = 42")
-
-
-def test_marks_in_a_string_of_json_are_part_of_it():
-    for value in ("<!-- hi --> there", "say <!-- it", "`<think>`"):
-        assert json_schema(json.dumps({"a": value}), schema={"const": {"a": value}}).score == 1, value
-
-
-def test_a_tag_that_is_never_closed_reaches_to_the_end():
-    assert [tag.content for tag in tagged("<answer>42", "answer")] == ["42"]
-    assert [tag.content for tag in tagged("<answer>41<ANSWER>42</Answer>43", "answer")] == ["41", "42"]
-    assert answer_tags("<answer>so \\boxed{42}</answer><answer> </answer>") == []
-    for form in ("math of a tag", "numeric of a tag", "exact in a tag"):
-        accepts = FORMS[form][2]
-        assert accepts("so <answer>42")
-        assert not accepts("<answer>41<answer>42")
-        assert not accepts("<answer>42<answer>41</answer>")
-    assert choice("<answer>B", "B").score == 1
 
 
 STATED = [
@@ -240,12 +229,10 @@ def test_all_verifiers_agree_on_any_text(text):
     part = answer_part(text)
     assert "".join(text[start:end] for start, end in answer_spans(text, "think")) == part
     blank = blanked(text)
-    assert len(blank) == len(text)
-    assert re.sub(r"\s", "", blank) == re.sub(r"\s", "", part)
+    assert (len(blank), re.sub(r"\s", "", blank)) == (len(text), re.sub(r"\s", "", part))
     # Each verifier on the whole completion says what it says on its answer part, with nothing taken out of that.
     if part.strip():
-        assert exact(text, part, strip=False).score == 1
-        assert regex(text, pattern=re.escape(part.strip())).score == 1
+        assert exact(text, part, strip=False).score == regex(text, pattern=re.escape(part.strip())).score == 1
     for source in ("auto", "boxed", "tag", "whole", "last"):
         assert numeric(text, 42, source=source) == numeric(part, 42, source=source, think=None)
     for letter in "AB":

@@ -68,7 +68,7 @@ def test_no_check_can_answer_for_another_completion(way):
     assert found[1:] == [0.0] * (len(way) - 1)
 
 
-def test_a_check_that_closes_its_descriptors_fails_nobody_else():
+def test_a_check_that_closes_its_descriptors_or_lies_fails_nobody_else():
     def close(completion):
         if completion == "output":
             os.close(1)
@@ -86,8 +86,6 @@ def test_a_check_that_closes_its_descriptors_fails_nobody_else():
     assert [answers(found)[row] for row in (0, 2, 4)] == [1.0, 1.0, 1.0]
     assert [found[row].kind for row in (1, 3)] == ["raised", "died"]
 
-
-def test_verdicts_that_lie_about_their_fields_are_failures_of_their_own_item():
     def lie(completion):
         if completion == "decimal":
             return decimal.Decimal("0.5")
@@ -113,19 +111,7 @@ def test_verdicts_that_lie_about_their_fields_are_failures_of_their_own_item():
 
 
 @pytest.mark.slow
-def test_a_worker_whose_json_and_pickle_were_replaced_fails_itself_only():
-    def poison(completion):
-        if completion == "json":
-            json.dumps = lambda *_, **__: '{"id": 1, "v": [[1.0, "correct", "", []]]}'
-        if completion == "pickle":
-            pickle.loads = lambda *_: (lambda: None, {}, None)
-        return 0.0
-
-    assert answers(ask(poison, ["a", "json", "b", "pickle", "c"])) == [0.0, "died", 0.0, 0.0, 0.0]
-
-
-@pytest.mark.slow
-def test_what_a_check_ignores_or_leaves_running_ends_at_the_deadline():
+def test_what_a_check_leaves_running_ends_at_the_deadline_and_seconds_are_measured():
     def cling(completion):
         if completion == "signals":
             for number in range(1, 64):
@@ -150,9 +136,6 @@ def test_what_a_check_ignores_or_leaves_running_ends_at_the_deadline():
         "timeout", 1.0, 1.0, "timeout", 1.0,
     ]  # fmt: skip
 
-
-@pytest.mark.slow
-def test_the_seconds_of_a_killed_check_are_measured_and_not_made_up():
     def hang(completion):
         while completion:
             pass
@@ -165,7 +148,19 @@ def test_the_seconds_of_a_killed_check_are_measured_and_not_made_up():
     assert len(set(spent)) > 1
 
 
-def test_columns_may_be_called_anything():
+@pytest.mark.slow
+def test_a_worker_whose_json_and_pickle_were_replaced_fails_itself_only():
+    def poison(completion):
+        if completion == "json":
+            json.dumps = lambda *_, **__: '{"id": 1, "v": [[1.0, "correct", "", []]]}'
+        if completion == "pickle":
+            pickle.loads = lambda *_: (lambda: None, {}, None)
+        return 0.0
+
+    assert answers(ask(poison, ["a", "json", "b", "pickle", "c"])) == [0.0, "died", 0.0, 0.0, 0.0]
+
+
+def test_columns_cells_and_texts_may_be_anything():
     def check(completion, self, **rest):
         return Verdict(float(self), detail=" ".join(sorted(rest)))
 
@@ -175,8 +170,6 @@ def test_columns_may_be_called_anything():
     assert made.verify_batch(["p"], ["c"], **columns)[0].detail == "columns first fn label rows timeout verdict"
     assert made.verify("c", **dict.fromkeys(columns, 2.0)).score == 2.0
 
-
-def test_cells_that_are_none_and_text_that_is_no_unicode_travel():
     def check(completion, answer, hint="h"):
         return Verdict(float(answer is None), detail=completion + str(hint))
 
@@ -186,9 +179,6 @@ def test_cells_that_are_none_and_text_that_is_no_unicode_travel():
     seen = {}
     get_verifier(check)(None, [half], answer=[None], log_extra=seen.__setitem__)
     assert seen["check_reason"] == ["?h"]
-
-
-def test_equal_completions_get_equal_verdicts_and_evaluation_may_come_between():
     made = get_verifier("math", timeout=5.0)
     hard, gold = "\\boxed{2\\sin x\\cos x}", "\\sin(2x)"
     training = made.start(None, [hard, "\\boxed{1}"] * 8, answer=[gold] * 16)

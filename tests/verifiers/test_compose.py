@@ -32,60 +32,47 @@ BY_LETTER = {"C": C, "W": W, "P": P, "T": T, "E": E, "N": N, "U": U, "Z": Z}
 EXTREMES = "CCCC CWWC CPPC WPWP CTTC TPTP CNCC WNWW NNNN CEEC WEWE PEEE NEEE CZZC"
 
 
-@pytest.mark.parametrize("row", EXTREMES.split())
-def test_all_of_and_any_of_decide_as_they_promise(row):
-    one, two, lowest, highest = map(BY_LETTER.get, row)
-    for left, right in ((one, two), (two, one)):
-        for make, (score, status) in ((all_of, lowest), (any_of, highest)):
-            found = make(says("a"), says("b")).verify("x", a=left, b=right)
-            assert (found.score, found.status.value) == (score, status), make.__name__
-
-
-def test_the_detail_tells_which_part_decided():
-    assert all_of(says("a"), says("b")).verify("x", a=C, b=W).detail == "b: said by b"
-
-
-@pytest.mark.parametrize(
-    ("parts", "score", "status"),
-    [
+def test_compositions_decide_as_they_promise():
+    for row in EXTREMES.split():
+        one, two, lowest, highest = map(BY_LETTER.get, row)
+        for left, right in ((one, two), (two, one)):
+            for make, (score, status) in ((all_of, lowest), (any_of, highest)):
+                found = make(says("a"), says("b")).verify("x", a=left, b=right)
+                assert (found.score, found.status.value) == (score, status), make.__name__
+    for parts, score, status in [
         *(("CC", 1.5, "correct"), ("CW", 1.0, "partial"), ("WW", 0.0, "wrong"), ("TT", 0.0, "timeout")),
         *(("CN", 1.0, "correct"), ("NN", None, "not_applicable"), ("CE", None, "error"), ("NP", 0.25, "partial")),
         ("UN", 0.0, "unparsable"),
-    ],
-)
-def test_weighted_adds_what_applies(parts, score, status):
-    one, two = map(BY_LETTER.get, parts)
-    for made in (weighted({says("a"): 1, says("b"): 0.5}), weighted([says("a"), says("b")], [1, 0.5])):
-        found = made.verify("x", a=one, b=two)
-        assert (found.score, found.status.value) == (score, status)
-
-
-def test_negative_weights_are_penalties():
+    ]:
+        one, two = map(BY_LETTER.get, parts)
+        for made in (weighted({says("a"): 1, says("b"): 0.5}), weighted([says("a"), says("b")], [1, 0.5])):
+            found = made.verify("x", a=one, b=two)
+            assert (found.score, found.status.value) == (score, status), parts
+    for lazy in [False, True]:
+        for parts, score, status in [
+            *(("CP", 0.5, "partial"), ("CN", None, "not_applicable"), ("CE", None, "error"), ("WC", 0.0, "wrong")),
+            *(("PC", 0.0, "wrong"), ("TC", 0.0, "timeout"), ("EC", None, "error"), ("NC", None, "not_applicable")),
+            ("WE", 0.0, "wrong"),
+        ]:
+            gate, then = map(BY_LETTER.get, parts)
+            found = gated(says("a"), says("b"), lazy=lazy).verify("x", a=gate, b=then)
+            assert (found.score, found.status.value) == (score, status), parts
+    assert all_of(says("a"), says("b")).verify("x", a=C, b=W).detail == "b: said by b"
     found = weighted({says("a"): 1.0, says("b"): -0.5}).verify("x", a=C, b=C)
     assert found.score == 0.5
     assert found.status is Status.PARTIAL
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize(
-    ("parts", "score", "status"),
-    [
-        *(("CP", 0.5, "partial"), ("CN", None, "not_applicable"), ("CE", None, "error"), ("WC", 0.0, "wrong")),
-        *(("PC", 0.0, "wrong"), ("TC", 0.0, "timeout"), ("EC", None, "error"), ("NC", None, "not_applicable")),
-        ("WE", 0.0, "wrong"),
-    ],
-)
-def test_gated_counts_only_behind_the_gate(parts, score, status, lazy):
-    gate, then = map(BY_LETTER.get, parts)
-    found = gated(says("a"), says("b"), lazy=lazy).verify("x", a=gate, b=then)
-    assert (found.score, found.status.value) == (score, status)
-
-
-def test_a_lower_threshold_lets_partial_scores_pass():
     assert gated(says("a"), says("b"), threshold=0.5).verify("x", a=P, b=C).score == 1.0
 
+    def stepped(completion):
+        return Verdict(1.0, steps=(Step(0, 1, 0.5),))
 
-def test_lazy_gates_ask_only_about_what_passed():
+    part = get_verifier(stepped, isolation="inline")
+    a = says("a")
+    for made in (all_of(part, a), any_of(a, part), weighted({a: 1, part: 1}), gated(a, part)):
+        assert made.verify("xy", a=C).steps == (Step(0, 1, 0.5),)
+
+
+def test_lazy_gates_ask_only_about_what_passed_and_the_others_start_all_at_once():
     seen = []
 
     def spy(completion):
@@ -93,8 +80,25 @@ def test_lazy_gates_ask_only_about_what_passed():
         return 1.0
 
     made = gated(says("a"), get_verifier(spy, isolation="inline"), lazy=True)
-    assert made(None, ["x", "y", "z"], a=[C, W, C]) == [1.0, 0.0, 1.0]
-    assert seen == ["x", "z"]
+    assert (made(None, ["x", "y", "z"], a=[C, W, C]), seen) == ([1.0, 0.0, 1.0], ["x", "z"])
+    started = []
+
+    def make(name):
+        part = says(name)
+        plain = part.start
+
+        def start(*args, **columns):
+            started.append(f"start {name}")
+            pending = plain(*args, **columns)
+            collect = pending._collect
+            pending._collect = lambda: (started.append(f"wait {name}"), collect())[1]
+            return pending
+
+        part.start = start
+        return part
+
+    all_of(make("a"), gated(make("b"), make("c"))).verify("x", a=C, b=C, c=C)
+    assert started == ["start a", "start b", "start c", "wait a", "wait b", "wait c"]
 
 
 def test_routing_by_a_column():
@@ -118,69 +122,34 @@ def test_compositions_nest_and_stay_verifiers():
     extra, metrics = {}, {}
     inner = gated(says("a"), weighted({says("b"): 0.5, says("c"): 0.5}))
     made = get_verifier(any_of(inner, says("d")), label="mine")
-    assert made.__name__ == "mine"
-    assert set(made.required_columns.values()) == {"a", "b", "c", "d"}
+    assert (made.__name__, set(made.required_columns.values())) == ("mine", {"a", "b", "c", "d"})
     assert made.check() == []
     scores = made(
         prompts=["p"] * 3, completions=["x"] * 3, completion_ids=[[1]] * 3,
         a=[C, C, W], b=[C, W, C], c=[C, C, C], d=[W, W, W],
         trainer_state=object(), log_extra=extra.__setitem__, log_metric=metrics.__setitem__,
     )  # fmt: skip
-    assert scores == [1.0, 0.5, 0.0]
-    assert metrics["verifiers/mine/mean"] == 0.5
+    assert (scores, metrics["verifiers/mine/mean"]) == ([1.0, 0.5, 0.0], 0.5)
     assert extra["mine_status"] == ["correct", "partial", "wrong"]
     twin = pickle.loads(pickle.dumps(made))
     assert twin.verify("x", a=C, b=C, c=W, d=W).score == 0.5
     assert [part["label"] for part in made.describe()["parts"]] == [inner.label, "d"]
 
 
-def test_steps_of_a_part_survive():
-    def stepped(completion):
-        return Verdict(1.0, steps=(Step(0, 1, 0.5),))
-
-    part = get_verifier(stepped, isolation="inline")
-    a = says("a")
-    for made in (all_of(part, a), any_of(a, part), weighted({a: 1, part: 1}), gated(a, part)):
-        assert made.verify("xy", a=C).steps == (Step(0, 1, 0.5),)
-
-
-def test_all_parts_run_before_the_first_is_waited_for():
-    started = []
-
-    def make(name):
-        part = says(name)
-        plain = part.start
-
-        def start(*args, **columns):
-            started.append(f"start {name}")
-            pending = plain(*args, **columns)
-            collect = pending._collect
-            pending._collect = lambda: (started.append(f"wait {name}"), collect())[1]
-            return pending
-
-        part.start = start
-        return part
-
-    all_of(make("a"), gated(make("b"), make("c"))).verify("x", a=C, b=C, c=C)
-    assert started == ["start a", "start b", "start c", "wait a", "wait b", "wait c"]
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (all_of, "at least one"),
-        (lambda: weighted([says("a")], []), "1 parts, but 0 weights"),
+def test_wrong_compositions_and_thresholds_are_refused():
+    for make, said in [
+        *((all_of, "at least one"), (lambda: weighted([says("a")], []), "1 parts, but 0 weights")),
         (lambda: weighted([says("a")]), "but none weights"),
         (lambda: weighted({says("a"): float("nan")}), "is nan, expected a finite number"),
-        (lambda: weighted({says("a"): "1"}), "is '1'"),
-        (lambda: weighted({says("a"): 1}, [1]), "twice"),
+        *((lambda: weighted({says("a"): "1"}), "is '1'"), (lambda: weighted({says("a"): 1}, [1]), "twice")),
         (lambda: Route({1: says("a")}, column=""), "column is ''"),
         (lambda: get_verifier(all_of(says("a")), timeout=3), "takes no timeout"),
-    ],
-)
-def test_wrong_compositions_are_refused(make, said):
-    with pytest.raises(KeywordError, match=re.escape(said)):
-        make()
+    ]:
+        with pytest.raises(KeywordError, match=re.escape(said)):
+            make()
+    for threshold in ["1", None, float("nan"), True]:
+        with pytest.raises(KeywordError, match="threshold is"):
+            gated(says("a"), says("b"), threshold=threshold)
 
 
 @pytest.mark.slow
@@ -208,9 +177,3 @@ def test_golds_are_checked_by_whichever_part_can():
     assert all_of("exact", "numeric").check_golds(rows) is None
     with pytest.raises(ColumnError, match=r"unknown column 'answer'.*Did you mean 'answers'"):
         get_verifier("math").check_golds({"answers": ["1"]})
-
-
-@pytest.mark.parametrize("threshold", ["1", None, float("nan"), True])
-def test_a_threshold_that_nothing_could_pass_is_refused(threshold):
-    with pytest.raises(KeywordError, match="threshold is"):
-        gated(says("a"), says("b"), threshold=threshold)

@@ -55,7 +55,7 @@ WHOLE = """The summary, over
     """
 
 
-def test_a_docstring_falls_into_its_parts():
+def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_name(module):
     docs = read_docs(WHOLE)
     assert docs.summary == "The summary, over two lines"
     assert docs.prose == ("Some prose, on two lines.", "=== ===\na   b\n=== ===", "And ``more`` prose.")
@@ -68,30 +68,28 @@ def test_a_docstring_falls_into_its_parts():
     assert docs.arguments == {"one": "the first, on two lines: yes.", "two": "the second.", "rest": "others."}
     assert docs.config == "advantage: sign\nadvantage_kwargs:\n  band: 0.5\n\nobjective: dapo"
     assert docs.example == ">>> 1 + 1\n2"
+    for text in [None, "", "   \n  "]:
+        assert read_docs(text) == Docs()
+    for file, text, counts in [
+        *(("pack.midrange", "Distance.", True), ("pack._midrange", "Distance.", True)),
+        *(("pack.parts", "The part ``midrange``.", True), ("pack.parts", "Parts of mine, such as midrange.", False)),
+    ]:
+        fn = module(file, text)
+        assert bool(file_docs_of(fn, "midrange").summary) is counts
 
 
-def test_a_label_counts_at_the_beginning_of_a_paragraph_only():
+def test_labels_count_at_the_beginning_of_a_paragraph_and_keep_all():
     docs = read_docs("Sums.\n\nTake care. Use it when it rains.\n\nAssumption is no label.\n\nPapers: neither.")
-    assert docs.labelled == {}
-    assert len(docs.prose) == 3
-
-
-def test_a_label_that_occurs_twice_keeps_both():
+    assert (docs.labelled, len(docs.prose)) == ({}, 3)
     docs = read_docs("Sums.\n\nUse it when it rains.\n\nUse it when it snows.")
     assert docs.labelled == {"use": "Use it when it rains. Use it when it snows."}
 
-
-@pytest.mark.parametrize("text", [None, "", "   \n  "])
-def test_nothing_is_read_from_nothing(text):
-    assert read_docs(text) == Docs()
-
-
-def test_a_dataclass_without_a_docstring_has_none():
     @dataclass
     class Bare:
         x: int = 0
 
     assert docs_of(Bare) == Docs()
+    assert papers("arXiv:2402.03300; arXiv 1506.02438; arXiv:2402.03300, 2402.99999") == ["2402.03300", "1506.02438"]
 
 
 WORDS = st.sampled_from(
@@ -124,21 +122,3 @@ def module(monkeypatch):
         return fn
 
     return make
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "counts"),
-    [
-        ("pack.midrange", "Distance.", True),
-        ("pack._midrange", "Distance.", True),
-        ("pack.parts", "The part ``midrange``.", True),
-        ("pack.parts", "Parts of mine, such as midrange.", False),
-    ],
-)
-def test_a_file_speaks_for_a_part_of_its_name(module, file, text, counts):
-    fn = module(file, text)
-    assert bool(file_docs_of(fn, "midrange").summary) is counts
-
-
-def test_papers_are_found_in_either_spelling():
-    assert papers("arXiv:2402.03300; arXiv 1506.02438; arXiv:2402.03300, 2402.99999") == ["2402.03300", "1506.02438"]

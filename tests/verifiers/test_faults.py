@@ -56,8 +56,7 @@ def test_what_the_completion_does_scores_0_wherever_the_check_runs(place):
     expected = [(0.0, "error")] * len(DOING) + [(1.0, "correct"), (None, "not_applicable"), (None, "error")]
     assert [(v.score, v.status.value) for v in found] == expected
     assert all(v.detail for v in found[: len(DOING)])
-    assert "1e+308" in found[3].detail
-    assert "3.4028235e+38" in found[3].detail
+    assert [word for word in ("1e+308", "3.4028235e+38") if word not in found[3].detail] == []
     assert found[-1].detail == "UnavailableError: the server is down"
 
 
@@ -91,12 +90,33 @@ def test_a_batch_loses_the_results_that_are_none_and_no_others(isolation):
         get_verifier(check, isolation=isolation, on_error="raise").verify_batch(None, ["a", "inf"])
 
 
-def test_a_batch_whose_results_are_all_none_is_hopeless_in_the_end():
+def test_batches_that_fail_are_asked_few_times_and_hopeless_ones_stop_the_run():
     made = get_verifier(lambda completions: [math.inf] * len(completions), isolation="inline", label="never")
     for _ in range(HOPELESS // 8 - 1):
         assert {v.score for v in made.verify_batch(None, ["a"] * 8)} == {0.0}
     with pytest.raises(VerifierFailedError, match=r"'never'.*failed on all of the last 32"):
         made.verify_batch(None, ["a"] * 8)
+    sizes = []
+
+    def check(completions):
+        sizes.append(len(completions))
+        raise ValueError("never works")
+
+    made = get_verifier(check, isolation="inline", on_error="zero")
+    for rows, single in ((2, 2), (HOPELESS, HOPELESS), (HOPELESS + 1, HOPELESS), (500, HOPELESS)):
+        sizes.clear()
+        found = made.verify_batch(None, ["x"] * rows)
+        assert {(v.score, v.detail) for v in found} == {(0.0, "ValueError: never works")}
+        assert sizes == [rows] + [1] * single
+
+    def check(completions):
+        return [1.0 / (completion != "bad") for completion in completions]
+
+    made = get_verifier(check, isolation="inline")
+    for _ in range(HOPELESS):
+        assert [v.score for v in made.verify_batch(None, ["bad"] * 7 + ["good"])] == [0.0] * 7 + [1.0]
+    with pytest.raises(VerifierFailedError, match=f"failed on all of the last {HOPELESS}"):
+        made.verify_batch(None, ["good"] + ["bad"] * HOPELESS)
 
 
 def even_batch(completions, answer):
@@ -146,32 +166,6 @@ def test_a_completion_that_breaks_the_call_for_a_batch_costs_itself_only(place):
         assert [v.score for v in judged(many)] == [1.0 if row % every else 0.0 for row in range(80)]
 
 
-def test_a_check_that_fails_on_every_part_of_a_batch_is_asked_few_times():
-    sizes = []
-
-    def check(completions):
-        sizes.append(len(completions))
-        raise ValueError("never works")
-
-    made = get_verifier(check, isolation="inline", on_error="zero")
-    for rows, single in ((2, 2), (HOPELESS, HOPELESS), (HOPELESS + 1, HOPELESS), (500, HOPELESS)):
-        sizes.clear()
-        found = made.verify_batch(None, ["x"] * rows)
-        assert {(v.score, v.detail) for v in found} == {(0.0, "ValueError: never works")}
-        assert sizes == [rows] + [1] * single
-
-
-def test_failures_on_single_completions_of_a_batch_are_counted_in_a_row():
-    def check(completions):
-        return [1.0 / (completion != "bad") for completion in completions]
-
-    made = get_verifier(check, isolation="inline")
-    for _ in range(HOPELESS):
-        assert [v.score for v in made.verify_batch(None, ["bad"] * 7 + ["good"])] == [0.0] * 7 + [1.0]
-    with pytest.raises(VerifierFailedError, match=f"failed on all of the last {HOPELESS}"):
-        made.verify_batch(None, ["good"] + ["bad"] * HOPELESS)
-
-
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 def test_a_check_that_cannot_work_alone_stops_the_run_though_the_batch_only_raised(isolation):
     def check(completions):
@@ -181,7 +175,7 @@ def test_a_check_that_cannot_work_alone_stops_the_run_though_the_batch_only_rais
         get_verifier(check, isolation=isolation, on_error="zero").verify_batch(None, ["x"] * 3)
 
 
-def test_a_check_that_compares_completions_sees_one_where_it_is_asked_again():
+def test_a_batch_that_is_asked_again_sees_one_completion_and_logs_once():
     def shortest(completions):
         lengths = [len(completion) if completion != "bad" else 1 / 0 for completion in completions]
         return [float(length == min(lengths)) for length in lengths]
@@ -189,9 +183,6 @@ def test_a_check_that_compares_completions_sees_one_where_it_is_asked_again():
     made = get_verifier(shortest, isolation="inline")
     assert [v.score for v in made.verify_batch(None, ["a", "aa"])] == [1.0, 0.0]
     assert [v.score for v in made.verify_batch(None, ["a", "aa", "bad"])] == [1.0, 1.0, 0.0]
-
-
-def test_what_is_logged_when_asked_again_is_not_kept():
     logged = []
 
     def check(completions, log_extra, **kwargs):
@@ -200,11 +191,10 @@ def test_what_is_logged_when_asked_again_is_not_kept():
 
     made = get_verifier(check, isolation="inline")
     found = made.verify_batch(None, ["0", "x", "1"], log_extra=lambda name, values: logged.append(values))
-    assert [v.score for v in found] == [0.0, 0.0, 1.0]
-    assert logged == [["0", "x", "1"]]
+    assert ([v.score for v in found], logged) == ([0.0, 0.0, 1.0], [["0", "x", "1"]])
 
 
-def test_what_is_down_for_all_stops_the_run_and_leaves_all_out_until_then():
+def test_what_is_down_for_all_stops_the_run_and_each_failure_has_one_fault():
     def check(completion):
         raise UnavailableError("the server is down")
 
@@ -212,19 +202,12 @@ def test_what_is_down_for_all_stops_the_run_and_leaves_all_out_until_then():
     assert {v.score for v in made.verify_batch(None, ["x"] * (HOPELESS - 1))} == {None}
     with pytest.raises(VerifierFailedError, match="the server is down"):
         made.verify("x")
-
-
-def test_the_decorator_leaves_the_default_to_the_verifier():
     try:
         made = verifier("test_default", isolation="inline")(odd)
-        assert made.on_error == "zero"
-        assert made.verify("raise").score == 0.0
+        assert (made.on_error, made.verify("raise").score) == ("zero", 0.0)
         assert get_verifier("test_default", on_error="null").verify("raise").score is None
     finally:
         REGISTRY.unregister("test_default")
-
-
-def test_every_failure_has_one_fault():
     assert {FAULTS[kind] for kind in ("raised", "timeout", "died")} == {Fault.COMPLETION}
     assert kind_of(ValueError()) == "raised"
     assert FAULTS[kind_of(UnavailableError())] is Fault.OUTSIDE
@@ -298,7 +281,7 @@ def test_a_score_is_a_number_that_float32_holds_or_refused(value):
     assert score == float(value)
 
 
-def test_details_are_bounded_everywhere():
+def test_details_are_bounded_and_labels_can_be_shown():
     def check(completion):
         if completion == "raise":
             raise ValueError("long " * 10**6)
@@ -309,10 +292,7 @@ def test_details_are_bounded_everywhere():
         composed = all_of(made, label="composed")
         for verdict in (*made.verify_batch(None, ["raise", "x"]), *composed.verify_batch(None, ["raise", "x"])):
             assert len(verdict.detail) <= MAX_DETAIL
-
-
-@pytest.mark.parametrize("label", ["", " ", "\x00", "a\nb", "\ud800", "\u202e", "x" * 201, 3, b"x"])
-def test_labels_that_no_table_can_show_are_refused(label):
-    for make, what in ((get_verifier, odd), (all_of, "exact"), (get_verifier, all_of("exact"))):
-        with pytest.raises(KeywordError, match=r"label is .*expected a name"):
-            make(what, label=label)
+    for label in ["", " ", "\x00", "a\nb", "\ud800", "\u202e", "x" * 201, 3, b"x"]:
+        for make, what in ((get_verifier, odd), (all_of, "exact"), (get_verifier, all_of("exact"))):
+            with pytest.raises(KeywordError, match=r"label is .*expected a name"):
+                make(what, label=label)

@@ -69,14 +69,23 @@ def test_a_cleaner_looks_again_only_while_folders_of_its_owner_are_left(tmp_path
     folder.release()
 
 
-def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path, python):
+def test_folders_go_with_their_block_process_or_cleaner(tmp_path, python):
     code = "import os, pathlib; from grpo_verifiers.files import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
     done = python(code, env={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == -signal.SIGKILL
     first, second = done.stdout.split()
-    assert first == "0"
-    assert Path(second).parent == tmp_path
+    assert (first, Path(second).parent) == ("0", tmp_path)
     assert comes(lambda: not list(tmp_path.iterdir()), 30)
+    first, second = OwnFolder(str(tmp_path), "grpo-box."), OwnFolder(str(tmp_path), "grpo-verifiers.")
+    cleaner = Path(f"/proc/{_leftovers._waiting._process.pid}")
+    others = _leftovers._waiting._held - 2
+    wipe(first.path)
+    first.release()
+    assert cleaner.exists()
+    wipe(second.path)
+    second.release()
+    second.release()
+    assert (_leftovers._waiting._held, cleaner.exists()) == (others, bool(others))
 
 
 def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tmp_path):
@@ -91,20 +100,6 @@ def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tm
     other.kill()
     other.communicate()
     assert comes(lambda: not second.exists(), 30)
-
-
-def test_the_cleaner_runs_while_there_is_a_folder(tmp_path):
-    first, second = OwnFolder(str(tmp_path), "grpo-box."), OwnFolder(str(tmp_path), "grpo-verifiers.")
-    cleaner = Path(f"/proc/{_leftovers._waiting._process.pid}")
-    others = _leftovers._waiting._held - 2
-    wipe(first.path)
-    first.release()
-    assert cleaner.exists()
-    wipe(second.path)
-    second.release()
-    second.release()
-    assert _leftovers._waiting._held == others
-    assert cleaner.exists() == bool(others)
 
 
 def test_only_unlocked_folders_of_ours_are_swept(tmp_path):

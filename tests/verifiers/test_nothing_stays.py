@@ -170,8 +170,7 @@ def start(tmp_path):
 def assert_gone(trainer):
     trainer.process.wait()
     comes(lambda: not trainer.processes() and not trainer.files(), SECONDS)
-    assert trainer.processes() == []
-    assert trainer.files() == []
+    assert (trainer.processes(), trainer.files()) == ([], [])
 
 
 @pytest.mark.needs("bwrap")

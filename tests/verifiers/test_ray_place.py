@@ -18,6 +18,7 @@ import pytest
 
 import grpo_verifiers
 from grpo_verifiers import get_verifier
+from grpo_verifiers.code import levels
 from grpo_verifiers.errors import KeywordError, VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate
 from grpo_verifiers.exec.outcome import Outcome, Refused
@@ -63,18 +64,27 @@ def problem(what, **settings):
     return str(raised.value)
 
 
-def test_without_the_package_the_message_says_what_to_install(monkeypatch):
+def test_one_file_imports_ray_and_without_it_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "which needs the package ray: pip install 'ray>=2.40'" in problem(check)
+    package = Path(grpo_verifiers.__file__).parent
+    sources = {path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    importing = [name for name, text in sources.items() if re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE)]
+    assert importing == ["exec/ray_bridge.py"]
+    assert not [name for name, text in sources.items() if re.search(r"import.*ray_bridge|ray_bridge import", text)]
 
 
-def test_what_cannot_run_there_is_refused_in_words(ray_there, monkeypatch):
+def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_there, monkeypatch):
     lock = __import__("threading").Lock()
     assert "only waits for a server" in problem("judge", model="m", base_url="http://localhost:1/v1", rubric="r")
     assert "asks for 'trainer_state'" in problem(with_trainer)
     assert "cannot be sent to a worker process" in problem(lambda completion: lock)
     assert "boxes of their own already" in problem("code", isolation="process")
     assert "There is: inline, process, ray." in problem(check, isolation="cloud")
+    monkeypatch.setattr(levels, "probe", lambda: levels.Findings("none", {}))
+    assert "the highest that works here is 'none'" in problem("code", isolation="inline", level="full")
+    assert get_verifier("code", isolation="ray", level="full").check() == []
+    assert "highest ('process') is below level ('full')" in problem("code", level="full", highest="process")
     monkeypatch.setenv("RAY_ADDRESS", "ray://host:10001")
     assert "Ray's client is not supported" in problem(check)
 
@@ -97,30 +107,27 @@ def test_functions_of_every_form_are_let_in_and_ray_is_not_imported(ray_there):
     assert get_verifier("math", isolation="ray").spec.confined
 
 
-def test_one_file_imports_ray_and_none_imports_that_file():
-    package = Path(grpo_verifiers.__file__).parent
-    sources = {path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
-    importing = [name for name, text in sources.items() if re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE)]
-    assert importing == ["exec/ray_bridge.py"]
-    assert not [name for name, text in sources.items() if re.search(r"import.*ray_bridge|ray_bridge import", text)]
-
-
-def test_boxes_of_other_machines_need_no_box_of_this_one(ray_there, monkeypatch):
-    from grpo_verifiers.code import levels
-
-    monkeypatch.setattr(levels, "probe", lambda: levels.Findings("none", {}))
-    assert "the highest that works here is 'none'" in problem("code", isolation="inline", level="full")
-    assert get_verifier("code", isolation="ray", level="full").check() == []
-    assert "highest ('process') is below level ('full')" in problem("code", level="full", highest="process")
-
-
-def test_what_is_not_installed_travels_by_value(tmp_path):
+def test_what_travels_by_value_changes_nothing_and_specs_are_told_apart(tmp_path, monkeypatch):
     assert make_spec(check).target
     here = make_spec(check, elsewhere=True, plugins=(str(tmp_path / "mine.py"), "json"))
-    assert (here.target, here.plugins) == ("", ("json",))
-    assert here.load()("2") == 2.0
+    assert (here.target, here.plugins, here.load()("2")) == ("", ("json",), 2.0)
     assert make_spec(built_in, elsewhere=True, confined=True).target == "grpo_verifiers.math:math"
     assert make_spec(json.dumps, elsewhere=True).target == "json:dumps"
+    import cloudpickle
+
+    beside, users = types.ModuleType("beside_it"), types.ModuleType("registered_by_its_user")
+    for module in (beside, users):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    cloudpickle.register_pickle_by_value(users)
+    try:
+        for along, refused in (([beside, users, beside], False), ([beside, users, types.ModuleType("nowhere")], True)):
+            with pytest.raises(VerifierError, match=r"cannot be sent to .*nowhere") if refused else nullcontext():
+                by_value(check, along)
+            assert cloudpickle.list_registry_pickle_by_value() == {users.__name__}
+    finally:
+        cloudpickle.unregister_pickle_by_value(users)
+    ways = ({}, {"confined": True}, {"memory": 1}, {"env": ("A",)}, {"boxes": 1})
+    assert len({make_spec(check, **way).identity for way in ways}) == 5
 
 
 def test_processes_of_ours_find_this_package_and_no_site_folder_before_the_standard_library(monkeypatch, tmp_path):
@@ -143,22 +150,6 @@ def test_processes_of_ours_find_this_package_and_no_site_folder_before_the_stand
             here.close()
 
 
-def test_sending_a_function_changes_nothing_that_others_pickle(monkeypatch):
-    import cloudpickle
-
-    beside, users = types.ModuleType("beside_it"), types.ModuleType("registered_by_its_user")
-    for module in (beside, users):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    cloudpickle.register_pickle_by_value(users)
-    try:
-        for along, refused in (([beside, users, beside], False), ([beside, users, types.ModuleType("nowhere")], True)):
-            with pytest.raises(VerifierError, match=r"cannot be sent to .*nowhere") if refused else nullcontext():
-                by_value(check, along)
-            assert cloudpickle.list_registry_pickle_by_value() == {users.__name__}
-    finally:
-        cloudpickle.unregister_pickle_by_value(users)
-
-
 @pytest.mark.slow
 def test_what_is_cancelled_while_its_runner_closes_has_an_outcome_and_raises_nothing(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
@@ -178,83 +169,47 @@ def test_what_is_cancelled_while_its_runner_closes_has_an_outcome_and_raises_not
         runner.cancel(batches[0])
 
 
-def test_specs_that_differ_in_how_they_run_are_told_apart():
-    ways = ({}, {"confined": True}, {"memory": 1}, {"env": ("A",)}, {"boxes": 1})
-    assert len({make_spec(check, **way).identity for way in ways}) == 5
-
-
 def read(body, rows=None):
     return unpack_outcome(json.loads(body), rows)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "rows"),
-    [
-        (Outcome("value", [Verdict(0.5, detail="ü", steps=(Step(0, 4, 1.0), Step(4, 9, None)))], seconds=1.5), None),
-        (Outcome("value", [Verdict(None), Refused("TypeError: no"), Verdict(-3.0)], seconds=0.0), 3),
-        (Outcome("timeout", message="killed after 2 s", seconds=2.0), None),
-        (Outcome("raised", message="ValueError: x", trace="Traceback\n  x", seconds=0.1), None),
-        (Outcome("broken", message="no", seconds=0.0), 4),
-    ],
-)
-def test_an_outcome_is_the_same_after_its_journey(outcome, rows):
-    assert read(pack_outcome(outcome), rows) == outcome
 
 
 RIGHT = [1.0, "correct", "", []]
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
+def test_what_comes_back_is_the_outcome_that_was_sent_or_refused():
+    for outcome, rows in [
+        (Outcome("value", [Verdict(0.5, detail="ü", steps=(Step(0, 4, 1.0), Step(4, 9, None)))], seconds=1.5), None),
+        (Outcome("value", [Verdict(None), Refused("TypeError: no"), Verdict(-3.0)], seconds=0.0), 3),
+        (Outcome("timeout", message="killed after 2 s", seconds=2.0), None),
+        (Outcome("raised", message="ValueError: x", trace="Traceback\n  x", seconds=0.1), None),
+        (Outcome("broken", message="no", seconds=0.0), 4),
+    ]:
+        assert read(pack_outcome(outcome), rows) == outcome
+    for reply in [
         *({}, {"s": 0.0}, {"s": 0.0, "v": []}, {"s": 0.0, "v": [RIGHT] * 2}, {"s": 0.0, "v": [[1.0, "fine", "", []]]}),
         *({"s": seconds, "v": [RIGHT]} for seconds in (-1, True, math.inf, 10**400)),
         *({"s": 0.0, "v": [[1e400, "correct", "", []]]}, {"s": 0.0, "k": "value"}, {"s": 0.0, "k": ["raised"]}),
         {"s": 0.0, "k": "paid", "w": "", "t": ""},
-    ],
-)
-def test_what_no_station_sends_is_no_outcome(reply):
-    with pytest.raises(WireError):
-        unpack_outcome(reply, None)
-
-
-@pytest.mark.parametrize(
-    "body", [None, "{}", b"", b"[1]", b"\xff", b"[" * 10**6, b'{"s":' + b"1" * 5000 + b"}", b" " * (9 << 20)]
-)
-def test_what_no_actor_sends_is_no_reply(body):
-    with pytest.raises(WireError):
-        read_fields(body)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "ranks", "cpus", "each"),
-    [
-        ([16.0] * 3, 8, 5, 1),
-        ([6.0, 6.0], 3, 3, 1),
-        ([3.0] * 3, 4, 1, 2),
-        ([1.0, 1.0], 3, 0.5, 1),
-        ([64.0, 64.0], 1, 8, 16),
-        ([4.0, 64.0], 2, 4, 8),
-    ],
-)
-def test_every_rank_has_room_for_an_actor(sizes, ranks, cpus, each):
-    assert actor_size(sizes, ranks) == cpus
-    assert room(sizes, cpus) // ranks == each
-
-
-def test_a_call_that_is_cancelled_before_it_begins_has_an_outcome():
+    ]:
+        with pytest.raises(WireError):
+            unpack_outcome(reply, None)
+    for body in [None, "{}", b"", b"[1]", b"\xff", b"[" * 10**6, b'{"s":' + b"1" * 5000 + b"}", b" " * (9 << 20)]:
+        with pytest.raises(WireError):
+            read_fields(body)
     batch = AsyncBatch(later, [("1", {}, None)], 5.0, Gate(1))
     batch.cancel()
     assert [outcome.kind for outcome in batch.wait()] in (["broken"], ["value"])
-
-
-def test_words_from_elsewhere_are_bounded_and_without_the_trainers_secrets():
     remember("sk-journey-0123456789abcdefghij")
     told = {"s": 0.0, "k": "raised", "w": "key sk-journey-0123456789abcdefghij " * 1000, "t": "t" * 10**6}
     outcome = unpack_outcome(told, None)
     assert "sk-journey" not in outcome.message
     assert len(outcome.message) <= 2000
     assert len(outcome.trace) <= 4100
+    for sizes, ranks, cpus, each in [
+        *(([16.0] * 3, 8, 5, 1), ([6.0, 6.0], 3, 3, 1), ([3.0] * 3, 4, 1, 2), ([1.0, 1.0], 3, 0.5, 1)),
+        *(([64.0, 64.0], 1, 8, 16), ([4.0, 64.0], 2, 4, 8)),
+    ]:
+        assert (actor_size(sizes, ranks), room(sizes, cpus) // ranks) == (cpus, each)
 
 
 @pytest.mark.slow
@@ -280,8 +235,6 @@ def test_a_station_answers_in_bytes_whatever_happens(monkeypatch):
     finally:
         station._runner.close()
     assert all(type(reply) is bytes and len(reply) <= MAX_REPLY for reply in replies)
-    assert read(good).verdicts == [Verdict(2.0)]
-    assert read(raised).message == "ValueError: not this one"
-    assert read(broken).kind == "broken"
-    assert read(unread).kind == "raised"
+    assert (read(good).verdicts, read(raised).message) == ([Verdict(2.0)], "ValueError: not this one")
+    assert (read(broken).kind, read(unread).kind) == ("broken", "raised")
     assert json.loads(station.hello())["pid"] == os.getpid()

@@ -27,54 +27,30 @@ def scores(verdict):
     return [step.score for step in verdict.steps]
 
 
-@pytest.mark.parametrize(
-    ("options", "calls", "score"),
-    [
-        ({}, [[call()]], 1.0),
-        ({}, [], 0.0),
-        ({}, [[call("error")]], 0.0),
-        ({"successful": False}, [[call("error")]], 1.0),
-        ({"names": ["python"]}, [[call()]], 0.0),
-        ({"names": ["python"]}, [[call(), call(name="python")]], 1.0),
-        ({"least": 2}, [[call()]], 0.0),
-        ({"least": 2}, [[call()], [call()]], 1.0),
-        ({"most": 1}, [[call()], [call()]], 0.0),
+def test_tools_are_used_as_often_as_they_should_be_and_faults_are_the_models_own():
+    for options, calls, score in [
+        *(({}, [[call()]], 1.0), ({}, [], 0.0), ({}, [[call("error")]], 0.0)),
+        *(({"successful": False}, [[call("error")]], 1.0), ({"names": ["python"]}, [[call()]], 0.0)),
+        *(({"names": ["python"]}, [[call(), call(name="python")]], 1.0), ({"least": 2}, [[call()]], 0.0)),
+        *(({"least": 2}, [[call()], [call()]], 1.0), ({"most": 1}, [[call()], [call()]], 0.0)),
         ({"least": 0, "most": 0}, [], 1.0),
-    ],
-)
-def test_a_tool_is_used_as_often_as_it_should_be(options, calls, score):
-    assert judged("tool_used", turns(*calls), **options).score == score
-
-
-def test_a_turn_with_a_call_is_a_step_and_one_without_is_not_scored():
+    ]:
+        assert judged("tool_used", turns(*calls), **options).score == score
     assert scores(judged("tool_used", turns([call()], [call("late")]))) == [1.0, 0.0, None]
     assert scores(judged("tool_valid", turns([call(), call("unknown")], [call("late")]))) == [0.5, 1.0, None]
     assert [(step.start, step.end) for step in judged("tool_valid", turns([call()])).steps] == [(0, 4), (10, 14)]
-
-
-def test_only_the_models_own_faults_make_a_call_wrong():
     kinds = ["ok", "error", "late", "died", "unknown", "bad_arguments"]
     verdict = judged("tool_valid", turns(*([call(kind)] for kind in kinds)))
-    assert verdict.score == pytest.approx(4 / 6)
-    assert scores(verdict) == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, None]
+    assert (verdict.score, scores(verdict)) == (pytest.approx(4 / 6), [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, None])
     assert "2 of 6 calls are wrong; calculator" in verdict.detail
-
-
-def test_without_a_call_validity_does_not_apply_or_scores_what_is_set():
     assert judged("tool_valid", turns()).status is Status.NOT_APPLICABLE
     assert judged("tool_valid", turns(), without=0.0).score == 0.0
-
-
-def test_the_penalty_on_turns_grows_between_two_numbers():
     found = [judged("turns_overlong", turns(*([[]] * n)), expected=2, most=4, max_penalty=-0.4).score for n in range(5)]
     assert found == pytest.approx([0.0, 0.0, -0.2, -0.4, -0.4])
     with pytest.raises(Exception, match=r"most \(2\) must be more than expected \(2\)"):
         get_verifier("turns_overlong", expected=2, most=2)
     with pytest.raises(Exception, match=r"most \(0\) must not be less than least \(1\)"):
         get_verifier("tool_used", most=0)
-
-
-def test_an_environments_rewards_are_steps():
     given = (Turn(0, 4, "a", reward=1.0), Turn(5, 6, "b"), Turn(9, 12, "c", reward=0.0))
     verdict = judged("turn_reward", given)
     assert (verdict.score, scores(verdict)) == (0.5, [1.0, None, 0.0])
@@ -95,19 +71,26 @@ CHAT = [
 ]  # fmt: skip
 
 
-def test_turns_of_messages_have_their_calls_and_results():
+def test_turns_of_messages_have_calls_steps_and_programs_of_their_own(tmp_path):
     first, second, last = turns_of_messages(CHAT)
     broken = Call("clock", first.calls[1].arguments, "{'error': 'no JSON'}", "bad_arguments")
     assert first.calls == (Call("calculator", {"expression": "2+2"}, "4", "ok"), broken)
-    assert second.calls[0].status == "error"
-    assert (last.text, last.calls) == ("The answer is \\boxed{5}.", ())
-    assert turns_of_messages("") == ()
-
-
-def test_outcomes_are_read_off_what_the_model_said_last():
-    assert get_verifier("math").verify(CHAT, answer="5").score == 1.0
+    assert (second.calls[0].status, last.text, last.calls) == ("error", "The answer is \\boxed{5}.", ())
+    assert (turns_of_messages(""), get_verifier("math").verify(CHAT, answer="5").score) == ((), 1.0)
     assert get_verifier("math").verify(CHAT[:5], answer="4").score == 0.0
     assert get_verifier("math").verify(CHAT[:3], answer="4").score == 0.0
+    text, spans = "2+2 = 4<5 = 6\n>so 1 = 1", [(0, 7), (15, 23)]
+    assert (segment(text, "turn", spans), segment("  one ", "turn")) == (spans, [(2, 6)])
+    own = own_text(text, spans)
+    assert (len(own), own.split()) == (len(text), ["2+2", "=", "4", "so", "1", "=", "1"])
+    for by in ("newline", "sentence", "blank_line", "statements"):
+        assert all(any(a <= start and end <= b for a, b in spans) for start, end in segment(own, by, spans)), by
+    made = get_verifier("turns_overlong", expected=1, most=2)
+    for column in ([3], ["two"], [None], [[1, 2]]):
+        assert made(prompts=[""], completions=["a"], turns=column) == [0.0]
+    text = "```python\nprint(1)\n```<tool>```python\nprint(2)\n```</tool>I am done"
+    assert _program(own_text(text, [(0, 22), (len(text) - 9, len(text))])).spans
+    assert text[_program(own_text(text, [(0, 22)])).start :].startswith("print(1)")
 
 
 def seen(completion, turns, messages):
@@ -118,25 +101,3 @@ def seen(completion, turns, messages):
 def test_a_check_of_ones_own_sees_turns_wherever_it_runs(isolation):
     prompt = [{"role": "user", "content": "2+2?"}]
     assert get_verifier(seen, isolation=isolation).verify(CHAT, prompt=prompt).score == 1.0
-
-
-def test_the_steps_of_turns_are_the_turns_and_no_other_step_reaches_over_one():
-    text, spans = "2+2 = 4<5 = 6\n>so 1 = 1", [(0, 7), (15, 23)]
-    assert segment(text, "turn", spans) == spans
-    assert segment("  one ", "turn") == [(2, 6)]
-    own = own_text(text, spans)
-    assert (len(own), own.split()) == (len(text), ["2+2", "=", "4", "so", "1", "=", "1"])
-    for by in ("newline", "sentence", "blank_line", "statements"):
-        assert all(any(a <= start and end <= b for a, b in spans) for start, end in segment(own, by, spans)), by
-
-
-def test_a_program_that_a_tool_printed_is_not_the_models(tmp_path):
-    text = "```python\nprint(1)\n```<tool>```python\nprint(2)\n```</tool>I am done"
-    assert _program(own_text(text, [(0, 22), (len(text) - 9, len(text))])).spans
-    assert text[_program(own_text(text, [(0, 22)])).start :].startswith("print(1)")
-
-
-def test_a_column_named_turns_that_holds_something_else_is_passed_over():
-    made = get_verifier("turns_overlong", expected=1, most=2)
-    for column in ([3], ["two"], [None], [[1, 2]]):
-        assert made(prompts=[""], completions=["a"], turns=column) == [0.0]

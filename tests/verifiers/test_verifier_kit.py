@@ -55,13 +55,11 @@ def test_built_in_verifiers_hold_the_contract(check, contract):
     check(contract)
 
 
-def test_no_built_in_is_left_out():
+def test_good_verifiers_pass_in_every_form_and_no_built_in_is_left_out(tmp_path):
     # The judge needs an endpoint, code a sandbox: their own tests run them against one.
     assert set(BUILT_IN) == set(BUILTINS) - {"code", "code_steps", "judge", "prm"}
     assert {entry.name for entry in REGISTRY.entries() if entry.way == "built-in"} == set(BUILTINS)
 
-
-def test_a_good_verifier_of_ones_own_passes_by_function_name_and_reference(tmp_path):
     def mine(completion, answer):
         return answer is not None and completion.endswith(answer)
 
@@ -71,8 +69,6 @@ def test_a_good_verifier_of_ones_own_passes_by_function_name_and_reference(tmp_p
     )
     check_verifier(str(tmp_path / "mine.py:mine"), accept=[("so 4", FOUR)], reject=[("so 5", FOUR)])
 
-
-def test_async_and_batch_verifiers_pass():
     async def one(completion, answer):
         return completion == answer
 
@@ -201,13 +197,10 @@ def test_the_kit_holds_a_verifier_to_what_it_declares(declared, broken):
         check_verifier(made, accept=[("4", FOUR)], reject=[("5", FOUR)])
 
 
-def test_the_kit_finds_steps_that_are_declared_not_to_be():
+def test_the_kit_finds_steps_and_shortcuts_that_are_not_as_declared():
     assert declaring("kit_steps", stepping).gives_steps is None
     with pytest.raises(AssertionError, match="check_steps: "):
         check_verifier(declaring("kit_steps", stepping, steps=False), accept=[("4", FOUR)])
-
-
-def test_the_kit_finds_a_shortcut_that_says_something_else():
     made = verifier("kit_fast", timeout=20, fast=lambda completion, answer: Verdict(float(completion == answer)))(equal)
     other = verifier("kit_fast_wrong", timeout=20, fast=lambda completion, answer: Verdict(float(answer == "4")))(equal)
     for name in ("kit_fast", "kit_fast_wrong"):
@@ -215,21 +208,20 @@ def test_the_kit_finds_a_shortcut_that_says_something_else():
     check_verifier(made, accept=[("4", FOUR)], reject=[("5", FOUR)])
     with pytest.raises(AssertionError, match="check_fast: "):
         check_verifier(other, accept=[("4", FOUR)], reject=[("5", FOUR)])
+    with pytest.raises(AssertionError, match=r"check_rejects_something.*\n *it accepts whatever it was tried on"):
+        check_verifier(lenient, accept=[("4", FOUR)])
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("made", "columns", "broken"),
     [
-        (lambda: fickle, FOUR, "check_determinism"),
-        (lambda: crashes_on_none, FOUR, "check_missing_values"),
-        (lambda: crashes_on_junk, FOUR, "check_junk"),
-        (lambda: lenient, FOUR, "check_verdicts"),
+        *((lambda: fickle, FOUR, "check_determinism"), (lambda: crashes_on_none, FOUR, "check_missing_values")),
+        *((lambda: crashes_on_junk, FOUR, "check_junk"), (lambda: lenient, FOUR, "check_verdicts")),
         (lambda: contradicts_itself, FOUR, "check_statuses"),
         (lambda: get_verifier("exact", on_error="null"), FOUR, "check_failures"),
         (lambda: all_of("exact", gated("numeric", get_verifier("exact", on_error="null"))), FOUR, "check_failures"),
-        (Excusing, {}, "check_failures"),
-        (lambda: needs_more, FOUR, "check_settings"),
+        *((Excusing, {}, "check_failures"), (lambda: needs_more, FOUR, "check_settings")),
         (lambda: get_verifier(Changing(), isolation="inline"), {"answer": ["4"]}, "check_mutation"),
         (lambda: get_verifier(Counting(), isolation="inline"), FOUR, "check_order"),
         (lambda: get_verifier("regex", pattern="(a+)+b|4", timeout=1.0), {}, None),
@@ -257,19 +249,10 @@ def test_the_kit_measures_time_where_nothing_else_does(monkeypatch):
         check_verifier(get_verifier(slow, isolation="inline"), accept=[("4", FOUR)])
 
 
-def test_one_that_accepts_everything_does_not_pass_for_want_of_a_completion_to_reject():
-    with pytest.raises(AssertionError, match=r"check_rejects_something.*\n *it accepts whatever it was tried on"):
-        check_verifier(lenient, accept=[("4", FOUR)])
-
-
 @pytest.mark.slow
-def test_a_timeout_on_junk_is_a_verdict_like_any_other():
+def test_timeouts_on_junk_are_verdicts_checks_are_skipped_and_calls_are_checked():
     made = get_verifier(hangs_on_junk, timeout=0.3)
     assert made.verify("x" * 20_000, answer="4").status is Status.TIMEOUT
-
-
-@pytest.mark.slow
-def test_skipping_and_wrong_calls():
     check_verifier(
         fickle, accept=[("4", FOUR)], skip=["check_determinism", "check_order", "check_pickle", "check_missing_values"]
     )

@@ -4,8 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from grpo_verifiers.code import _results, run
 from grpo_verifiers.exec import scheduler, wire
 from grpo_verifiers.sandbox.limits import Limits
@@ -14,9 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "verifiers" / "grpo_verifiers"
 PAGE = " ".join((ROOT / "docs" / "worker_protocol.md").read_text(encoding="utf-8").split())
 IN_WORKERS = {
-    ("exec/worker.py", "_run"),
-    ("exec/worker.py", "_serve"),
-    ("exec/wire.py", "read_call"),
+    *(("exec/worker.py", "_run"), ("exec/worker.py", "_serve"), ("exec/wire.py", "read_call")),
     ("exec/spec.py", "load"),
     ("exec/ray_station.py", "_spec"),  # on a node, of what the trainer sent
     ("exec/ray_station.py", "_start"),
@@ -63,7 +59,16 @@ def test_only_what_runs_in_a_worker_unpickles():
     assert found == IN_WORKERS
 
 
-def test_the_messages_are_those_that_the_two_sides_send():
+def test_bounds_messages_and_files_of_the_page_are_those_of_the_code():
+    for words in [
+        f"at most {wire.MAX_REPLY >> 20} MiB; a larger result",
+        f"within {scheduler.BOOT_SECONDS:g} s, loads a check within {scheduler.LOAD_SECONDS:g} s",
+        *(f"takes a message within {scheduler.SEND_SECONDS:g} s", f"two lengths (`{wire._CALL.format}`)"),
+        *(f"A length (`{wire._REPLY.format}`)", f"reasons of at most {_results._REASON} characters"),
+        f"one answer is at most {Limits().message >> 20} MiB and all of a run {Limits().sent >> 20} MiB",
+        f"and {run._PER_QUESTION} bytes for each question",
+    ]:
+        assert words in PAGE
     to_worker, _, rest = PAGE.partition("## Worker to trainer")
     asks = calls(ast.parse((PACKAGE / "exec/scheduler.py").read_text(encoding="utf-8")), "_ask")
     words = [each.value for ask in asks for each in ask.args if isinstance(each, ast.Constant)]
@@ -74,26 +79,6 @@ def test_the_messages_are_those_that_the_two_sides_send():
     keys += [node.slice for node in worker if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
     sent = {key.value for key in keys if isinstance(key, ast.Constant)}
     assert set(re.findall(r"\| `(\w+)` \|", rest.partition("## What happens")[0])) == sent - {"orphans"}
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        f"at most {wire.MAX_REPLY >> 20} MiB; a larger result",
-        f"within {scheduler.BOOT_SECONDS:g} s, loads a check within {scheduler.LOAD_SECONDS:g} s",
-        f"takes a message within {scheduler.SEND_SECONDS:g} s",
-        f"two lengths (`{wire._CALL.format}`)",
-        f"A length (`{wire._REPLY.format}`)",
-        f"reasons of at most {_results._REASON} characters",
-        f"one answer is at most {Limits().message >> 20} MiB and all of a run {Limits().sent >> 20} MiB",
-        f"and {run._PER_QUESTION} bytes for each question",
-    ],
-)
-def test_bounds_are_those_of_the_code(words):
-    assert words in PAGE
-
-
-def test_every_file_and_test_that_the_page_names_exists():
     named = re.findall(r"(?:tests|exec|code|sandbox)/[\w./]+\.py", PAGE)
     assert len(named) > 15
     assert [name for name in named if not (ROOT / name).exists() and not (PACKAGE / name).exists()] == []

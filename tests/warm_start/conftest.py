@@ -10,7 +10,6 @@ from tests.warm_start.sums import solutions
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes rows as JSON lines; gives the path."""
 
     def write(rows, name="solutions.jsonl"):
         path = tmp_path / name

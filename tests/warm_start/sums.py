@@ -4,12 +4,10 @@ QUESTIONS = [f"{a}+{b}" for a in range(4) for b in range(1, 5)]
 
 
 def solutions(**columns):
-    rows = [
-        {"question": asked, "solution": f"{asked}={eval(asked)}", "answer": str(eval(asked))} for asked in QUESTIONS
-    ]
+    sums = {asked: eval(asked) for asked in QUESTIONS}
+    rows = [{"question": asked, "solution": f"{asked}={found}", "answer": str(found)} for asked, found in sums.items()]
     return [{**row, **{name: make(row) for name, make in columns.items()}} for row in rows]
 
 
 def kept_in(folder):
-    """The warm starts below a folder."""
     return sorted(path.parent for path in folder.glob("*/warm_start.json"))

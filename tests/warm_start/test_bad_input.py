@@ -25,12 +25,9 @@ def test_wrong_settings_are_named(given):
     assert SETTINGS[given] in " ".join(warm_start_problems(given))
 
 
-def test_good_settings_are_fine():
+def test_good_settings_are_fine_and_what_is_left_out_is_filled():
     assert warm_start_problems(None) == []
     assert warm_start_problems({"dataset": "x.jsonl", "steps": 3, "learning_rate": 1e-5, "folder": "warm"}) == []
-
-
-def test_what_is_left_out_is_filled():
     filled = WarmStart.of({}, 100, adapter=False, processes=3)
     assert (filled.steps, filled.batch_size, filled.learning_rate) == (3, 30, 2e-5)
     assert WarmStart.of({"epochs": 2.5}, 10, adapter=True).steps == 2
@@ -55,15 +52,19 @@ def refused(config, cli, monkeypatch):
     return refused
 
 
+def asked(row):
+    return [{"role": "user", "content": row["question"]}]
+
+
 DATA = {
     "the column is missing": (solutions(), {"solution": "solutoin"}, "Did you mean 'solution'?"),
     "the prompt's column is missing": ([{"solution": "2"}] * 8, {}, "unknown column 'question'"),
     "a solution is empty": (solutions(solution=lambda row: " " * (row["question"] == "1+1")), {}, "row 0 of the"),
     "a solution is a number": (solutions(solution=lambda row: 3), {}, "holds 3, expected text, or messages"),
     "the last turn is the user's": (
-        solutions(solution=lambda row: [{"role": "user", "content": row["question"]}]),
+        solutions(solution=asked),
         {},
-        "expected text, or messages whose last turn is the assistant's",
+        "text, or messages whose last turn is the assistant's",
     ),
     "prompts fill max_length": (solutions(), {"max_length": 3}, "no solution is left to train on: the prompts alone"),
     "the split is missing": (solutions(), {"split": "tarin"}, "warm_start.split: unknown split 'tarin'"),
@@ -87,15 +88,13 @@ def test_a_missing_dataset_is_named_and_everything_held_out_is_an_error(refused)
 @pytest.mark.slow
 def test_solutions_with_a_prompt_of_their_own_are_shown_beside_the_runs(refused, write):
     def turns(row):
-        asked = {"role": "user", "content": f"What is {row['question']}?"}
-        return [asked, {"role": "assistant", "content": row["solution"]}]
+        question = {"role": "user", "content": f"What is {row['question']}?"}
+        return [question, {"role": "assistant", "content": row["solution"]}]
 
     talk = solutions(solution=turns)
     alone = [{"talk": row["solution"]} for row in talk]  # no column to make the run's prompt from
-    for rows, column, told in (
-        (talk, "solution", "carries a prompt of its own in 'solution'"),
-        (alone, "talk", "has a prompt of another form than the run's prompts"),
-    ):
+    own, other = "carries a prompt of its own in 'solution'", "has a prompt of another form than the run's"
+    for rows, column, told in ((talk, "solution", own), (alone, "talk", other)):
         said = refused(warm_start={"dataset": write(rows, "other.jsonl"), "solution": column})
         assert all(words in said for words in (told, "What is 0+1?", "Add."))
 
@@ -170,8 +169,7 @@ def test_a_template_that_renders_the_prompt_otherwise_is_refused_side_by_side():
     assert lines[lines.index("prompt and solution together:") + 1] == "  | [1+1]A:So 2."
     assert "verbatim: true" in lines[-1]
     found = encode([Row(ASKED, "So 2.")], tokenizer, column="solution", verbatim=True)
-    assert tokenizer.decode(found.ids[0][:-1]) == "[1+1]A:<think>So 2."
-    assert found.ids[0][-1] == 0
+    assert (tokenizer.decode(found.ids[0][:-1]), found.ids[0][-1]) == ("[1+1]A:<think>So 2.", 0)
 
 
 def test_a_template_that_drops_a_part_of_the_solution_is_refused():

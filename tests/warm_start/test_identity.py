@@ -14,7 +14,6 @@ from grpo_verifiers.errors import ConfigError
 
 @pytest.fixture
 def model(tiny_model, tmp_path):
-    """A copy of the tiny model."""
     return Path(shutil.copytree(tiny_model, tmp_path / "model"))
 
 

@@ -28,7 +28,6 @@ def tokenizer(tiny_model):
 
 @pytest.fixture
 def run(cli):
-    """What a training that ends well prints."""
 
     def run(path, *flags):
         code, said, err = cli("train", path, *flags)
@@ -43,8 +42,8 @@ AGAIN = {"max_steps": 2, "resume_from_checkpoint": "last"}
 
 
 def examples_of(tokenizer, count=8):
-    rows = [Row([{"role": "user", "content": row["question"]}], row["solution"] * (1 + place % 3))
-            for place, row in enumerate(solutions()[:count])]  # fmt: skip
+    solved = enumerate(solutions()[:count])
+    rows = [Row([{"role": "user", "content": row["question"]}], row["solution"] * (1 + at % 3)) for at, row in solved]
     return encode(rows, tokenizer, column="solution")
 
 
@@ -81,7 +80,7 @@ def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_mode
         assert (found[name] - clipped).norm() <= 1e-4 * clipped.norm() + 1e-9, name
 
 
-def test_prompts_have_the_ids_of_grpo_and_solutions_end(build, tokenizer):
+def test_prompts_have_the_ids_of_grpo_and_solutions_end_as_text_or_as_messages(build, tokenizer):
     trainer, _ = build(chat_template_kwargs={})
     prompts = [row["prompt"] for row in trainer.train_dataset]
     ids = trainer._tokenize_prompts(prompts)[0]
@@ -92,17 +91,11 @@ def test_prompts_have_the_ids_of_grpo_and_solutions_end(build, tokenizer):
         assert tokens[-1] == tokenizer.eos_token_id
         assert tokenizer.decode(tokens[start:], skip_special_tokens=True) == row.solution
     text = encode([Row(QUESTIONS[0], "4")], tokenizer, column="solution")
-    assert list(text.ids[0][: text.starts[0]]) == list(tokenizer(text=[QUESTIONS[0]])["input_ids"][0])
-    assert list(text.ids[0][text.starts[0] :]) == [*tokenizer("4", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]  # fmt: skip
-
-
-def test_messages_are_solutions_as_text_is(tokenizer):
-    asked = [{"role": "user", "content": "1+1"}]
-    as_text, turn, whole = (
-        encode([Row(asked, solution)], tokenizer, column="s")
-        for solution in ("2", [{"role": "assistant", "content": "2"}], [*asked, {"role": "assistant", "content": "2"}])
-    )
-    assert as_text == turn == whole
+    end = [*tokenizer("4", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    assert list(text.ids[0]) == list(tokenizer(text=[QUESTIONS[0]])["input_ids"][0]) + end
+    asked, said = [{"role": "user", "content": "1+1"}], [{"role": "assistant", "content": "2"}]
+    forms = [encode([Row(asked, form)], tokenizer, column="s") for form in ("2", said, [*asked, *said])]
+    assert forms[0] == forms[1] == forms[2]
 
 
 @pytest.mark.slow
@@ -150,9 +143,8 @@ def test_a_run_that_finds_its_warm_start_trains_as_the_one_that_made_it(config, 
 @pytest.mark.parametrize("bits", [None, 4])
 def test_a_warm_started_adapter_goes_on_bit_for_bit_and_is_the_reference(build, tmp_path, bits):
     quantised = {"load_in_4bit": True} if bits else {}
-    trainer, _ = build(
-        **LORA, **quantised, beta=0.1, learning_rate=1e-3, warm_start={"steps": 4, "learning_rate": 1e-2}
-    )
+    warm = {"steps": 4, "learning_rate": 1e-2}
+    trainer, _ = build(**LORA, **quantised, beta=0.1, learning_rate=1e-3, warm_start=warm)
     (folder,) = kept_in(tmp_path / "out" / "_warm_start")
     kept = load_peft_weights(str(folder), device="cpu")
     model, held = trainer.model, dict(trainer.model.named_parameters())
@@ -175,13 +167,15 @@ def test_a_warm_started_adapter_goes_on_bit_for_bit_and_is_the_reference(build, 
 
 
 @pytest.mark.slow
-def test_full_trains_all_weights_where_the_run_trains_an_adapter(build, tmp_path):
-    trainer, _ = build(**LORA, warm_start={"steps": 1, "full": True})
+def test_full_trains_all_weights_where_the_run_trains_an_adapter_on_rows_that_are_not_measured(build, tmp_path):
+    trainer, said = build(**LORA, warm_start={"steps": 1, "full": True}, measure={"split": "train", "limit": 3})
     (folder,) = kept_in(tmp_path / "out" / "_warm_start")
     kept = load_file(folder / "model.safetensors")
     base = trainer.accelerator.unwrap_model(trainer.model).get_base_model().model.embed_tokens.weight
     assert torch.equal(base.cpu(), kept["model.embed_tokens.weight"])
     assert "ref" not in trainer.model.peft_config
+    assert "3 rows are left out: their prompts are held out for measure or evaluation" in said
+    assert json.loads((folder / "warm_start.json").read_text())["facts"]["rows"] == 13
 
 
 @pytest.mark.slow
@@ -239,14 +233,6 @@ torch.save({n: w.detach() for n, w in trainer.model.named_parameters()}, f"{sys.
 
 
 @pytest.mark.slow
-def test_rows_that_are_measured_are_not_learned(build, tmp_path):
-    _, said = build(measure={"split": "train", "limit": 3})
-    assert "3 rows are left out: their prompts are held out for measure or evaluation" in said
-    (folder,) = kept_in(tmp_path / "out" / "_warm_start")
-    assert json.loads((folder / "warm_start.json").read_text())["facts"]["rows"] == 13
-
-
-@pytest.mark.slow
 def test_a_resumed_run_keeps_the_warm_start_that_it_began_with(config, cli, run, tmp_path):
     saving = {**SAVING, "beta": 0.1, **LORA}
     run(config(**saving))
@@ -285,9 +271,8 @@ def test_an_empty_mapping_asks_for_a_warm_start_and_null_for_none(config):
 @pytest.mark.slow
 def test_prompts_of_the_run_may_all_have_system_messages_of_their_own(build, write, monkeypatch):
     monkeypatch.setattr("grpo_plus.cli._warm_start._LOOKED_AT", 3)
-    asked = solutions(
-        prompt=lambda row: [{"role": "system", "content": row["question"]}, {"role": "user", "content": "?"}]
-    )
+    user = {"role": "user", "content": "?"}
+    asked = solutions(prompt=lambda row: [{"role": "system", "content": row["question"]}, user])
     _, said = build(dataset_name=write(asked, "own.jsonl"), prompt={"column": "prompt"}, warm_start={"steps": 1})
     assert "of 16 solutions" in said
 
@@ -304,10 +289,8 @@ def test_a_moved_run_finds_the_warm_start_that_it_began_with(config, run, tmp_pa
 def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run):
     path = config(**SAVING, use_peft=True)
     run(path)
-    for flags, told in (
-        (("--lora_r", "4"), "r 16 then, 4 now"),
-        (("--use_peft", "false"), "this config trains none: put use_peft"),
-    ):
+    changes = {("--lora_r", "4"): "r 16 then, 4 now", ("--use_peft", "false"): "this config trains none: put use_peft"}
+    for flags, told in changes.items():
         code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", *flags)
         assert code == 2
         assert told in err

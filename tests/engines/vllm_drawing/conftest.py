@@ -25,10 +25,7 @@ CALL |= {"transform": {"type": "function", "function": "{content}"}}
 PARSES = {
     "defaults": {"role": "assistant"},
     "start_anchor": ";A:",
-    "fields": {
-        "tool_calls": CALL,
-        "content": {"close_pattern": r"<\|im_end\|>", "content": "text"},
-    },
+    "fields": {"tool_calls": CALL, "content": {"close_pattern": r"<\|im_end\|>", "content": "text"}},
 }
 
 

@@ -70,35 +70,18 @@ def test_a_row_that_teaches_nothing_or_the_wrong_thing_is_named_with_why(case):
     assert treatment in lines[0]
 
 
-def test_rows_without_a_reference_are_tried_with_programs_that_do_nothing():
+def test_rows_without_a_reference_are_tried_too_and_shares_may_pass_in_part():
     assert check([ADD]).ok
     assert check([ADD, ADD], [None, RIGHT]).ok
     assert not check([[{"code": "add(1, 2)"}]]).ok
-
-
-def test_a_part_of_the_tests_may_pass_without_doing_anything_where_shares_score_too():
     tests = [*ADD, {"function": "add", "args": [4, 0], "expected": 4}]
     assert check([tests], [RIGHT], scoring="share").ok
     assert not check([tests[2:]], [RIGHT], scoring="share").ok
-
-
-def test_bash_programs_are_tried_in_bash():
-    rows = {
-        "tests": [[{"stdin": "a\n", "stdout": "A\n"}], [{"stdin": "a\n", "stdout": "a\n"}]],
-        "solution": ["tr a-z A-Z", "cat"],
-    }
-    lines = list(get_verifier("code", language="bash").check_golds(rows).lines())
-    assert lines[0].startswith("1 of 2")
-    assert lines[1].startswith("row 1: ")
-    assert "a program that prints its input passes" in lines[1]
-
-
-def test_more_broken_rows_than_failures_that_stop_a_run_are_all_listed():
     report = check([[{"bad": 1}]] * 40, [RIGHT] * 40)
     assert [problem.row for problem in report.problems] == list(range(40))
 
 
-def test_columns_are_named_as_for_the_verifier():
+def test_columns_are_named_as_for_the_verifier_also_in_a_composition_and_in_bash():
     verifier = get_verifier("code", columns={"tests": "cases", "solution": "canonical"})
     assert verifier.check() == []
     assert verifier.check_golds({"cases": [ADD], "canonical": [RIGHT]}).ok
@@ -108,9 +91,6 @@ def test_columns_are_named_as_for_the_verifier():
         verifier.check_golds({"tests": [ADD]})
     with pytest.raises(KeywordError, match=r"unknown parameter 'solutions'.*Did you mean 'solution'"):
         get_verifier("code", columns={"solutions": "x"})
-
-
-def test_a_composition_tries_the_rows_of_its_parts_and_keeps_their_places():
     rows = {
         "tests": [None, ADD, ADD],
         "solution": [None, RIGHT, "pass"],
@@ -123,6 +103,14 @@ def test_a_composition_tries_the_rows_of_its_parts_and_keeps_their_places():
     assert routed.gold_sample == 12
     assert set(routed.gold_columns.values()) == {"kind", "answer", "tests", "solution"}
     assert gated("code", "think_format").check_golds({"tests": [ADD], "solution": [RIGHT]}).ok
+    rows = {
+        "tests": [[{"stdin": "a\n", "stdout": "A\n"}], [{"stdin": "a\n", "stdout": "a\n"}]],
+        "solution": ["tr a-z A-Z", "cat"],
+    }
+    lines = list(get_verifier("code", language="bash").check_golds(rows).lines())
+    assert lines[0].startswith("1 of 2")
+    assert lines[1].startswith("row 1: ")
+    assert "a program that prints its input passes" in lines[1]
 
 
 def test_every_name_that_test_code_asks_for_is_stood_in_for():

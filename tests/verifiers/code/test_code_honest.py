@@ -80,17 +80,6 @@ def test_what_programs_cannot_do_is_what_the_manual_lists(level, judge, name):
     assert verdict.score == (1 if level == "full" and name in REFUSED_BY_PROCESS else 0), verdict
 
 
-def test_shared_memory_counts_for_the_bounds(judge):
-    source = """
-from multiprocessing import shared_memory
-held = [shared_memory.SharedMemory(create=True, size=20 << 20) for _ in range(20)]
-for each in held:
-    each.buf[:] = bytes(20 << 20)
-print("done")
-"""
-    assert judge(source, DONE, time_limit=10.0, memory=0.2, disk=64).score == 0
-
-
 OPERATIONS = st.lists(
     st.sampled_from(["acquire", "try", "wait", "release", "value", "mine", "count", "zero"]), max_size=12
 )
@@ -128,14 +117,6 @@ def test_a_lock_of_a_box_answers_as_the_real_one(kind, value, most, operations):
     assert run(SemLock(kind, value, most, "/x", True)) == run(real)
 
 
-@pytest.mark.slow
-def test_lists_and_texts_of_a_stress_test_cross_both_ways(judge):
-    code = "a = list(range(10**9, 10**9 + 150_000))\nassert f(a[::-1]) == a\nassert f('ba' * 10**6) == ['a'] * 10**5"
-    source = "def f(x): return sorted(x)[:150_000] if isinstance(x, list) else ['a'] * (x.count('a') // 10)"
-    verdict = judge(source, [{"code": code}])
-    assert verdict.score == 1, verdict
-
-
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(8) as pool:
@@ -145,7 +126,11 @@ LEFT = "import threading\nfor at in range(9):\n    threading.Thread(target=f, ar
 
 
 @pytest.mark.slow
-def test_threads_of_a_test_get_the_answers_to_their_own_questions(judge):
+def test_honest_threads_and_long_texts_cross_both_ways(judge):
+    code = "a = list(range(10**9, 10**9 + 150_000))\nassert f(a[::-1]) == a\nassert f('ba' * 10**6) == ['a'] * 10**5"
+    source = "def f(x): return sorted(x)[:150_000] if isinstance(x, list) else ['a'] * (x.count('a') // 10)"
+    verdict = judge(source, [{"code": code}])
+    assert verdict.score == 1, verdict
     tests = [{"code": code} for code in (THREADS, LEFT, THREADS)]
     ends = "import os\ndef f(x):\n    if x > 6: os._exit(0)\n    return [x] * 2000"
     for source, score in (("def f(x): return [x] * 2000", 1), ("def f(x): return [0] * 2000", 0), (ends, 0)):
@@ -165,6 +150,14 @@ print("done")
 """
 
 
-def test_as_many_threads_as_are_allowed_fit_into_the_memory(judge):
+def test_shared_memory_counts_and_allowed_threads_fit(judge):
+    source = """
+from multiprocessing import shared_memory
+held = [shared_memory.SharedMemory(create=True, size=20 << 20) for _ in range(20)]
+for each in held:
+    each.buf[:] = bytes(20 << 20)
+print("done")
+"""
+    assert judge(source, DONE, time_limit=10.0, memory=0.2, disk=64).score == 0
     verdict = judge(CROWD, DONE)
     assert verdict.score == 1, verdict

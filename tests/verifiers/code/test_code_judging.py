@@ -73,34 +73,13 @@ def test_a_value_survives_the_crossing_and_equals_itself(value):
 
 # What is expected: (equal to it, not equal to it), beside the table of rules.
 COMPARED = [
-    ([1, (2, 3)], [(1, [2, 3])], []),
-    ({(1, 2)}, [{(1, 2)}], []),
-    ([0], [], [[False]]),
-    (0.3, [0.1 + 0.2], [0.3001]),
-    (1.0, [], [math.nan, 10**400]),
-    (1e300, [10**300], []),
-    (0.5, [], [[0.5]]),
-    ([0.5], [], [0.5]),
-    (10**400, [10**400], [10**400 + 1]),
-    ("1", [], [1]),
-    (b"a", [], ["a"]),
-    (None, [], [0]),
-    ([], [], [None]),
-    ([1], [], [[1, 2]]),
-    ({"a": 1, "b": 2}, [{"b": 2, "a": 1}], [{"a": 1}]),
-    ({"a": 1}, [], [{"a": True}, {"a": 1, "b": 2}]),
-    ({1: "a"}, [], [{True: "a"}]),
-    ({}, [], [[]]),
-    (1 + 2j, [1 + 2j], []),
-    ([[[0.0]]], [[[[-0.0]]]], []),
-    ({0.0}, [{-0.0}], []),
+    *(([1, (2, 3)], [(1, [2, 3])], []), ({(1, 2)}, [{(1, 2)}], []), ([0], [], [[False]])),
+    *((0.3, [0.1 + 0.2], [0.3001]), (1.0, [], [math.nan, 10**400]), (1e300, [10**300], []), (0.5, [], [[0.5]])),
+    *(([0.5], [], [0.5]), (10**400, [10**400], [10**400 + 1]), ("1", [], [1]), (b"a", [], ["a"]), (None, [], [0])),
+    *(([], [], [None]), ([1], [], [[1, 2]]), ({"a": 1, "b": 2}, [{"b": 2, "a": 1}], [{"a": 1}])),
+    *(({"a": 1}, [], [{"a": True}, {"a": 1, "b": 2}]), ({1: "a"}, [], [{True: "a"}]), ({}, [], [[]])),
+    *((1 + 2j, [1 + 2j], []), ([[[0.0]]], [[[[-0.0]]]], []), ({0.0}, [{-0.0}], [])),
 ]
-
-
-@pytest.mark.parametrize(("wanted", "equal", "unequal"), COMPARED)
-def test_values_are_compared_by_type_and_value(wanted, equal, unequal):
-    assert all(same_value(encode(wanted), encode(got), 1e-6) for got in equal)
-    assert not any(same_value(encode(wanted), encode(got), 1e-6) for got in unequal)
 
 
 POINT = namedtuple("Point", "x y", module="program")  # noqa: PYI024 - its module
@@ -122,12 +101,6 @@ def test_every_row_of_the_table_of_equality_holds(rule):
                 a, b = (encode(eval(text, {**KNOWN})) for text in (wanted, answer))
                 result = grade_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6)
                 assert result.kind == ("pass" if verdict else "wrong"), answer
-
-
-def test_the_manual_has_the_table_of_equality_as_it_is():
-    manual = (Path(grpo_verifiers.__file__).parents[1] / "README.md").read_text()
-    assert [rule for rule in RULES if rule not in manual] == []
-    assert len(RULES) > 20
 
 
 @settings(max_examples=300, deadline=None)
@@ -195,19 +168,6 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
         assert same_value(encode({"a": 2, "b": 1}), encode(value), 0)
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [
-        *([], ["Q", 1], [1], ["i", 5], ["i", "zz"], ["d", [1]], ["d", 1], ["f", "x"], ["b", "0"], ["c", "1"]),
-        *(["r", 1, 2], ["r", 1, 2, [3]], ["g", [3]], ["n", "|O", ["l"]], ["n", "<i8"], ["n", 8, ["l"]]),
-        *(["n", "<i8", [3]], {"a": 1}, [["l"]], 1 << 70),
-    ],
-)
-def test_a_forged_tree_is_found_out(tree):
-    with pytest.raises(NoValueError):
-        check(tree)
-
-
 OUTPUTS = {
     "6\n9": (["6\n9\n", "6\r\n9\r\n"], ["6\n9\n10", "6", "6 9", "\n6\n9"]),
     "6\n9\n": (["6  \n9\t\n\n\n"], []),
@@ -227,19 +187,25 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("wanted", OUTPUTS)
-def test_outputs_are_compared_whole_and_line_by_line(wanted):
-    for answers, verdict in zip(OUTPUTS[wanted], (True, False), strict=True):
-        assert [got for got in answers if same_output(wanted, got, 1e-6) is not verdict] == []
+def test_values_and_outputs_are_compared_by_type_value_and_line():
+    for wanted, equal, unequal in COMPARED:
+        assert all(same_value(encode(wanted), encode(got), 1e-6) for got in equal)
+        assert not any(same_value(encode(wanted), encode(got), 1e-6) for got in unequal)
+    for tree in [
+        *([], ["Q", 1], [1], ["i", 5], ["i", "zz"], ["d", [1]], ["d", 1], ["f", "x"], ["b", "0"], ["c", "1"]),
+        *(["r", 1, 2], ["r", 1, 2, [3]], ["g", [3]], ["n", "|O", ["l"]], ["n", "<i8"], ["n", 8, ["l"]]),
+        *(["n", "<i8", [3]], {"a": 1}, [["l"]], 1 << 70),
+    ]:
+        with pytest.raises(NoValueError):
+            check(tree)
+    for wanted, both in OUTPUTS.items():
+        for answers, verdict in zip(both, (True, False), strict=True):
+            assert [got for got in answers if same_output(wanted, got, 1e-6) is not verdict] == []
 
 
-@pytest.mark.parametrize(
-    ("tests", "message"),
-    [
-        (None, "tests is 'None'"),
-        ([], "tests is empty"),
-        ("[]", "tests is empty"),
-        ("not json", "no JSON"),
+def test_tests_of_no_shape_exclude_the_row_and_empty_keys_count_as_absent():
+    for tests, message in [
+        *((None, "tests is 'None'"), ([], "tests is empty"), ("[]", "tests is empty"), ("not json", "no JSON")),
         ({"stdin": "", "stdout": ""}, "expected a list of tests"),
         (["assert f() == 1"], r"\(for an assertion: {code: "),
         ([{"input": "1", "output": "2"}], "input is stdin here, output is stdout here"),
@@ -255,24 +221,25 @@ def test_outputs_are_compared_whole_and_line_by_line(wanted):
         ([{"function": "f", "args": 1, "expected": 1}], "expected a list"),
         ([{"function": "f", "expected_repr": "f()"}], "Python literal"),
         ([{"function": "f", "expected": 1, "expected_repr": "1"}], "has the keys"),
-        ([{"code": "assert f()", "stdout": "x"}], "has the keys"),
-        ([{"code": "  "}], "code is empty"),
+        *(([{"code": "assert f()", "stdout": "x"}], "has the keys"), ([{"code": "  "}], "code is empty")),
         ([{"code": "x", "want": 1}], "unknown keys 'want'"),
-    ],
-)
-def test_tests_of_no_shape_say_what_is_wrong_and_exclude_the_row(tests, message):
-    with pytest.raises(BadTestsError, match=message):
-        read_tests(tests)
-    verdict = get_verifier("code").verify(f"```python\n{ADD}\n```", tests=tests)
-    assert verdict.score is None
-    assert verdict.status is Status.ERROR
-    assert message.replace("\\", "") in verdict.detail
-
-
-def test_keys_without_a_value_count_as_absent_and_json_is_read():
+    ]:
+        with pytest.raises(BadTestsError, match=message):
+            read_tests(tests)
+        verdict = get_verifier("code").verify(f"```python\n{ADD}\n```", tests=tests)
+        assert verdict.score is None, tests
+        assert verdict.status is Status.ERROR, tests
+        assert message.replace("\\", "") in verdict.detail
     filled = dict.fromkeys(("stdin", "stdout", "code", "expected_repr")) | {"function": "f", "args": [1], "expected": 2}
     assert read_tests([filled]) == read_tests(json.dumps([filled])) == [CallTest("f", ["l", 1], ["d"], 2)]
     assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
+    manual = (Path(grpo_verifiers.__file__).parents[1] / "README.md").read_text()
+    assert [rule for rule in RULES if rule not in manual] == []
+    assert len(RULES) > 20
+    with pytest.raises(TypeError) as caught:
+        get_verifier("code", time_limit=0.0, language="cobol", level="full", highest="none", preload=["os; evil"])
+    for part in ("time_limit is 0.0", "language is 'cobol'", "highest ('none') is below level ('full')", "'os; evil'"):
+        assert part in str(caught.value)
 
 
 def call(expected, **given):
@@ -290,8 +257,7 @@ def output(text, given=""):
         ([{"function": "f", "args": [], "expected_repr": "(1, {2})"}], "def f(): return (1, {2})", 1),
         (call(3, args_repr="({1, 2},)"), "def f(s): return sum(s)", 1),
         (call(2, kwargs={"b": 2}), "def f(a=1, b=1): return a * b", 1),
-        ([{"function": "f", "expected_repr": "None"}], "def f(): pass", 1),
-        (call(1), "def f(): return True", 0),
+        *(([{"function": "f", "expected_repr": "None"}], "def f(): pass", 1), (call(1), "def f(): return True", 0)),
         ([{"function": "S.f", "expected": 1}], "class S:\n    @staticmethod\n    def f(): return 1", 1),
         (call(1), "if __name__ == '__main__': raise SystemExit\ndef f(): return 1", 1),
         (call(1), "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\ndef f(): return A().x", 1),
@@ -299,8 +265,7 @@ def output(text, given=""):
         (output("7", "3\n4"), "import sys\nprint(sum(map(int, sys.stdin)))", 1),
         (output("1"), "if __name__ == '__main__':\n    print(1)", 1),
         (output("1"), "import atexit, threading\nthreading.Thread(target=print, args=(1,)).start()", 1),
-        (output("1"), "print(1, end='')\nraise SystemExit(3)", 1),
-        (output("é", "é\n"), "print(input())", 1),
+        *((output("1"), "print(1, end='')\nraise SystemExit(3)", 1), (output("é", "é\n"), "print(input())", 1)),
         (output("1"), "import asyncio\nasync def m(): print(1)\nasyncio.run(m())", 1),
         (output("1"), "open('a', 'w').write('1')\nprint(open('a').read())", 1),
         (output("3"), "import subprocess as s\nprint(s.check_output(['/usr/bin/expr', '1', '+', '2'], text=True))", 1),
@@ -345,7 +310,7 @@ def test_test_code_that_says_nothing_excludes_the_row(code, message):
     assert message in verdict.detail
 
 
-def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
+def test_in_process_assertions_say_so_shares_count_and_options_are_checked_together(fenced):
     trusting = get_verifier("code", assert_mode="in_process")
     tests = [{"code": "assert A(2).get() == 2"}]
     source = "class A:\n    def __init__(self, x): self.x = {}\n    def get(self): return self.x"
@@ -358,19 +323,13 @@ def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
     method = fenced("class Solution:\n    def f(self, x): return x + 1")
     for code, score in (("assert f(1) == 2", 1), ("assert f(1) == 3", 0), ("f = min\nassert f(1, 2) == 1", 1)):
         assert trusting.verify(method, tests=[{"code": code}]).score == score
-
-
-def test_scoring_by_share_and_mixed_tests(fenced):
     tests = [
-        {"function": "f", "args": [2], "expected": 4},
-        {"function": "f", "args": [3], "expected": 9},
-        {"stdin": "5", "stdout": "25"},
-        {"code": "assert f(4) == 16"},
+        *({"function": "f", "args": [2], "expected": 4}, {"function": "f", "args": [3], "expected": 9}),
+        *({"stdin": "5", "stdout": "25"}, {"code": "assert f(4) == 16"}),
     ]
     text = fenced("def f(x): return x * x if x != 3 else 0\nif __name__ == '__main__':\n    print(f(int(input())))")
     whole, share = (get_verifier("code", scoring=how).verify(text, tests=tests) for how in ("all", "share"))
-    assert (whole.score, whole.status) == (0, Status.WRONG)
-    assert (share.score, share.status) == (0.75, Status.PARTIAL)
+    assert (whole.score, whole.status, share.score, share.status) == (0, Status.WRONG, 0.75, Status.PARTIAL)
     assert "3 of 4 tests passed [+-++]; test 2: f returned 0, expected 9" in share.detail
 
 
@@ -392,10 +351,3 @@ def test_bad_programs_score_zero_with_the_reason(text, status, message):
     verdict = get_verifier("code", time_limit=1.0).verify(text, tests=[{"function": "f", "expected": 1}])
     assert (verdict.score, verdict.status) == (0, status)
     assert message in verdict.detail
-
-
-def test_options_are_checked_together():
-    with pytest.raises(TypeError) as caught:
-        get_verifier("code", time_limit=0.0, language="cobol", level="full", highest="none", preload=["os; evil"])
-    for part in ("time_limit is 0.0", "language is 'cobol'", "highest ('none') is below level ('full')", "'os; evil'"):
-        assert part in str(caught.value)

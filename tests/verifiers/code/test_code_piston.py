@@ -55,19 +55,16 @@ def test_every_row_is_judged_right_over_the_wire(cases, fenced, server):
     assert scores == {row["id"]: float(row["expected_reward"]) for row in rows}
 
 
-def test_values_cross_exactly_and_prints_do_not_matter(fenced, server):
+def test_values_cross_exactly_and_a_busy_server_is_asked_again(fenced, server):
     verifier = get_verifier("code", piston=server.url, time_limit=1.0)
     tests = [{"function": "f", "args_repr": "({1, 2},)", "expected_repr": "(1, {2})"}]
     assert verifier.verify(fenced("print('[]')\ndef f(s):\n    print(s)\n    return (1, {2})"), tests=tests).score == 1
     assert verifier.verify(fenced("def f(s): return (1, {3})"), tests=tests).score == 0
     assert verifier.verify(fenced("def g(s): return 1"), tests=tests).score == 0
     assert verifier.verify(fenced("while True: pass"), tests=tests).score == 0
-
-
-def test_a_busy_server_is_asked_again(fenced, server):
-    server.answers = [(429, {"Retry-After": "0"}), (503, {})]
+    server.answers, before = [(429, {"Retry-After": "0"}), (503, {})], len(server.requests)
     assert get_verifier("code", piston=server.url).verify(fenced(ADD), tests=CALLS).score == 1
-    assert len(server.requests) == 3
+    assert len(server.requests) == before + 3
 
 
 def test_a_program_that_breaks_the_server_scores_zero_and_a_dead_server_stops_the_run(fenced, server):
@@ -82,19 +79,15 @@ def test_a_program_that_breaks_the_server_scores_zero_and_a_dead_server_stops_th
     with pytest.raises(VerifierFailedError, match=r"does not work.*HTTP 400"):
         verifier.verify(fenced(ADD), tests=CALLS)
     server.answers, server.broken_by, before = [(413, {})], "\0", len(server.requests)
-    assert verifier.verify(fenced(ADD), tests=CALLS).score == 0
-    assert len(server.requests) == before + 2
+    assert (verifier.verify(fenced(ADD), tests=CALLS).score, len(server.requests)) == (0, before + 2)
 
 
-def test_what_the_api_cannot_do_is_refused(fenced, server):
+def test_what_the_api_cannot_do_is_refused_and_an_odd_status_is_the_servers_fault(fenced, server):
     verdict = get_verifier("code", piston=server.url).verify(fenced("f = 1"), tests=[{"code": "assert f() == 1"}])
     assert verdict.score is None
     assert "needs the local sandbox" in verdict.detail
     with pytest.raises(KeywordError, match="piston is 'localhost:2000'"):
         get_verifier("code", piston="localhost:2000")
-
-
-def test_a_status_of_another_kind_is_the_servers_fault(fenced, server):
     server.status = {"code": "TO"}
     with pytest.raises(VerifierFailedError, match=r"does not work.*a run\.status that is no text"):
         get_verifier("code", piston=server.url).verify(fenced(ADD), tests=CALLS)

@@ -135,8 +135,7 @@ def test_an_exit_with_work_left_is_quick_and_leaves_nothing(tmp_path, script):
         "v.start(None, ['```python\\nimport time\\ntime.sleep(4)\\n```'] * 50, None, tests=[t] * 50)\n",
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    assert done.stdout == "1.0\n"
-    assert done.stderr == ""
+    assert (done.stdout, done.stderr) == ("1.0\n", "")
     assert time.monotonic() - started < 30
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
 
@@ -152,8 +151,7 @@ def test_a_forked_child_has_boxes_of_its_own(fenced):
             close_pool()
         finally:
             os._exit(code)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert verifier.verify(fenced("def f(): return 1"), tests=ONE).score == 1
+    assert (os.waitpid(pid, 0)[1], verifier.verify(fenced("def f(): return 1"), tests=ONE).score) == (0, 1)
 
 
 @pytest.mark.slow
@@ -169,23 +167,20 @@ def test_preloaded_modules_are_there_and_others_are_not(level):
         missing.verify(text, tests=tests)
 
 
-def test_an_environment_behind_a_link_is_found(level, tmp_path, monkeypatch):
+def test_preloaded_modules_are_there_quiet_and_found_behind_a_link(level, tmp_path, monkeypatch):
     pytest.importorskip("numpy")
     link = tmp_path / "environment"
     link.symlink_to(sys.prefix)
     found = sysconfig.get_path
     monkeypatch.setattr(sysconfig, "get_path", lambda name: found(name).replace(sys.prefix, str(link), 1))
     Box(BoxKind(level, ("numpy",))).close()
-
-
-def test_what_a_preloaded_module_says_is_no_programs_output(level):
     messages = [{"mode": "main", "source": "print(1)"}]
     with closing(Box(BoxKind(level, ("this",)))) as box, ProgramRun(box, Limits(), messages, capture=True) as program:
         program.wait()
     assert program.output == b"1\n"
 
 
-def test_a_job_taken_but_not_begun_holds_its_box():
+def test_a_job_taken_but_not_begun_holds_its_box_and_one_after_the_other_needs_one():
     """A thread has its job out of the queue, and runs no further yet, when the second job comes."""
     taken, go_on = threading.Event(), threading.Event()
 
@@ -208,15 +203,12 @@ def test_a_job_taken_but_not_begun_holds_its_box():
     finally:
         go_on.set()
         pool.close()
-
-
-def test_one_job_after_the_other_needs_one_box():
     with closing(Pool(4)) as pool:
         boxes = {pool.submit(id).result(20) for _ in range(200)}
         assert len(boxes) == len(pool._referees) == 1
 
 
-def test_a_job_that_was_cancelled_while_it_waited_leaves_its_place():
+def test_a_cancelled_job_leaves_its_place_and_a_pool_uses_as_many_boxes_as_it_may():
     pool = Pool(1)
     begun, go_on = threading.Event(), threading.Event()
     try:
@@ -226,14 +218,10 @@ def test_a_job_that_was_cancelled_while_it_waited_leaves_its_place():
         assert waiting.cancel()
         go_on.set()
         assert running.result(20)
-        assert pool.submit(lambda _: 7).result(20) == 7
-        assert pool._open == 0
+        assert (pool.submit(lambda _: 7).result(20), pool._open) == (7, 0)
     finally:
         go_on.set()
         pool.close()
-
-
-def test_a_pool_uses_as_many_boxes_as_it_may():
     together = threading.Barrier(2, timeout=20)
 
     def meet(referee):

@@ -29,12 +29,11 @@ def _judged(source, tests, scoring="share", **options):
 def test_only_a_test_that_passed_itself_counts(results):
     own = sum(isinstance(result, Passed) and result.test == at for at, result in enumerate(results))
     share = verdict_of(results, "share")
-    assert share.score == own / len(results)
-    assert verdict_of(results, "all").score == float(own == len(results))
+    assert (share.score, verdict_of(results, "all").score) == (own / len(results), float(own == len(results)))
     assert share.detail.startswith(f"{own} of {len(results)} tests passed")
 
 
-def test_a_sheet_holds_each_outcome_once_and_no_pass_of_another_test():
+def test_a_sheet_holds_each_outcome_once_and_a_copied_pass_counts_for_one():
     sheet = Results(3)
     sheet.note(1, Passed(1))
     with pytest.raises(ValueError, match="test 1 has the outcome pass already"):
@@ -42,11 +41,7 @@ def test_a_sheet_holds_each_outcome_once_and_no_pass_of_another_test():
     with pytest.raises(ValueError, match="a pass of test 1 is noted for test 2"):
         sheet.note(2, Passed(1))
     assert [result.kind for result in sheet.results()] == ["unseen", "pass", "unseen"]
-    assert verdict_of([], "all").score == 0
-
-
-def test_passes_copied_to_other_tests_count_for_one():
-    assert verdict_of([Passed(0)] * 20, "share").score == 1 / 20
+    assert (verdict_of([], "all").score, verdict_of([Passed(0)] * 20, "share").score) == (0, 1 / 20)
 
 
 SHAPES = {
@@ -140,14 +135,11 @@ def test_a_timer_that_ends_an_honest_answerer_passes_what_was_answered(delay):
         assert marks.startswith(("+" * passed + "-?", "+" * passed + "??")), verdict.detail
 
 
-def test_in_process_tests_need_an_answer_each_too():
+def test_each_question_is_read_before_its_answer_counts_in_process_too():
     source = TALKER + 'say(["loaded"])\nsay([hear()["id"], ["pass"]])\nleave("end")'
     verdict = _judged(source, [SHAPES["code"](n) for n in range(4)], assert_mode="in_process")
     assert verdict.score == 0.25
-
-
-def test_a_question_is_read_before_it_can_be_answered():
-    """The number of a question is not in anything that the program is given before it."""
+    # The number of a question is not in anything that the program is given before it
     spy = TALKER + textwrap.dedent("""
         import gc, sys
         before = json.dumps([repr(o) for o in gc.get_objects() if isinstance(o, (dict, list, tuple))], default=repr)

@@ -39,7 +39,7 @@ def test_what_a_program_sends_costs_the_trainer_nothing_to_read(level, fenced, t
 
 
 @pytest.mark.slow
-def test_all_answers_together_have_a_bound(judge):
+def test_all_answers_together_have_a_bound_and_expected_values_none(judge):
     """16 MiB and 4 KiB a question: of answers of 900 KB the first 18 are read, and no more."""
     source = "n = 0\ndef f():\n    global n\n    n += 1\n    return n if n < 3 else 'x' * 900_000"
     tests = [{"function": "f", "expected": at} for at in range(1, 41)]
@@ -50,10 +50,6 @@ def test_all_answers_together_have_a_bound(judge):
     tests = [{"code": "for _ in range(40):\n    f()"}]  # which does not go on either
     detail = judge("def f(): return 'x' * 900_000", tests, time_limit=30.0).detail
     assert detail.partition("test 1: ")[2] == f"sent more than {(16 << 20) + 4096 * 19} bytes"
-
-
-@pytest.mark.slow
-def test_an_expected_value_may_be_sent_whatever_its_size(judge):
     tests = [{"function": "f", "args": [at], "expected": str(at) * 500_000} for at in range(10, 40)]
     assert judge("def f(n): return str(n) * 500_000", tests, time_limit=30.0).score == 1
 
@@ -71,7 +67,7 @@ def test_no_secret_of_the_trainer_is_in_its_environment(monkeypatch, fenced):
     close_pool()
 
 
-def test_a_referee_that_dies_is_replaced(fenced):
+def test_a_referee_that_dies_is_replaced_and_boxes_are_made_where_temporary_files_are(fenced):
     verifier = get_verifier("code")
     tests = [{"stdin": "", "stdout": "1"}]
     assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
@@ -81,9 +77,6 @@ def test_a_referee_that_dies_is_replaced(fenced):
     for pid in referees:  # what is below each ends with it
         os.kill(pid, signal.SIGKILL)
     assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
-
-
-def test_boxes_are_made_where_this_process_keeps_temporary_files(fenced):
     close_pool()
     verifier = get_verifier("code", level="none", highest="none")
     before = set(Path(tempfile.gettempdir()).iterdir())

@@ -1,17 +1,22 @@
-"""The verifier in use: another language, the command line, and a training run from YAML."""
+"""The verifier in use: every labelled row, another language, the command line, and a training run from YAML."""
 
 import ast
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code.languages import available
+from grpo_verifiers.code.pool import close_pool
+from grpo_verifiers.sandbox.box import _FIRST_UID
+from grpo_verifiers.sandbox.inside.proc import descendants
 from tests import started
 
-from .programs import CALLS, ONE, RUNS
+from .programs import ASSERTS, CALLS, ONE, RUNS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -21,15 +26,12 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 @pytest.mark.parametrize(
     ("source", "score"),
     [
-        ("read n\necho $((2 * n))\necho $((3 * n))", 1),
-        ("read n\necho $((2 * n))", 0),
+        *(("read n\necho $((2 * n))\necho $((3 * n))", 1), ("read n\necho $((2 * n))", 0)),
         ("cat /etc/passwd; read n; echo $((2 * n)); echo $((3 * n))", 1),
         ("exec 3<>/dev/tcp/127.0.0.1/80 && exit; read n; seq $((2 * n)) $n $((3 * n))", 1),
         ("awk '{ print 2 * $1; print 3 * $1 }'", 1),
         ("(sleep 60 &) ; read n; seq $((2 * n)) $n $((3 * n)) | tee here; rm here", 1),
-        ("while :; do :; done", 0),
-        (":(){ :|:& };:", 0),
-        ("if [", 0),
+        *(("while :; do :; done", 0), (":(){ :|:& };:", 0), ("if [", 0)),
     ],
 )
 def test_bash_programs_run_in_the_same_box(level, fenced, source, score):
@@ -73,7 +75,39 @@ def test_the_example_trains_with_the_code_verifier(tmp_path, tiny_model):
     assert len(steps) == 2
     for step in steps:
         seen = sum(float(step[f"verifiers/code/status/{status}"]) for status in ("unparsable", "wrong", "correct"))
-        assert seen == pytest.approx(1)
-        assert float(step["verifiers/code/status/error"]) == 0
+        assert (seen, float(step["verifiers/code/status/error"])) == (pytest.approx(1), 0)
     assert any(float(step["advantages/abs_mean"]) > 0 for step in steps)
     assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def _is_zombie_of_ours(stat):
+    try:
+        state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return False
+    return state == "Z" and int(parent) == os.getpid()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("func_tests", [CALLS, ASSERTS], ids=["calls", "asserts"])
+def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func_tests):
+    rows = cases("hacks_code.jsonl")
+    close_pool()
+    before = {folder: set(Path(folder).iterdir()) for folder in ("/dev/shm", "/tmp", tempfile.gettempdir())}
+    programs = descendants(os.getpid())
+    verifier = get_verifier("code", level=level, highest=level, time_limit=1.0)
+    tests = [func_tests if row["kind"] == "func" else RUNS for row in rows]
+    verdicts = verifier.verify_batch(None, [fenced(row["code"]) for row in rows], tests=tests)
+    judged = [(row["id"], verdict, float(row["expected_reward"])) for row, verdict in zip(rows, verdicts, strict=True)]
+    assert [(name, verdict) for name, verdict, expected in judged if verdict.score != expected] == []
+    assert sum(verdict.score for verdict in verdicts) == 2
+    close_pool()
+    assert descendants(os.getpid()) == programs
+    made = {path for folder, paths in before.items() for path in set(Path(folder).iterdir()) - paths}
+    assert not [path for path in made if path.parent == Path(tempfile.gettempdir())]
+    # Others use the rest too: what these programs make has these names, or belongs to the user of a box.
+    names = {"x", "json.py", "out.txt", "f0"}
+    assert not [each for each in made if each.name in names or (each.exists() and each.lstat().st_uid >= _FIRST_UID)]
+    assert not [each for each in Path("/proc").glob("[0-9]*/stat") if _is_zombie_of_ours(each)]
+    assert not Path("json.py").exists()
+    assert not Path("out.txt").is_symlink()

@@ -48,14 +48,11 @@ def accepted(row, **options):
     return math(boxed(row["pred"]), row["gold"], **options).score == 1
 
 
-def test_every_trick_is_rejected_and_every_control_is_right(cases):
+def test_tricks_are_rejected_controls_are_right_and_hostile_inputs_decided_at_once(cases):
     rows = cases("hacks_math.jsonl")
     wrong = [row["id"] for row in rows if (math(row["pred"], row["gold"]).score == 1) != row["expected"]]
     assert wrong == []
     assert sum(row["kind"] == "hack" for row in rows) >= 20
-
-
-def test_hostile_inputs_are_decided_at_once_and_before_any_algebra(cases):
     rows = cases("adversarial_math.jsonl")
     undecided, slow = [], []
     for row in rows:
@@ -69,7 +66,7 @@ def test_hostile_inputs_are_decided_at_once_and_before_any_algebra(cases):
     assert len(undecided) <= len(rows) // 20, undecided
 
 
-def test_every_stored_gold_accepts_itself(outside_cases):
+def test_stored_golds_accept_themselves_and_their_wrong_answers_are_wrong(outside_cases):
     golds = [row["answer"] for row in outside_cases("golds.jsonl")]
     report = check_golds(golds)
     assert report.ok, list(report.lines())
@@ -78,14 +75,15 @@ def test_every_stored_gold_accepts_itself(outside_cases):
         # as stored, as a model would write it, and where the text of the answer differs from the gold's
         assert fast("\\boxed{" + gold + "}", gold).status is Status.CORRECT
         assert math("so $\\boxed{ " + gold.replace("\\frac", "\\dfrac") + " }$.", gold).status is Status.CORRECT
-
-
-def test_wrong_answers_for_stored_golds_are_wrong(outside_cases):
     golds = [row["answer"] for row in outside_cases("golds.jsonl")]
     shifted = golds[1:] + golds[:1]
     wrong = [(gold, other) for gold, other in zip(golds, shifted, strict=True) if gold != other]
     accepted_wrongly = [pair for pair in wrong if math("\\boxed{" + pair[1] + "}", pair[0]).score == 1]
     assert [pair for pair in accepted_wrongly if pair != ("5", "x=5")] == []
+    rows = outside_cases("triples.jsonl")
+    assert sum(accepted(row, last_number=True) == row["expected"] for row in rows) > sum(
+        accepted(row) == row["expected"] for row in rows
+    )
 
 
 @pytest.mark.nightly
@@ -102,10 +100,3 @@ def test_agreement_with_public_suites_is_no_worse_than_math_verifys_and_each_dis
     assert len(rows) - len(differing) >= theirs
     unexplained = {name_of(row): (row["gold"], row["pred"]) for row in differing if name_of(row) not in DISAGREEMENTS}
     assert unexplained == {}
-
-
-def test_reading_the_last_number_adds_agreement(outside_cases):
-    rows = outside_cases("triples.jsonl")
-    assert sum(accepted(row, last_number=True) == row["expected"] for row in rows) > sum(
-        accepted(row) == row["expected"] for row in rows
-    )

@@ -1,26 +1,25 @@
-r"""Where the final answer of a completion is found."""
+"""What is read: the final answer of a completion, the gold of a cell as datasets store it, and options that change policies."""
+
+import inspect
 
 import pytest
 
+from grpo_verifiers import Status
+from grpo_verifiers.math import check_gold, check_golds, fast, math
 from grpo_verifiers.math.extract import extract
+from grpo_verifiers.math.gold import as_text, gold_of
 from grpo_verifiers.math.options import Options
+from grpo_verifiers.options import option_problems
 from grpo_verifiers.reading.thinking import answer_part
 
 EXTRACTED = [
-    ("\\boxed{\\{1, 2\\}}", ["\\{1, 2\\}"]),
-    ("\\boxed{\\frac{1}{\\sqrt{2}}}", ["\\frac{1}{\\sqrt{2}}"]),
+    *(("\\boxed{\\{1, 2\\}}", ["\\{1, 2\\}"]), ("\\boxed{\\frac{1}{\\sqrt{2}}}", ["\\frac{1}{\\sqrt{2}}"])),
     ("use \\boxed{} or \\boxed{answer}: \\boxed{7}", ["7"]),
-    ("\\boxed{1} then \\boxed{2} then \\boxed{1}", ["1", "2"]),
-    ("Natalia sold 48/2 = 24.\n#### 72", ["72"]),
-    ("#### $1,000", ["$1,000"]),
-    (r"#### \$42", [r"\$42"]),
-    ("#### $42$", ["$42"]),
-    ("They pay\n#### 42 dollars\n", ["42 dollars"]),
-    ("Answer: $\\frac{1}{2}$.", ["\\frac{1}{2}"]),
-    ("Answer: \\[ x = 3 \\]", [" x = 3 "]),
-    ("The answer is $42$ miles.", ["42 \\text{ miles }"]),
-    ("The answer is 1,234.5. Done.", ["1,234.5"]),
-    ("The answer is (1, 2).", ["(1, 2)"]),
+    *(("\\boxed{1} then \\boxed{2} then \\boxed{1}", ["1", "2"]), ("Natalia sold 48/2 = 24.\n#### 72", ["72"])),
+    *(("#### $1,000", ["$1,000"]), (r"#### \$42", [r"\$42"]), ("#### $42$", ["$42"])),
+    *(("They pay\n#### 42 dollars\n", ["42 dollars"]), ("Answer: $\\frac{1}{2}$.", ["\\frac{1}{2}"])),
+    *(("Answer: \\[ x = 3 \\]", [" x = 3 "]), ("The answer is $42$ miles.", ["42 \\text{ miles }"])),
+    *(("The answer is 1,234.5. Done.", ["1,234.5"]), ("The answer is (1, 2).", ["(1, 2)"])),
     ("Which answer is right? The answer is 5.", ["5"]),
 ]
 FORTY_TWO = [
@@ -29,11 +28,6 @@ FORTY_TWO = [
     *("The answer is: 42", "**Answer:** 42", "**Answer: 42**", "Final Answer: the final answer is 42"),
     *("the answer to the question is 42, because 6 * 7 = 42", "Answer:\n\n42"),
 ]
-
-
-@pytest.mark.parametrize(("completion", "answers"), [*EXTRACTED, *((text, ["42"]) for text in FORTY_TWO)])
-def test_the_answer_is_found(completion, answers):
-    assert list(extract(completion, Options()).answers) == answers
 
 
 NOT_FOUND = {
@@ -48,15 +42,6 @@ NOT_FOUND = {
 }
 
 
-@pytest.mark.parametrize(
-    ("completion", "problem"), [(text, problem) for problem in NOT_FOUND for text in NOT_FOUND[problem]]
-)
-def test_where_there_is_none_the_reason_is_given(completion, problem):
-    found = extract(completion, Options())
-    assert found.answers == ()
-    assert problem in found.problem
-
-
 READ = """
 <think>a</think>b -> b | a<think>b</think>c -> c | a</think>b -> b | a</think>b</think>c -> c
 <think>a<think>b</think>c</think>d -> d | <think>a</think>b<think>c -> b | <Thinking>a</Thinking>b -> b
@@ -66,7 +51,141 @@ a<!-- b -->c -> ac | a<!-- b -> a | 1 < 2 and [3] -> 1 < 2 and [3]
 """
 
 
-@pytest.mark.parametrize("case", [case for line in READ.strip("\n").splitlines() for case in line.split(" | ")])
-def test_only_what_is_meant_for_the_reader_is_read(case):
-    completion, _, seen = case.partition(" -> ")
-    assert answer_part(completion).strip() == seen.replace("{nothing}", "")
+def test_the_answer_is_found_or_the_reason_given_and_only_what_is_meant_is_read():
+    for completion, answers in [*EXTRACTED, *((text, ["42"]) for text in FORTY_TWO)]:
+        assert list(extract(completion, Options()).answers) == answers
+    for completion, problem in ((text, why) for why, texts in NOT_FOUND.items() for text in texts):
+        found = extract(completion, Options())
+        assert found.answers == ()
+        assert problem in found.problem
+    for case in READ.strip("\n").replace("\n", " | ").split(" | "):
+        completion, _, seen = case.partition(" -> ")
+        assert answer_part(completion).strip() == seen.replace("{nothing}", "")
+
+
+EMPTY = ["", "  ", "$$", "\\boxed{}", None, float("nan")]
+UNREADABLE = ["1 + + ) 2 {", "x" * 5000 + "="]
+
+
+def test_the_gold_in_a_cell_is_read_and_bad_ones_are_listed_with_treatment():
+    for stored, text in [
+        *(("42", "42"), (" $42$ ", "42"), ("$$42$$", "42"), ("\\(42\\)", "42"), ("\\boxed{42}", "42")),
+        ("Thus the answer is $\\boxed{\\frac43}$.", "\\frac43"),
+        *(("Then 48/2 = 24 and 48 + 24 = 72.\n#### 72", "72"), ("x \\in \\boxed{[0,7)}.", "[0,7)")),
+        ("first \\boxed{1} and after a long while with other words \\boxed{2}", "2"),
+        *(("\\boxed{2}, \\boxed{3} and \\boxed{5}", "2, 3, 5"), ("answer is 10000", "10000"), (42, "42")),
+        *((0.25, "0.25"), (3.0, "3")),
+    ]:
+        assert gold_of(as_text(stored)).text == text
+        assert check_gold(stored) is None
+        assert math("\\boxed{" + text + "}", stored).status is Status.CORRECT
+    column = ["42", "", None, "\\frac{1", "7", ["1", "2"], "1 +", True, "\\sum_{k=1}^n k"]
+    report = check_golds(column)
+    assert not report.ok
+    assert (report.total, [problem.row for problem in report.problems]) == (len(column), [1, 2, 3, 5, 6, 7, 8])
+    lines = list(report.lines())
+    assert lines[0] == "2 of 9 gold answers accept themselves."
+    assert "row 1: '': it is empty; its completions get no score" in lines[1]
+    assert "row 3: '\\\\frac{1': it cannot be read" in lines[3]
+    assert "a list" in lines[4] or "not list" in lines[4]
+    assert (len(list(report.lines(limit=2))), list(report.lines(limit=2))[-1]) == (4, "... and 5 more.")
+    assert check_golds(["1", "2"]).ok
+    import numpy as np
+
+    assert fast("\\boxed{3}", np.int64(3)).status is Status.CORRECT
+    assert fast("\\boxed{0.5}", np.float64(0.5)).status is Status.CORRECT
+    assert fast("\\boxed{nan}", float("nan")).status is Status.NOT_APPLICABLE
+    for gold in [*EMPTY, *UNREADABLE, ["1"], {"a": 1}, True]:
+        for check in (math, *([] if gold in UNREADABLE else [fast])):
+            for completion in ("\\boxed{42}", "no answer"):
+                verdict = check(completion, gold)
+                assert (verdict.score, verdict.status) == (None, Status.NOT_APPLICABLE)
+        told = " ".join(check_golds([gold]).lines())
+        if isinstance(gold, list | dict | bool):
+            assert type(gold).__name__ in verdict.detail
+            assert type(gold).__name__ in told
+        else:
+            assert ("cannot be read" if gold in UNREADABLE else "it is empty") in told
+
+
+GOLD_KINDS = r"""
+\text{June 20} | \frac{3}{2} \text{ hours} | 10:30 \text{ a.m.} | 0 < x < 1 | f^{-1}(x)=x-1 | \sqrt[3]{5} | a_n = 2^n | 2^{2004}-1 | 100!
+3\text{ or }4 | 10^{\circ}C | \overline{AB} | \triangle ABC | 1.\overline{3} | 12_{\text{five}} | \$.25 | (2, 3), (4, 5) | \{(1,2),(3,4)\}
+x\ne 1, 2 | k \in \mathbb{Z} | x = 2k\pi, k \in \mathbb{Z} | \text{HHT} | 3\mathbf{i}+2\mathbf{j} | y=\pm x | \ln|x|+C | 1 : 2 : 3
+\mathbb{R} \setminus \{0\} | a^2+b^2=c^2 | \log_2 3 | |x-3| | \gcd(a,b) | x \equiv 3 \pmod{7} | \text{(A), (C)} | \text{No solution} | DNE
+1\,000\,000 | \left\langle 1,2,3 \right\rangle | \$1.50 \text{ per pound} | (2,3] \cup \{5\} | 33\frac{1}{3}\% | 1\text{ hour }30\text{ minutes}
+\begin{cases} x & x>0 \\ -x & x\le 0\end{cases} | \textbf{(D)}\ 14 | \tan^{-1}(2) | \frac{2\sqrt 3}3 | 1.5 \text{ million} | 北京 | Alice and Bob
+"""
+
+
+def test_golds_of_every_kind_accept_themselves_however_they_are_set():
+    golds = [gold.strip() for line in GOLD_KINDS.strip().splitlines() for gold in line.split(" | ")]
+    assert len(golds) > 45
+    report = check_golds(golds)
+    assert report.ok, list(report.lines())
+    for gold in golds:
+        other = gold.replace("\\frac", "\\dfrac").replace("\\left", "").replace("\\right", "")
+        for answer in (gold, other, f" {gold} "):
+            assert math("$\\boxed{" + answer + "}$.", gold).status is Status.CORRECT, gold
+
+
+@pytest.mark.slow
+def test_a_gold_outside_the_grammar_is_left_to_math_verify():
+    gold = "\\int_0^1 x dx"
+    assert not hasattr(fast("\\boxed{\\frac12}", gold), "score")
+    assert math("\\boxed{\\frac12}", gold).status is Status.CORRECT
+    assert math("\\boxed{\\frac13}", gold).status is Status.WRONG
+    assert math("\\boxed{\\int_0^1 x\\,dx}", gold).status is Status.CORRECT
+
+
+SWITCHED = [
+    # option, value, gold, completion, verdict by default, verdict with the option
+    ("conflicts", "last", "42", r"\boxed{41} \boxed{42}", 0, 1),
+    ("conflicts", "last", "41", r"\boxed{41} \boxed{42}", 0, 0),
+    ("conflicts", "last", "42", "Answer: 41\nAnswer: 42", 0, 1),
+    ("conflicts", "last", "42", "the answer is 41. Yes: \\boxed{42}", 0, 1),
+    ("conflicts", "last", "42", "\\boxed{42} wait, 41", 0, 1),
+    ("last_number", True, "42", "it comes to 40 + 2 = 42", 0, 1),
+    ("last_number", True, "40", "it comes to 40 + 2 = 42", 0, 0),
+    ("last_number", True, "0.25", "that makes 25%", 0, 1),
+    ("evaluated", False, "391", r"\boxed{17\times 23}", 0, 1),
+    ("evaluated", False, "4", r"\boxed{\sqrt{16}}", 0, 1),
+    ("evaluated", False, "252", r"\boxed{\binom{10}{5}}", 0, 1),
+    ("evaluated", False, "392", r"\boxed{17\times 23}", 0, 0),
+    ("reduced", False, r"\frac12", r"\boxed{\frac{2}{4}}", 0, 1),
+    ("units", "ignore", r"5\text{ cm}", r"\boxed{5\text{ m}}", 0, 1),
+    *(("bases", "ignore", "204_5", r"\boxed{204}", 0, 1), ("bases", "ignore", "204_5", r"\boxed{204_6}", 0, 0)),
+    *(("percent", "value", r"10\%", r"\boxed{10}", 1, 0), ("percent", "value", r"10\%", r"\boxed{0.1}", 1, 1)),
+    *(("decimals", 0, r"\frac13", r"\boxed{0.3333}", 1, 0), ("decimals", 3, r"\frac13", r"\boxed{0.333}", 0, 1)),
+    *(("decimals", 3, r"\frac13", r"\boxed{0.334}", 0, 0), ("decimals", 0, r"\frac12", r"\boxed{0.5}", 1, 1)),
+    ("decimals", 8, "3.1415926535", r"\boxed{3.1415926}", 1, 0),
+    ("decimal_comma", False, "1000.99", r"\boxed{1000,99}", 1, 0),
+    ("think", "plan", "42", r"<plan>\boxed{41}</plan>\boxed{42}", 0, 1),
+    ("think", None, "42", r"<think>\boxed{42}", 0, 1),
+]
+
+
+def test_options_switch_their_policy_and_bad_ones_are_named():
+    for option, value, gold, completion, before, after in SWITCHED:
+        assert (math(completion, gold).score, math(completion, gold, **{option: value}).score) == (before, after)
+        quick = fast(completion, gold, **{option: value})
+        assert not hasattr(quick, "score") or quick.score == after
+    parameters = inspect.signature(math).parameters.values()
+    keywords = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert (keywords, set(keywords)) == (vars(Options()), {row[0] for row in SWITCHED})
+    for options, words in [
+        ({"conflicts": "first"}, ["conflicts", "'first'", "'reject', 'last'"]),
+        ({"units": True}, ["units", "True", "'match'"]),
+        ({"decimals": -1}, ["decimals", "-1", "0"]),
+        ({"decimals": True}, ["decimals", "True"]),
+        ({"think": "<plan>"}, ["think", "'<plan>'", "without angle brackets"]),
+        ({"reduced": "yes"}, ["reduced", "'yes'", "true or false"]),
+        ({"last_numbers": True}, ["last_numbers", "Did you mean 'last_number'?"]),
+    ]:
+        with pytest.raises((ValueError, TypeError)) as raised:
+            fast("", "42", **options)
+        skip = ("completion", "answer")
+        problems = option_problems("math", math, options, skip=skip, where="option", bare=True)
+        assert problems == [str(raised.value)], options
+        assert all(word in problems[0] for word in words)
+        assert option_problems("math", math, {}, skip=skip) == [], options

@@ -42,16 +42,11 @@ def test_a_plain_number_gets_the_tree_that_the_grammar_gives_it(text: str) -> No
     assert node == parse(text) == read(text)
 
 
-@pytest.mark.parametrize("text", ["7", "-7", "007", "0.50", "-3/4", "\\frac{6}{8}", "-\\dfrac{1}{2}", "5/0", "0"])
-def test_these_are_plain_numbers(text: str) -> None:
-    assert plain(text) == parse(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "1,000", "+7", "--7", "1.", ".5", "7.", "\\frac34", "\\frac{-1}{2}", "٣", "1/2/3", "²"]
-)
-def test_these_are_left_to_the_grammar(text: str) -> None:
-    assert plain(text) is None
+def test_plain_numbers_are_read_and_others_left_to_the_grammar():
+    for text in ["7", "-7", "007", "0.50", "-3/4", "\\frac{6}{8}", "-\\dfrac{1}{2}", "5/0", "0"]:
+        assert plain(text) == parse(text)
+    for text in ["", "1,000", "+7", "--7", "1.", ".5", "7.", "\\frac34", "\\frac{-1}{2}", "٣", "1/2/3", "²"]:
+        assert plain(text) is None
 
 
 @given(PLAIN, PLAIN, st.sampled_from([Options(), Options(decimals=1), Options(evaluated=False, reduced=False)]))

@@ -1,4 +1,4 @@
-"""Remarks around an answer: those of closed lists change nothing, all others make it another answer."""
+"""Remarks, second forms and marks around an answer: those of closed lists change nothing, all others make it another answer."""
 
 import pytest
 
@@ -11,32 +11,32 @@ def score(gold, answer):
     return math(f"\\boxed{{{answer}}}", gold).score
 
 
-@pytest.mark.parametrize(
-    "remark",
-    ["{} only", "only {}", "{} (only solution)", "{} (the only solution)", r"{}\text{{ (double root)}}", r"{} \blacksquare",
-     "John has {} apples", "She makes \\${} every day.", "There are {} students in the class.", r"\${} profit",
-     "{} o'clock", r"{}\,\Omega", "{} m", r"\operatorname{{Var}}(X) = {}", r"\max_{{x}} f(x) = {}"],
-)  # fmt: skip
-def test_a_remark_of_the_lists_changes_nothing_and_hides_nothing(remark):
-    assert score("24", remark.format(24)) == 1.0
-    assert score("24", remark.format(25)) == 0.0
-
-
-@pytest.mark.parametrize(
-    "answer",
-    ["Half is 24", "Wrong is 24", "Twice is 24", "Nobody has 24 apples", "Nothing is 24", "The double is 24",
-     "John has twice 24 apples", "John has 24 dozen apples", "John does not have 24 apples", "John has 24 or 25 apples",
-     "24 not only", "24 loss", "24 x", "24x", r"\sqrt{\operatorname{Var}(X)} = 24", r"2\operatorname{Var}(X) = 24",
-     r"\max_{x} 2f(x) = 24", "24 or 25 only", "24 of the pizza", "24 more"],
-)  # fmt: skip
-def test_what_is_on_no_list_makes_another_answer(answer):
-    assert score("24", answer) == 0.0
-
-
-def test_a_unit_of_one_letter_is_left_out_only_where_the_gold_has_none():
-    assert score("5", "5 m") == 1.0
-    assert score(r"5\text{ cm}", "5 m") == 0.0
-    assert score(r"5\text{ m}", "5 m") == 1.0
+def test_remarks_of_the_lists_change_nothing_and_others_make_another_answer():
+    for remark in [
+        *("{} only", "only {}", "{} (only solution)", "{} (the only solution)", r"{}\text{{ (double root)}}"),
+        *(r"{} \blacksquare", "John has {} apples", "She makes \\${} every day."),
+        *("There are {} students in the class.", r"\${} profit", "{} o'clock", r"{}\,\Omega", "{} m"),
+        *(r"\operatorname{{Var}}(X) = {}", r"\max_{{x}} f(x) = {}"),
+    ]:
+        assert (score("24", remark.format(24)), score("24", remark.format(25))) == (1.0, 0.0)
+    for answer in [
+        *("Half is 24", "Wrong is 24", "Twice is 24", "Nobody has 24 apples", "Nothing is 24", "The double is 24"),
+        *("John has twice 24 apples", "John has 24 dozen apples", "John does not have 24 apples"),
+        *("John has 24 or 25 apples", "24 not only", "24 loss", "24 x", "24x", r"\sqrt{\operatorname{Var}(X)} = 24"),
+        *(r"2\operatorname{Var}(X) = 24", r"\max_{x} 2f(x) = 24", "24 or 25 only", "24 of the pizza", "24 more"),
+    ]:
+        assert score("24", answer) == 0.0
+    assert (score("5", "5 m"), score(r"5\text{ cm}", "5 m"), score(r"5\text{ m}", "5 m")) == (1.0, 0.0, 1.0)
+    cases = r"\begin{{cases}} {} & x {} 0 \\ x & x {} 0\end{{cases}}"
+    assert score(cases.format(0, "<", r"\ge"), cases.format(0, r"\le", ">")) == 1.0
+    assert score(cases.format(1, "<", r"\ge"), cases.format(1, r"\le", ">")) == 0.0
+    assert score(cases.format(0, "<", r"\ge"), cases.format(0, "<", ">")) == 0.0
+    assert without_remarks("3 only", read("3")) == "3"
+    assert without_remarks("3 only" + " " * MAX_REMARKED, read("3")) is None
+    assert (score(r"\frac{2}{3}", r"66\frac{2}{3}\%"), score("0.44", r"66\frac{2}{3}\%")) == (1.0, 0.0)
+    assert score(r"22.5^\circ", r"22\frac12^\circ") == 1.0
+    assert score("7", r"\textcolor{red}{7}") == score("7", r"{\color{blue}7}") == 1.0
+    assert score("7", r"\textcolor{white}{7}") == score("7", r"7\color{red}{8}") == 0.0
 
 
 @pytest.mark.sample(12)
@@ -55,29 +55,48 @@ def test_a_unit_of_one_letter_is_left_out_only_where_the_gold_has_none():
         ("y=2x+1", "y(x)=2x+1", "y(2)=2x+1"),
         ("(1,2)", r"x=1 \quad y=2", r"x=2 \quad y=1"),
         # a constant of integration has any name and no other place
-        ("y=Ce^{2x}", "y=Ke^{2x}", "y=e^{Kx}"),
-        ("y=Ce^{2x}", "y(x)=C_1e^{2x}", "y=KAe^{2x}"),
+        *(("y=Ce^{2x}", "y=Ke^{2x}", "y=e^{Kx}"), ("y=Ce^{2x}", "y(x)=C_1e^{2x}", "y=KAe^{2x}")),
         ("y=C_1e^x+C_2e^{-x}", "y=Ae^x+Be^{-x}", "y=Ae^x+Ae^{-x}"),
         ("y=C_1e^x+C_2e^{-x}", "y=Be^x+Ae^{-x}", "y=Be^x+Ae^{-2x}"),
         (r"y=C_1\cos x+C_2\sin x", r"y=C_1\sin x+C_2\cos x", r"y=C_1\sin x+C_1\cos x"),
         (r"y=\frac{C-Ax}{B}", r"y=\frac{-Ax+C}{B}", r"y=\frac{D-Ax}{B}"),
         (r"U=\frac{C_2}{C_1+C_2}V", r"U=\frac{VC_2}{C_1+C_2}", r"U=\frac{C_1}{C_1+C_2}V"),
-        (r"C=2\pi r", r"C=2r\pi", r"A=2\pi r"),
-        ("y=x^2+C", "y=C+x^2", "y=x^2+k"),
+        *((r"C=2\pi r", r"C=2r\pi", r"A=2\pi r"), ("y=x^2+C", "y=C+x^2", "y=x^2+k")),
     ],
 )
 def test_each_kind_of_gold_has_remarks_and_constants_of_its_own(gold, right, wrong):
-    assert score(gold, right) == 1.0
-    assert score(gold, wrong) == 0.0
+    assert (score(gold, right), score(gold, wrong)) == (1.0, 0.0)
 
 
-def test_two_cases_that_meet_in_one_value_may_each_own_the_point():
-    cases = r"\begin{{cases}} {} & x {} 0 \\ x & x {} 0\end{{cases}}"
-    assert score(cases.format(0, "<", r"\ge"), cases.format(0, r"\le", ">")) == 1.0
-    assert score(cases.format(1, "<", r"\ge"), cases.format(1, r"\le", ">")) == 0.0
-    assert score(cases.format(0, "<", r"\ge"), cases.format(0, "<", ">")) == 0.0
+SEVEN = ("O(7)", "f (7)", r"\Gamma(7)", "7 (x)", "7 (8)", "7 or 8", "eight (7)", "x (7)")
+OTHER = {
+    "a name before brackets says nothing twice": [("7", answer) for answer in SEVEN],
+    "an equation in one unknown is no value": [("25", f"{left} = 25") for left in ("2x", "x + 1", "x^2", "x - 3")],
+    "a value that is not said to be about the other": [("7", "7 (or 7.0001)"), (r"\frac13", r"\frac13 (or 0.333)")],
+    "dots": [("7", "7..."), ("1, 2", "1, 2, ..."), ("2.718", r"2.718\ldots"), ("7", "7..")],
+    "a formula of an option": [("B", f"(B){mark}") for mark in ("'", "^2", "+1", "!", "^{-1}", "^*", "_1", "/2")],
+}
 
 
-def test_a_long_text_has_no_remarks():
-    assert without_remarks("3 only", read("3")) == "3"
-    assert without_remarks("3 only" + " " * MAX_REMARKED, read("3")) is None
+APPLIED = [
+    *("({})'", "[{}]''", "({})^{{(1)}}", r"\Re {}", r"\cancel{{{}}}", r"\bar{{{}}}", r"\nabla {}", "{}_1"),
+    r"\partial {}",
+]
+
+
+def test_answers_in_two_forms_left_sides_and_marks_are_judged_as_one_value():
+    for second in [
+        *(r" \text{ or } 0.75", " (0.75)", r" \text{ (or } 0.75)", r",\text{ i.e., }75\%"),
+        r"\ (\text{about }0.751)",
+    ]:
+        assert score(r"\frac{3}{4}", r"\frac{3}{4}" + second) == 1.0
+        assert score(r"\frac{1}{4}", r"\frac{1}{4}" + second) == 0.0
+    for left in ["m + n", "x^2 + y^2", "100m + n", r"\frac{x+y}{2}", r"\int_0^1 f(x)\,dx", r"\sum_{k=1}^3 a_k"]:
+        assert (score("25", f"{left} = 25"), score("25", f"{left} = 26")) == (1.0, 0.0)
+        assert score("26", f"{left} = 25 = 26") == 0.0
+    others = [pair for pairs in OTHER.values() for pair in pairs]
+    assert [pair for pair in others if score(*pair) != 0.0] == []
+    for gold in ["2x", "x^2+1", r"\frac{x}{3}", r"\sin x", "e^{2x}", r"3\sqrt{x}", "(1,2)", r"\mathbb{R}"]:
+        assert [mark for mark in APPLIED if score(gold, mark.format(gold)) == 1.0] == []
+    for gold in [r"\mathbb{R}", "(1,2)", r"\text{Monday}", r"\{1,2\}", "B", "[1,2)", "101_2"]:
+        assert score(gold, gold + r"^\circ") == score(gold, gold + r"\%") == 0.0

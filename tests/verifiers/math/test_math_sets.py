@@ -106,8 +106,7 @@ def test_the_algebra_of_sets_is_that_of_membership(left, right):
     a, b = (region_of(parse(joined(parts) + "\\cup\\emptyset")).parts for parts in (left, right))
     for x in GRID:
         in_a, in_b = (any(part[0](x) for part in parts) for parts in (left, right))
-        assert inside(a, x) == in_a
-        assert inside(union(a + b), x) == (in_a or in_b)
+        assert (inside(a, x), inside(union(a + b), x)) == (in_a, in_a or in_b)
         assert inside(intersection(a, b), x) == (in_a and in_b)
         assert inside(complement(a), x) != in_a
 

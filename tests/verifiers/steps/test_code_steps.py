@@ -46,38 +46,24 @@ def test_the_statement_that_fails(scored, source, tests, expected):
     assert verdict.score == min(score for score in expected if score is not None)
 
 
-def test_the_last_statement_of_a_program_cut_off_is_not_scored(scored):
+def test_without_a_program_or_its_end_and_without_tests_nothing_is_scored(scored):
+    for text in [
+        *("", "no program", "```python\n\n```", "```c\nint x;\n```", "```python\nx = 1", "<think>```py\nx=1\n```"),
+    ]:
+        verdict = get_verifier("code_steps").verify(text, tests=LINES)
+        assert (verdict.score, verdict.status, verdict.steps) == (0.0, Status.UNPARSABLE, ()), text
     verdict, steps = scored("x = 1\ny = 1 / 0\nprint(x", LINES[:1], close=False)
-    assert steps == [("x = 1", 1.0), ("y = 1 / 0", 0.0), ("print(x", None)]
-    assert verdict.score == 0.0
-
-
-@pytest.mark.parametrize(
-    "text", ["", "no program", "```python\n\n```", "```c\nint x;\n```", "```python\nx = 1", "<think>```py\nx=1\n```"]
-)
-def test_without_a_program(text):
-    verdict = get_verifier("code_steps").verify(text, tests=LINES)
-    assert (verdict.score, verdict.status, verdict.steps) == (0.0, Status.UNPARSABLE, ())
-
-
-def test_tests_that_say_nothing_are_the_datasets_fault():
+    assert (steps, verdict.score) == ([("x = 1", 1.0), ("y = 1 / 0", 0.0), ("print(x", None)], 0.0)
     verdict = get_verifier("code_steps").verify("```python\nx=1\n```", tests=[])
     assert (verdict.score, verdict.status) == (None, Status.ERROR)
-
-
-@pytest.mark.slow
-def test_many_statements_take_few_runs(scored):
-    source = "\n".join([*(f"x{at} = {at}" for at in range(3000)), "x = 1 / 0", *(f"y{at} = 1" for at in range(3000))])
-    _, steps = scored(source, LINES[:1])
-    assert [score for _, score in steps] == [1.0] * 3000 + [0.0] + [None] * 3000
-
-
-def test_options_are_checked():
     with pytest.raises(KeywordError, match="time_limit"):
         get_verifier("code_steps", time_limit=0.0)
 
 
 @pytest.mark.slow
-def test_the_contract_of_verifiers():
+def test_many_statements_take_few_runs_and_the_contract_holds(scored):
+    source = "\n".join([*(f"x{at} = {at}" for at in range(3000)), "x = 1 / 0", *(f"y{at} = 1" for at in range(3000))])
+    _, steps = scored(source, LINES[:1])
+    assert [score for _, score in steps] == [1.0] * 3000 + [0.0] + [None] * 3000
     made = get_verifier("code_steps", time_limit=2.0)
     check_verifier(made, [("```python\nprint(6)\n```", {"tests": LINES})], [("```python\n1/0\n```", {"tests": LINES})])

@@ -83,15 +83,40 @@ def test_one_step(expected, text):
     assert quick is None or [step.score for step in quick.steps] == found
 
 
-@pytest.mark.parametrize("text", ["3.4=3.4", "10/3=3.33", "7+5 = 12"])
-def test_rounding_can_be_turned_off(text):
-    strict = scores(f"{text}.", rounding=False)
-    assert strict == {"3.4=3.4": [None], "10/3=3.33": [0.0], "7+5 = 12": [1.0]}[text]
-
-
-def test_padding_earns_nothing():
+def test_padding_earns_nothing_and_statements_outside_of_steps_belong_to_the_next():
+    for text in ["3.4=3.4", "10/3=3.33", "7+5 = 12"]:
+        strict = scores(f"{text}.", rounding=False)
+        assert strict == {"3.4=3.4": [None], "10/3=3.33": [0.0], "7+5 = 12": [1.0]}[text]
     text = "3+4=7\n1=1\nx=x\n3+4=7\n4+3 = 7\n7 = 3+4\n3+4=8\n3+4=8"
     assert scores(text) == [1.0, None, None, None, None, None, 0.0, 0.0]  # what is wrong stays wrong
+    text = "2 + 3 = 5\n10 + 11 = 21\n3 + 4 + 5 = 12\n7 * 2 = 14\n5 = 1 + 4\n2 + 3 = 6\n8 + 9 = 18."
+    assert scores(text, distinct=True) == [1.0, None, 1.0, 1.0, None, 0.0, 0.0]
+    text = "0.009 = 0.00\n0.00 \\cdot 1000 = 0\n0.009 \\cdot 1000 = 9.00"
+    assert (scores(text), math_steps(text, text).score) == ([0.0, None, 1.0], 0)
+    assert scores("2+2=5\n2+2=4\n3+4=7", "Is it true that 2+2=5, and 3+4=7?") == [None, 1.0, None]
+    assert scores("3+4=7\n7-2=5", "3+4-2=\n") == [1.0, 1.0]
+    chat = [{"role": "user", "content": [{"type": "text", "text": "Is 2+2=5?"}]}]
+    assert scores("2+2=5", chat) == [None]
+    for text, steps, expected in [
+        ("2 + 2 = 5\n<step>3 + 4 = 7</step>", "tags", [0.0]),
+        ("<step>3 + 4 = 7</step>\n2 + 2 = 5\n<step>so</step>", "tags", [1.0, 0.0]),
+        ("<step>3 + 4 = 7</step>\n2 + 2 = 5.", "tags", [0.0]),
+        ("<step>1 + 1 = 2</step><step>3+4=8</step>", "tags", [1.0, 0.0]),
+        ("2 + 2 = 5\nStep 1: 3 + 4 = 7\nStep 2: 1 + 1 = 2", "numbered", [0.0, 1.0]),
+        ("3 + 4 = 7\nStep 1: so", "numbered", [1.0]),
+        ("3 + 4\n= 7\n= 8.", "newline", [None, 1.0, 0.0]),
+    ]:
+        assert scores(text, steps=steps) == expected
+    lines = ["0.9945 = 0.995", "0.995 = 1.00", "1.00 = 1.0045", "1.0045 = 1.005", "1.005 = 1.01"]
+    assert scores("\n".join(lines)) == [1.0, 1.0, 1.0, 0.0, 1.0]
+    assert scores(lines[-1] + ".") == [1.0]  # by itself it is a rounding
+    assert scores("0.9945 = 0.995 = 1.00 = 1.0045 = 1.005 = 1.01.") == [0.0]
+    walk = "\n".join(f"{k} ≈ {k}.49\n{k}.49 ≈ {k}.5\n{k}.5 ≈ {k + 1}" for k in range(100, 200))
+    found = scores(walk, aggregate="mean")
+    assert found[:3] == [1.0, 1.0, 1.0]
+    assert 0.0 in found[3:7]
+    honest = "449/1000 = 0.45\n5/11 = 0.45\n10/3 = 3.333\n10/3 = 3.33\n3.33 \\cdot 3 = 9.99\n9.99 ≈ 10"
+    assert scores(honest) == [1.0] * 6
 
 
 @settings(max_examples=300, deadline=None)
@@ -113,19 +138,6 @@ def test_a_decimal_holds_for_a_quotient_only_as_rounding_does_it_on_paper(top, b
     assert found == [1.0 if right else 0.0]
 
 
-def test_small_roundings_do_not_walk_away():
-    lines = ["0.9945 = 0.995", "0.995 = 1.00", "1.00 = 1.0045", "1.0045 = 1.005", "1.005 = 1.01"]
-    assert scores("\n".join(lines)) == [1.0, 1.0, 1.0, 0.0, 1.0]
-    assert scores(lines[-1] + ".") == [1.0]  # by itself it is a rounding
-    assert scores("0.9945 = 0.995 = 1.00 = 1.0045 = 1.005 = 1.01.") == [0.0]
-    walk = "\n".join(f"{k} ≈ {k}.49\n{k}.49 ≈ {k}.5\n{k}.5 ≈ {k + 1}" for k in range(100, 200))
-    found = scores(walk, aggregate="mean")
-    assert found[:3] == [1.0, 1.0, 1.0]
-    assert 0.0 in found[3:7]
-    honest = "449/1000 = 0.45\n5/11 = 0.45\n10/3 = 3.333\n10/3 = 3.33\n3.33 \\cdot 3 = 9.99\n9.99 ≈ 10"
-    assert scores(honest) == [1.0] * 6
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 5)), max_size=60))
 def test_linked_values_never_spread_over_more_than_a_unit(walk):
@@ -136,28 +148,6 @@ def test_linked_values_never_spread_over_more_than_a_unit(walk):
             union = linked.get(left, {left}) | linked.get(right, {right})
             linked.update(dict.fromkeys(union, union))
     assert all(max(group) - min(group) <= 1 for group in linked.values())
-
-
-def test_a_proof_that_nine_is_nothing_fails():
-    text = "0.009 = 0.00\n0.00 \\cdot 1000 = 0\n0.009 \\cdot 1000 = 9.00"
-    assert scores(text) == [0.0, None, 1.0]
-    assert math_steps(text, text).score == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "steps", "expected"),
-    [
-        ("2 + 2 = 5\n<step>3 + 4 = 7</step>", "tags", [0.0]),
-        ("<step>3 + 4 = 7</step>\n2 + 2 = 5\n<step>so</step>", "tags", [1.0, 0.0]),
-        ("<step>3 + 4 = 7</step>\n2 + 2 = 5.", "tags", [0.0]),
-        ("<step>1 + 1 = 2</step><step>3+4=8</step>", "tags", [1.0, 0.0]),
-        ("2 + 2 = 5\nStep 1: 3 + 4 = 7\nStep 2: 1 + 1 = 2", "numbered", [0.0, 1.0]),
-        ("3 + 4 = 7\nStep 1: so", "numbered", [1.0]),
-        ("3 + 4\n= 7\n= 8.", "newline", [None, 1.0, 0.0]),
-    ],
-)
-def test_an_equation_outside_of_all_steps_belongs_to_the_next(text, steps, expected):
-    assert scores(text, steps=steps) == expected
 
 
 @pytest.mark.slow
@@ -172,77 +162,48 @@ def test_however_many_right_ones_stand_before_it_a_wrong_one_counts(monkeypatch)
     assert "more than 1000 equations" in verdict.detail
 
 
-@pytest.mark.parametrize(
-    ("options", "mean"),
-    [
-        ({}, 100 / 101),
-        ({"distinct": True}, 1 / 2),
-        ({"max_steps": 4}, 4 / 5),
+def test_scores_and_aggregates_are_those_of_the_steps():
+    for options, mean in [
+        *(({}, 100 / 101), ({"distinct": True}, 1 / 2), ({"max_steps": 4}, 4 / 5)),
         ({"distinct": True, "max_steps": 4}, 1 / 2),
-    ],
-)
-def test_what_easy_equations_beside_a_wrong_one_earn(options, mean):
-    text = "2 + 2 = 5\n" + "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 110)) + "\n"
-    assert math_steps(text, text, aggregate="mean", **options).score == pytest.approx(mean)
-    late = text.partition("\n")[2] + "2 + 2 = 5\n"
-    assert math_steps(late, late, aggregate="mean", **options).score == pytest.approx(mean)
-
-
-def test_distinct_equations_differ_by_more_than_their_numbers():
-    text = "2 + 3 = 5\n10 + 11 = 21\n3 + 4 + 5 = 12\n7 * 2 = 14\n5 = 1 + 4\n2 + 3 = 6\n8 + 9 = 18."
-    assert scores(text, distinct=True) == [1.0, None, 1.0, 1.0, None, 0.0, 0.0]
-
-
-def test_in_the_trainer_work_is_counted():
-    heavy = "\n".join(f"(x+y+{k})^{{12}} (x-{k})^{{9}} = (x-{k})^{{9}} (x+y+{k})^{{12}}+1" for k in range(60))
-    assert quick_math_steps(heavy, heavy) is None
-    light = "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 200))
-    assert quick_math_steps(light, light).score == 1.0
-
-
-def test_what_the_prompt_says_is_no_statement():
-    assert scores("2+2=5\n2+2=4\n3+4=7", "Is it true that 2+2=5, and 3+4=7?") == [None, 1.0, None]
-    assert scores("3+4=7\n7-2=5", "3+4-2=\n") == [1.0, 1.0]
-    chat = [{"role": "user", "content": [{"type": "text", "text": "Is 2+2=5?"}]}]
-    assert scores("2+2=5", chat) == [None]
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "expected"), [("min", 0.0), ("mean", 2 / 3), ("last", 1.0), ("product", 0.0), (None, 0.0)]
-)
-def test_the_score_of_a_completion(aggregate, expected):
-    text = "1+1=2\nso\n2+2=5\n3+3=6\nthus"
-    verdict = math_steps(text, text, **({"aggregate": aggregate} if aggregate else {}))
-    assert verdict.score == pytest.approx(expected)
-    assert "step 3: 2+2 = 5" in verdict.detail
-    nothing = math_steps("so", "so", **({"aggregate": aggregate} if aggregate else {}))
-    assert (nothing.score, nothing.status, len(nothing.steps)) == (None, Status.NOT_APPLICABLE, 1)
-
-
-def test_aggregates_of_graded_steps():
+    ]:
+        text = "2 + 2 = 5\n" + "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 110)) + "\n"
+        assert math_steps(text, text, aggregate="mean", **options).score == pytest.approx(mean)
+        late = text.partition("\n")[2] + "2 + 2 = 5\n"
+        assert math_steps(late, late, aggregate="mean", **options).score == pytest.approx(mean)
+    for aggregate, expected in [("min", 0.0), ("mean", 2 / 3), ("last", 1.0), ("product", 0.0), (None, 0.0)]:
+        text = "1+1=2\nso\n2+2=5\n3+3=6\nthus"
+        verdict = math_steps(text, text, **({"aggregate": aggregate} if aggregate else {}))
+        assert verdict.score == pytest.approx(expected)
+        assert "step 3: 2+2 = 5" in verdict.detail, aggregate
+        nothing = math_steps("so", "so", **({"aggregate": aggregate} if aggregate else {}))
+        assert (nothing.score, nothing.status, len(nothing.steps)) == (None, Status.NOT_APPLICABLE, 1), aggregate
     spans, values = [(0, 1), (1, 2), (2, 3)], [0.5, None, 0.25]
     found = {name: step_verdict(spans, values, name).score for name in ("min", "mean", "last", "product")}
     assert found == {"min": 0.25, "mean": 0.375, "last": 0.25, "product": 0.125}
     with pytest.raises(ValueError, match="sum"):
         step_verdict(spans, values, "sum")
+    heavy = "\n".join(f"(x+y+{k})^{{12}} (x-{k})^{{9}} = (x-{k})^{{9}} (x+y+{k})^{{12}}+1" for k in range(60))
+    assert quick_math_steps(heavy, heavy) is None
+    light = "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 200))
+    assert quick_math_steps(light, light).score == 1.0
+    for status, score in [(Status.WRONG, 0.5), (Status.CORRECT, 0.5), (Status.TIMEOUT, 0.0), (Status.ERROR, 0.0)]:
+        verdict = Verdict(float(status is Status.CORRECT), status, "why", (Step(0, 1, 1.0), Step(1, 2, 0.0)))
+        found = reaggregated(verdict, "mean")
+        assert (found.score, found.detail, found.steps) == (score, "why", verdict.steps)
+        assert (found.status is status) == (status in (Status.TIMEOUT, Status.ERROR))
 
 
-def test_offsets_are_those_of_the_text_as_sampled():
+def test_as_a_verifier_it_reads_what_was_sampled_and_runs_in_a_worker_where_it_must():
     text = "<think>\n3+4=7\nso 12*3=35</think>\n7<|im_end|>"
     verdict = get_verifier("math_steps").verify("7", completion_text=text)
     steps = {text[step.start : step.end]: step.score for step in verdict.steps}
     assert steps == {"<think>\n": None, "3+4=7\n": 1.0, "so 12*3=35</think>\n": 0.0, "7<|im_end|>": None}
-
-
-def test_as_a_verifier_it_runs_in_a_worker_where_it_must():
     made = get_verifier("math_steps", steps="sentence", aggregate="mean", label="steps")
     texts = ["\\sin(30^\\circ) = \\frac12. Then 3+4=7. And 2+2=5.", "so", "3+4=7"]
     verdicts = made.verify_batch(None, texts)
     assert [[step.score for step in verdict.steps] for verdict in verdicts] == [[1.0, 1.0, 0.0], [None], [1.0]]
     assert made(None, texts) == [pytest.approx(2 / 3), None, 1.0]
-
-
-def test_options_are_checked():
     with pytest.raises(KeywordError, match="newline"):
         get_verifier("math_steps", steps="lines")
     with pytest.raises(KeywordError, match="one of 'min', 'mean', 'last', 'product'"):
@@ -290,13 +251,3 @@ def test_sums_are_judged_by_their_value(left, right, sign, slip, latex):
     idle = {"+": 0 in (left, right), "-": right == 0, "*": bool({0, 1} & {left, right})}[sign]
     trivial = slip == 0 and (idle or (sign == "-" and left == 0))
     assert found == [0.0 if slip else 1.0] or (trivial and found == [None])
-
-
-@pytest.mark.parametrize(
-    ("status", "score"), [(Status.WRONG, 0.5), (Status.CORRECT, 0.5), (Status.TIMEOUT, 0.0), (Status.ERROR, 0.0)]
-)
-def test_only_a_judged_completion_is_scored_anew_from_its_steps(status, score):
-    verdict = Verdict(float(status is Status.CORRECT), status, "why", (Step(0, 1, 1.0), Step(1, 2, 0.0)))
-    found = reaggregated(verdict, "mean")
-    assert (found.score, found.detail, found.steps) == (score, "why", verdict.steps)
-    assert (found.status is status) == (status in (Status.TIMEOUT, Status.ERROR))

@@ -102,13 +102,10 @@ def test_separators_in_a_completion_change_nothing(style, classifier, language_m
     assert [step.score is None for step in verdict.steps] == [False, True, False, False]
 
 
-def test_the_question_of_a_chat_is_its_last_user_message(classifier):
+def test_the_question_is_the_last_message_and_steps_beyond_the_length_are_not_scored(classifier):
     made = get_verifier("prm", model=classifier[0], steps="newline")
     chat = [{"role": "system", "content": "x"}, {"role": "user", "content": QUESTION}]
     assert made.verify("so 4", chat) == made.verify("so 4", QUESTION)
-
-
-def test_steps_beyond_the_models_length_are_not_scored(classifier):
     made = get_verifier("prm", model=classifier[0], style="concat", steps="newline", max_length=20)
     verdict = made.verify("\n".join(STEPS * 40), QUESTION)
     assert [step.score is None for step in verdict.steps] == [False] * 2 + [True] * 118
@@ -116,7 +113,7 @@ def test_steps_beyond_the_models_length_are_not_scored(classifier):
 
 
 @pytest.mark.slow
-def test_in_a_worker_it_says_the_same(classifier):
+def test_in_a_worker_it_says_the_same_and_keeps_the_contract(classifier):
     here = get_verifier("prm", model=classifier[0], steps="newline")
     there = get_verifier("prm", model=classifier[0], steps="newline", timeout=120.0)
     assert (here.isolation, there.isolation) == ("inline", "process")
@@ -124,18 +121,35 @@ def test_in_a_worker_it_says_the_same(classifier):
     one, two = (made.verify_batch([QUESTION] * 2, texts) for made in (here, there))
     for a, b in zip(one, two, strict=True):
         assert [step.score for step in a.steps] == pytest.approx([step.score for step in b.steps], abs=1e-6)
+    made = get_verifier("prm", model=classifier[0], steps="newline")
+    check_verifier(made, accept=[("1+1=2", {"prompt": QUESTION})])
 
 
-def test_a_checkpoint_without_a_head_is_refused(classifier, language_model):
+def test_checkpoints_and_options_that_do_not_fit_are_refused(classifier, language_model):
     with pytest.raises(VerifierFailedError, match=r"no weights for .*score"):
         get_verifier("prm", model=language_model[0], steps="newline").verify("so 4", QUESTION)
     with pytest.raises(VerifierFailedError, match="separator 'no token' is"):
         get_verifier("prm", model=classifier[0], separator="no token").verify("so 4", QUESTION)
     with pytest.raises(VerifierFailedError, match="2 classes"):
         get_verifier("prm", model=classifier[0], positive=2).verify("so 4", QUESTION)
+    for options, said in [
+        *(({}, "'model' is required"), ({"model": "./nowhere"}, "no folder")),
+        ({"model": "a/b", "trust_remote_code": True}, "commit hash"),
+        ({"model": "a/b", "trust_remote_code": True, "revision": "main"}, "commit hash"),
+        ({"model": "a/b", "style": "other"}, "shepherd"),
+        ({"model": "a/b", "style": "shepherd", "positive": 0}, "good and bad"),
+        ({"model": "a/b", "good": "yes"}, "shepherd"),
+        ({"model": "a/b", "style": "concat", "system": "x"}, "qwen"),
+        *(({"model": "a/b", "device": "gpu"}, "cuda:0"), ({"model": "a/b", "steps": "lines"}, "newline")),
+        ({"model": "a/b", "batch_size": 0}, "batch_size"),
+    ]:
+        with pytest.raises(KeywordError, match=said):
+            get_verifier("prm", **options)
+        pinned = {"model": "a/b", "trust_remote_code": True, "revision": "a" * 40}
+        assert get_verifier("prm", **pinned).gives_steps
 
 
-def test_only_safetensors_are_loaded(classifier, tmp_path):
+def test_only_safetensors_of_the_checkpoint_itself_are_loaded(classifier, tmp_path):
     folder, model, tokenizer = classifier
     tokenizer.save_pretrained(tmp_path)
     model.config.save_pretrained(tmp_path)
@@ -143,9 +157,6 @@ def test_only_safetensors_are_loaded(classifier, tmp_path):
     with pytest.raises(VerifierFailedError, match="cannot be loaded"):
         get_verifier("prm", model=str(tmp_path)).verify("so 4", QUESTION)
     assert Path(folder).is_dir()
-
-
-def test_code_of_another_repository_is_refused(classifier, tmp_path):
     for file in Path(classifier[0]).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
@@ -153,29 +164,6 @@ def test_code_of_another_repository_is_refused(classifier, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(VerifierFailedError, match="somebody/else"):
         get_verifier("prm", model=str(tmp_path), trust_remote_code=True).verify("so 4", QUESTION)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, "'model' is required"),
-        ({"model": "./nowhere"}, "no folder"),
-        ({"model": "a/b", "trust_remote_code": True}, "commit hash"),
-        ({"model": "a/b", "trust_remote_code": True, "revision": "main"}, "commit hash"),
-        ({"model": "a/b", "style": "other"}, "shepherd"),
-        ({"model": "a/b", "style": "shepherd", "positive": 0}, "good and bad"),
-        ({"model": "a/b", "good": "yes"}, "shepherd"),
-        ({"model": "a/b", "style": "concat", "system": "x"}, "qwen"),
-        ({"model": "a/b", "device": "gpu"}, "cuda:0"),
-        ({"model": "a/b", "steps": "lines"}, "newline"),
-        ({"model": "a/b", "batch_size": 0}, "batch_size"),
-    ],
-)
-def test_options_are_checked_before_anything_loads(options, said):
-    with pytest.raises(KeywordError, match=said):
-        get_verifier("prm", **options)
-    pinned = {"model": "a/b", "trust_remote_code": True, "revision": "a" * 40}
-    assert get_verifier("prm", **pinned).gives_steps
 
 
 def test_a_tokenizer_that_makes_separators_of_other_text(classifier, monkeypatch):
@@ -186,9 +174,3 @@ def test_a_tokenizer_that_makes_separators_of_other_text(classifier, monkeypatch
     verdict = get_verifier("prm", model=classifier[0], steps="newline").verify("1+1=2<extra_0>\nso 4", QUESTION)
     assert (verdict.score, verdict.status) == (0.0, Status.UNPARSABLE)
     assert [step.score for step in verdict.steps] == [0.0, 0.0]
-
-
-@pytest.mark.slow
-def test_the_contract_of_verifiers(classifier):
-    made = get_verifier("prm", model=classifier[0], steps="newline")
-    check_verifier(made, accept=[("1+1=2", {"prompt": QUESTION})])

@@ -23,10 +23,6 @@ def parts(text, by):
     return [text[start:end] for start, end in segment(text, by)]
 
 
-def test_these_are_all():
-    assert SEGMENTERS.names() == NAMES
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("by", NAMES)
 @settings(max_examples=150, deadline=None)
@@ -50,17 +46,13 @@ def test_every_visible_character_lies_in_a_step(by, text):
     assert bool(spans) == bool(visible.strip())
     if spans:
         assert not visible[: spans[0][0]].strip()
-        assert [start for start, _ in spans[1:]] == [end for _, end in spans[:-1]]
-        assert spans[-1][1] == len(text)
+        assert ([start for start, _ in spans[1:]], spans[-1][1]) == ([end for _, end in spans[:-1]], len(text))
 
 
-@pytest.mark.parametrize(
-    ("by", "text", "expected"),
-    [
-        ("newline", "a\n\n b \nc<|im_end|>", ["a\n\n ", "b \n", "c<|im_end|>"]),
-        ("newline", "", []),
-        ("newline", " \n<|im_end|>\n", []),
-        ("newline", "a\n<|im_end|>", ["a\n<|im_end|>"]),
+def test_worked_examples_and_functions_by_reference(tmp_path):
+    for by, text, expected in [
+        *(("newline", "a\n\n b \nc<|im_end|>", ["a\n\n ", "b \n", "c<|im_end|>"]), ("newline", "", [])),
+        *(("newline", " \n<|im_end|>\n", []), ("newline", "a\n<|im_end|>", ["a\n<|im_end|>"])),
         ("blank_line", "a\nb\n \t\n\nc\n", ["a\nb\n \t\n\n", "c\n"]),
         ("blank_line", "\r\na\r\n\r\nb", ["a\r\n\r\n", "b"]),
         ("numbered", "So:\nStep 1: x, as Step 2: says\n step 2. y", ["Step 1: x, as Step 2: says\n ", "step 2. y"]),
@@ -68,23 +60,39 @@ def test_every_visible_character_lies_in_a_step(by, text):
         ("numbered", "**Step 1:** a\n- **Step 2**: b", ["**Step 1:** a\n", "- **Step 2**: b"]),
         ("numbered", "In Step 1: nothing. Steps 2: no.\nStep one: no\nStep 3 follows", []),
         ("numbered", "Step 1:Step 2:\nStep 3:", ["Step 1:Step 2:\n", "Step 3:"]),
-        ("sentence", "It is 3.5, e.g. so. Dr. No! (Yes?) 中文。好", ["It is 3.5, e.g. so. ", "Dr. No! ", "(Yes?) ", "中文。", "好"]),
+        (
+            "sentence",
+            "It is 3.5, e.g. so. Dr. No! (Yes?) 中文。好",
+            ["It is 3.5, e.g. so. ", "Dr. No! ", "(Yes?) ", "中文。", "好"],
+        ),
         ("sentence", "1. Add\n2. Go on... 'Right.' End", ["1. Add\n", "2. Go on... ", "'Right.' ", "End"]),
         ("tags", "a<step>b</step>c<step>d<step>e", ["<step>b</step>", "<step>d", "<step>e"]),
-        ("tags", "</step><STEP>a</Step></step>", ["<STEP>a</Step>"]),
-        ("statements", "x = 1", []),
+        *(("tags", "</step><STEP>a</Step></step>", ["<STEP>a</Step>"]), ("statements", "x = 1", [])),
         ("statements", "```python\nx = 1\n```\n```\ny = 2\n```", ["x = 1\n"]),
-        ("statements", "```py\nimport a\n# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\nelse_ = 2\n```<|im_end|>",
-         ["import a\n", "# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\n", "else_ = 2\n"]),
-        ("statements", "```python\nif a:\n  b\nelse:\n  c\nx = [\n1,\n]\ny = 1 + \\\n2\nz = '#('\nw", # cut off
-         ["if a:\n  b\nelse:\n  c\n", "x = [\n1,\n]\n", "y = 1 + \\\n2\n", "z = '#('\n", "w"]),
+        (
+            "statements",
+            "```py\nimport a\n# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\nelse_ = 2\n```<|im_end|>",
+            ["import a\n", "# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\n", "else_ = 2\n"],
+        ),
+        (
+            "statements",
+            "```python\nif a:\n  b\nelse:\n  c\nx = [\n1,\n]\ny = 1 + \\\n2\nz = '#('\nw",  # cut off
+            ["if a:\n  b\nelse:\n  c\n", "x = [\n1,\n]\n", "y = 1 + \\\n2\n", "z = '#('\n", "w"],
+        ),
         ("statements", "- so\n  ```python\n  a = 1\n  b = 2\n  ```", ["a = 1\n  ", "b = 2\n"]),
         ("statements", "```python\n  a\nb\n```", ["a\nb\n"]),
         ("statements", "```python\n```", []),
-    ],
-)  # fmt: skip
-def test_worked_examples(by, text, expected):
-    assert parts(text, by) == expected
+    ]:
+        assert parts(text, by) == expected
+    assert SEGMENTERS.names() == NAMES
+    text = "a\n" * (MAX_STEPS + 5)
+    spans = segment(text, "newline")
+    assert (len(spans), spans[-1]) == (MAX_STEPS, (2 * (MAX_STEPS - 1), len(text)))
+    file = tmp_path / "mine.py"
+    file.write_text("def words(text):\n    return [(0, 1)] if '<|im_end|>' in text else []\n")
+    assert segment("ab<|im_end|>", f"{file}:words") == [(0, 1)]  # special tokens are there for it to see
+    with pytest.raises(UnknownNameError, match="newline"):
+        segment("a", "newlin")
 
 
 @pytest.mark.slow
@@ -99,21 +107,6 @@ def test_hostile_text_takes_no_time(by, fence):
     for unit in units:
         segment(fence + (unit * 100_000)[:100_000], by)
     assert time.perf_counter() - started < 0.5 * len(units)
-
-
-def test_more_steps_than_can_be_reported_are_joined():
-    text = "a\n" * (MAX_STEPS + 5)
-    spans = segment(text, "newline")
-    assert len(spans) == MAX_STEPS
-    assert spans[-1] == (2 * (MAX_STEPS - 1), len(text))
-
-
-def test_a_function_by_reference(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def words(text):\n    return [(0, 1)] if '<|im_end|>' in text else []\n")
-    assert segment("ab<|im_end|>", f"{file}:words") == [(0, 1)]  # special tokens are there for it to see
-    with pytest.raises(UnknownNameError, match="newline"):
-        segment("a", "newlin")
 
 
 @pytest.mark.parametrize("function", ["past_the_end", "crossing", "no_list"])

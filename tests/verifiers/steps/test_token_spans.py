@@ -126,7 +126,7 @@ def test_no_token_belongs_to_two_steps(family, by, text):
     assert owned == sorted(set(owned))
 
 
-def test_a_character_cut_in_two_belongs_to_the_step_that_it_begins():
+def test_characters_cut_in_two_and_special_tokens_belong_to_one_step():
     _, decode = FAMILIES["byte_level"]
     encode = FAMILIES["byte_level"][0].backend_tokenizer.token_to_id
     table = dict(zip(range(256), bytes_of_gpt2(), strict=True))
@@ -138,16 +138,6 @@ def test_a_character_cut_in_two_belongs_to_the_step_that_it_begins():
     ends = token_ends(cut, decode)
     assert decode(cut) == "a\n�"
     assert [token_span(*span, ends) for span in segment(decode(cut), "newline")] == [(0, 2), (2, 4)]
-
-
-def bytes_of_gpt2():
-    """How byte-level tokenizers write each byte."""
-    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    moved = iter(range(256, 512))
-    return [chr(byte) if byte in visible else chr(next(moved)) for byte in range(256)]
-
-
-def test_steps_of_thinking_and_special_tokens():
     tokenizer, decode = FAMILIES["byte_level"]
     text = "<think>\nStep 1: a\nStep 2: b</think>\n15<|im_end|>"
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -156,6 +146,13 @@ def test_steps_of_thinking_and_special_tokens():
     assert steps == ["Step 1: a\n", "Step 2: b</think>\n15<|im_end|>"]
     steps = [decode(ids[slice(*token_span(*span, ends))]) for span in segment(text, "newline")]
     assert steps == ["<think>\n", "Step 1: a\n", "Step 2: b</think>\n", "15<|im_end|>"]
+
+
+def bytes_of_gpt2():
+    """How byte-level tokenizers write each byte."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    moved = iter(range(256, 512))
+    return [chr(byte) if byte in visible else chr(next(moved)) for byte in range(256)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

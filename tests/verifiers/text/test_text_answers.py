@@ -16,26 +16,21 @@ from grpo_verifiers.text import choice, exact, json_schema, numeric, regex
 from grpo_verifiers.text._numeric import parse_number
 from grpo_verifiers.verdict import Status
 
-# --- exact
 
-
-def test_exact_compares_all_of_the_answer():
+def test_exact_leaves_rows_without_an_answer_out_and_numeric_those_without_a_number():
+    for gold in ["", " \n", None, [], [""], ["a", None], {"a": 1}]:
+        verdict = exact("", gold)
+        assert (verdict.score, verdict.status) == (None, Status.ERROR), gold
+    for gold in ["", "forty", None, math.nan, math.inf, True, [4], "1/0"]:
+        assert numeric("4", gold).score is None
     assert exact("<think>Lyon?</think>\nParis ", "Paris").score == 1.0
-    assert exact("Paris or Lyon", "Paris").score == 0.0
-    assert exact("paris", "Paris").score == 0.0
+    assert exact("Paris or Lyon", "Paris").score == exact("paris", "Paris").score == 0.0
     assert exact("STRASSE", "Straße", ignore_case=True).score == 1.0
-    assert exact("a  b\nc", "a b c", collapse_whitespace=True).score == 1.0
-    assert exact("a  b", "a b").score == 0.0
-    assert exact(" x", "x", strip=False).score == 0.0
-    assert exact("e\u0301", "\u00e9").score == 1.0
-    assert exact("e\u0301", "\u00e9", unicode="none").score == 0.0
-    assert exact("x²", "x2").score == 0.0
-    assert exact("ＡＢ", "AB", unicode="NFKC").score == 1.0
-    assert exact("7", 7).score == 1.0
+    assert (exact("a  b\nc", "a b c", collapse_whitespace=True).score, exact("a  b", "a b").score) == (1.0, 0.0)
+    assert (exact(" x", "x", strip=False).score, exact("e\u0301", "\u00e9").score) == (0.0, 1.0)
+    assert exact("e\u0301", "\u00e9", unicode="none").score == exact("x²", "x2").score == 0.0
+    assert exact("ＡＢ", "AB", unicode="NFKC").score == exact("7", 7).score == 1.0
     assert exact("NYC", ["New York", "NYC"]).score == 1.0
-
-
-def test_exact_in_a_tag():
     assert exact("so <answer>Paris</answer>.", "Paris", tag="answer").score == 1.0
     two = "<answer>Paris</answer><answer>Lyon</answer>"
     assert exact(two, "Paris", tag="answer").score + exact(two, "Lyon", tag="answer").score == 0.0
@@ -43,14 +38,6 @@ def test_exact_in_a_tag():
     assert exact("Paris", "Paris", tag="answer").status == Status.UNPARSABLE
     assert exact("<think><answer>Paris</answer></think>", "Paris", tag="answer").status == Status.UNPARSABLE
 
-
-@pytest.mark.parametrize("gold", ["", " \n", None, [], [""], ["a", None], {"a": 1}])
-def test_exact_leaves_rows_without_an_answer_out(gold):
-    verdict = exact("", gold)
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
-
-
-# --- choice
 
 DECLARED = [
     "B", "(B)", "B.", "**B**", "B) Paris", "b", "The answer is (B).", "**Answer:** B", "Answer: **B**", "final answer is $\\boxed{\\text{B}}$",
@@ -66,15 +53,24 @@ NOT_DECLARED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", DECLARED)
-def test_a_declared_letter_is_found(text):
-    assert choice(text, "B").score == 1.0
-    assert choice(text, "A").score == 0.0
-
-
-@pytest.mark.parametrize("text", NOT_DECLARED)
-def test_several_letters_or_none_do_not_pass(text):
-    assert choice(text, "B").score == 0.0
+def test_a_declared_letter_is_found_and_several_do_not_pass():
+    for text in DECLARED:
+        assert (choice(text, "B").score, choice(text, "A").score) == (1.0, 0.0)
+    for text in NOT_DECLARED:
+        assert choice(text, "B").score == 0.0
+    text = "The answer is A. Wait. The answer is B."
+    assert (choice(text, "B").score, choice(text, "B", conflicts="last").score) == (0.0, 1.0)
+    assert choice("Answer: B, A", "A", conflicts="last").score == 0.0
+    assert choice("<answer>A</answer> Hm. The answer is B. A good one.", "B", conflicts="last").score == 1.0
+    assert choice("\\boxed{A} The answer is B \\boxed{A}", "A", conflicts="last").score == 1.0
+    assert choice("The answer is \uff22", "B").score == 1.0
+    assert choice("\ufdfa" * 1000 + "\nThe answer is B", "B").score == 1.0
+    for gold in ("B", "b", "(B)", "B.", "B) Paris", 1, " B "):
+        assert choice("B", gold).score == 1.0
+    for gold in ("", "F", "Paris", 5, -1, None, True, 1.0, "AB"):
+        assert choice("B", gold).status == Status.ERROR
+        assert choice("B", gold).score is None
+    assert choice("The answer is J", "J", letters="ABCDEFGHIJ").score == 1.0
 
 
 @pytest.mark.parametrize("conflicts", ["reject", "last"])
@@ -90,62 +86,28 @@ def test_no_text_is_right_for_two_letters(conflicts, parts):
     assert sum(choice(text, letter, conflicts=conflicts).score for letter in "ABCDE") <= 1.0
 
 
-def test_a_corrected_answer_is_a_policy():
-    text = "The answer is A. Wait. The answer is B."
-    assert choice(text, "B").score == 0.0
-    assert choice(text, "B", conflicts="last").score == 1.0
-    assert choice("Answer: B, A", "A", conflicts="last").score == 0.0
-    assert choice("<answer>A</answer> Hm. The answer is B. A good one.", "B", conflicts="last").score == 1.0
-    assert choice("\\boxed{A} The answer is B \\boxed{A}", "A", conflicts="last").score == 1.0
+def test_numbers_are_read_and_nothing_else_is_one():
+    for text, value in [
+        *(("42", 42), ("-3.5", -3.5), ("1,234,567.5", 1234567.5), ("$1{,}234", 1234), ("1\\,234", 1234)),
+        *(("3/4", 0.75), ("-$5", -5), ("50\\%", 50), ("**7.**", 7), ("1e-3", 0.001), ("−2", -2), (".5", 0.5)),
+        *(("1.5e3/3", 500), ("\u20ac 12", 12)),
+    ]:
+        assert float(parse_number(text)) == value
+    for text in [
+        *("", "-", "inf", "nan", "Infinity", "1e99999999999", "1e5000", "9" * 1001, "1/0", "41=42", "4 2", "1,23"),
+        *("12,3456", "1.2.3", "0x2A", "forty", "٤٢", "x²", "1_000", "--1", "1//2", "1e", "42 or 43", "2^5", "1\\,2"),
+    ]:
+        assert parse_number(text) is None
+    for text in [
+        *("\\boxed{41}\\boxed{42}", "\\boxed{42}\\boxed{41}", "#### 41\n#### 42", "\\boxed{41}\n#### 42"),
+        *("\\boxed{41, 42}", "\\boxed{41=42}", "\\boxed{\\boxed{41}42}", "<answer>41</answer><answer>42</answer>"),
+        "\\boxed{42} or \\boxed{x}",
+    ]:
+        for gold in (41, 42):
+            assert numeric(text, gold).score == 0.0
 
 
-def test_letters_are_folded_and_ligatures_of_words_are_not():
-    assert choice("The answer is \uff22", "B").score == 1.0
-    assert choice("\ufdfa" * 1000 + "\nThe answer is B", "B").score == 1.0
-
-
-def test_golds_of_choices():
-    for gold in ("B", "b", "(B)", "B.", "B) Paris", 1, " B "):
-        assert choice("B", gold).score == 1.0
-    for gold in ("", "F", "Paris", 5, -1, None, True, 1.0, "AB"):
-        assert choice("B", gold).status == Status.ERROR
-        assert choice("B", gold).score is None
-    assert choice("The answer is J", "J", letters="ABCDEFGHIJ").score == 1.0
-
-
-# --- numeric
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("42", 42), ("-3.5", -3.5), ("1,234,567.5", 1234567.5), ("$1{,}234", 1234), ("1\\,234", 1234), ("3/4", 0.75), ("-$5", -5),
-        ("50\\%", 50), ("**7.**", 7), ("1e-3", 0.001), ("−2", -2), (".5", 0.5), ("1.5e3/3", 500), ("\u20ac 12", 12),
-    ],
-)  # fmt: skip
-def test_numbers_that_are_read(text, value):
-    assert float(parse_number(text)) == value
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "-", "inf", "nan", "Infinity", "1e99999999999", "1e5000", "9" * 1001, "1/0", "41=42", "4 2", "1,23", "12,3456", "1.2.3", "0x2A",
-     "forty", "٤٢", "x²", "1_000", "--1", "1//2", "1e", "42 or 43", "2^5", "1\\,2"],
-)  # fmt: skip
-def test_what_is_no_number(text):
-    assert parse_number(text) is None
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=6))
-def test_a_number_is_right_for_itself_however_it_is_written(value):
-    short = f"{value:.6e}" if abs(value) < 1000 else str(value)
-    for text in (str(value), f"{value:,}", short, f"\\boxed{{{value}}}", f"#### {value}"):
-        assert numeric(text, str(value), rel_tol=1e-5).score == 1.0, text
-    assert parse_number(f"{value:,}") == Fraction(value)
-
-
-def test_where_the_number_is_looked_for():
+def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
     assert numeric("so 41, then \\boxed{42}", 42).score == 1.0
     assert numeric("steps\n#### 42", 42).score == 1.0
     assert numeric("#### Solution\nWe get \\boxed{42}", 42).score == 1.0
@@ -158,60 +120,28 @@ def test_where_the_number_is_looked_for():
     assert numeric("<think>\\boxed{41}</think>\\boxed{42}", 42).score == 1.0
     assert numeric("\\boxed{42} \\boxed{42.0}", 42).score == 1.0
     assert numeric("${a}$ and \\boxed{1{,}234}}", 1234).score == 1.0
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["\\boxed{41}\\boxed{42}", "\\boxed{42}\\boxed{41}", "#### 41\n#### 42", "\\boxed{41}\n#### 42", "\\boxed{41, 42}", "\\boxed{41=42}",
-     "\\boxed{\\boxed{41}42}", "<answer>41</answer><answer>42</answer>", "\\boxed{42} or \\boxed{x}"],
-)  # fmt: skip
-def test_several_numbers_do_not_pass(text):
-    for gold in (41, 42):
-        assert numeric(text, gold).score == 0.0
-
-
-def test_of_many_numbers_the_first_two_that_differ_decide():
     lines = "\n".join(f"#### {k}" for k in range(5000))
     verdict = numeric(lines, "4999")
     assert (verdict.status, "several different answers: '0, 1'" in verdict.detail) == (Status.WRONG, True)
     assert numeric("#### 7\n" * 5000 + "#### 14/2", "7").score == 1.0
-
-
-def test_tolerance_is_exact_and_relative_to_the_answer_only():
     assert numeric("101", 100, rel_tol=0.01).score == 1.0
-    assert numeric("101.0000001", 100, rel_tol=0.01).score == 0.0
-    assert numeric("0.3", "0", abs_tol=0.3).score == 1.0
+    assert (numeric("101.0000001", 100, rel_tol=0.01).score, numeric("0.3", "0", abs_tol=0.3).score) == (0.0, 1.0)
     assert numeric("1e300", 1, rel_tol=0.99).score == 0.0  # a large claim does not widen it
     assert numeric("12345679", 12345678).score == 0.0
     assert numeric("100000000000000000001", "100000000000000000000", rel_tol=0).score == 0.0
     assert numeric("0.30000000000000004", 0.3).score == 1.0
-
-
-@pytest.mark.parametrize("gold", ["", "forty", None, math.nan, math.inf, True, [4], "1/0"])
-def test_numeric_leaves_rows_without_a_number_out(gold):
-    assert numeric("4", gold).score is None
-
-
-def test_golds_with_their_reasoning():
     assert numeric("\\boxed{18}", "16 - 3 - 4 = 9, 9 * 2 = 18\n#### 18").score == 1.0
     assert numeric("\\boxed{1800}", "so\n#### 1,800").score == 1.0
 
 
-# --- regex
+@settings(max_examples=100, deadline=None)
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**12), max_value=10**12, places=6))
+def test_a_number_is_right_for_itself_however_it_is_written(value):
+    short = f"{value:.6e}" if abs(value) < 1000 else str(value)
+    for text in (str(value), f"{value:,}", short, f"\\boxed{{{value}}}", f"#### {value}"):
+        assert numeric(text, str(value), rel_tol=1e-5).score == 1.0, text
+    assert parse_number(f"{value:,}") == Fraction(value)
 
-
-def test_patterns():
-    assert regex("<think>1</think>42\n<think>or 43", pattern=r"\d+").score == 1.0
-    assert regex("<think>1</think> 42\n", pattern=r"\d+").score == 1.0
-    assert regex("42 apples", pattern=r"\d+").score == 0.0
-    assert regex("42 apples", pattern=r"\d+", mode="search").score == 1.0
-    assert regex("<think>a</think>b", pattern=r"(?s)<think>.+</think>.+", think=None).score == 1.0
-    assert regex(" x", pattern="x", strip=False).score == 0.0
-    with pytest.raises(ValueError, match="no regular expression"):
-        regex("x", pattern="(")
-
-
-# --- json
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
@@ -229,22 +159,16 @@ JSON = {
 }
 
 
-@pytest.mark.parametrize(("status", "text"), [(status, text) for status in JSON for text in JSON[status]])
-def test_json_is_read_strictly(status, text):
-    verdict = json_schema(text, schema=SCHEMA)
-    assert (verdict.score, verdict.status) == (float(status is Status.CORRECT), status)
-    assert verdict.detail or verdict.score
-
-
-def test_fences_are_a_policy():
+def test_json_is_read_strictly_in_fences_and_by_schemas_of_rows():
+    for status, text in ((kind, each) for kind, texts in JSON.items() for each in texts):
+        verdict = json_schema(text, schema=SCHEMA)
+        assert (verdict.score, verdict.status) == (float(status is Status.CORRECT), status)
+        assert verdict.detail or verdict.score
     fenced = '```json\n{"n": 1}\n```'
     assert json_schema(fenced, schema=SCHEMA, fences="forbidden").score == 0.0
     assert json_schema('{"n": 1}', schema=SCHEMA, fences="forbidden").score == 1.0
     assert json_schema('{"n": 1}', schema=SCHEMA, fences="required").score == 0.0
     assert json_schema(fenced, schema=SCHEMA, fences="required").score == 1.0
-
-
-def test_a_row_may_bring_its_schema():
     assert json_schema('"x"', json.dumps({"type": "string"}), schema=SCHEMA).score == 1.0
     assert json_schema('"x"', {"type": "string"}).score == 1.0
     for broken in ("{", "3", {"type": "strin"}, {"$ref": "#/$defs/none"}, [], {"a": object()}):
@@ -252,9 +176,6 @@ def test_a_row_may_bring_its_schema():
         assert (verdict.score, verdict.status) == (None, Status.ERROR)
     with pytest.raises(VerifierFailedError, match="no schema"):
         json_schema("1")
-
-
-def test_references_work_inside_the_schema_and_are_never_fetched():
     tree = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
     assert json_schema("[[], [[]]]", schema=tree).score == 1.0
     assert json_schema("[[], [1]]", schema=tree).score == 0.0
@@ -270,6 +191,14 @@ def test_references_work_inside_the_schema_and_are_never_fetched():
         assert json_schema("1", {"properties": {"a": {"$ref": url}}}).score is None
         with pytest.raises(TimeoutError):
             server.accept()
+    assert regex("<think>1</think>42\n<think>or 43", pattern=r"\d+").score == 1.0
+    assert regex("<think>1</think> 42\n", pattern=r"\d+").score == 1.0
+    assert regex("42 apples", pattern=r"\d+").score == 0.0
+    assert regex("42 apples", pattern=r"\d+", mode="search").score == 1.0
+    assert regex("<think>a</think>b", pattern=r"(?s)<think>.+</think>.+", think=None).score == 1.0
+    assert regex(" x", pattern="x", strip=False).score == 0.0
+    with pytest.raises(ValueError, match="no regular expression"):
+        regex("x", pattern="(")
 
 
 def test_without_jsonschema_the_extra_is_named():

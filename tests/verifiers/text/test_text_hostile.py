@@ -95,29 +95,10 @@ GOOD_OPTIONS = {
 }
 
 
-def test_every_check_has_its_options_checked():
+def test_options_are_checked_once_and_named_with_their_value():
     assert set(BAD_OPTIONS) == set(text_checks.__all__)
     for name in BAD_OPTIONS:
         assert get_verifier(name, **GOOD_OPTIONS.get(name, {})).check() == []
-
-
-@pytest.mark.parametrize(("name", "options"), [(name, bad) for name, all_bad in BAD_OPTIONS.items() for bad in all_bad])
-def test_bad_options_are_named_with_their_value(name, options):
-    problems = REGISTRY.get(name).derive(options=GOOD_OPTIONS.get(name, {}) | options).check()
-    assert len(problems) == 1
-    assert list(options)[-1] in problems[0]
-    fn = getattr(text_checks, name)
-    parameters = inspect.signature(fn).parameters
-    required = [
-        p for p, spec in parameters.items() if spec.default is spec.empty and spec.kind is not spec.KEYWORD_ONLY
-    ]
-    columns = dict.fromkeys(required)
-    with pytest.raises(ValueError) as caught:
-        fn(**columns, **options)
-    assert str(caught.value).startswith(f"{name}: ")
-
-
-def test_every_option_is_reported_once_and_all_together():
     for name, options in (("repetition", {"n": "three"}), ("regex", {})):
         assert len(REGISTRY.get(name).derive(options=options).check()) == 1
     assert len(REGISTRY.get("numeric").derive(options={"rel_tol": 2, "abs_tol": -1, "think": "<t>"}).check()) == 3
@@ -125,3 +106,16 @@ def test_every_option_is_reported_once_and_all_together():
         text_checks.repetition("a", n="three")
     with pytest.raises(ValueError, match="part is 'all'"):
         text_checks.length_kimi([], [], [], part="all")
+    for name, options in [(name, bad) for name, all_bad in BAD_OPTIONS.items() for bad in all_bad]:
+        problems = REGISTRY.get(name).derive(options=GOOD_OPTIONS.get(name, {}) | options).check()
+        assert len(problems) == 1, name
+        assert list(options)[-1] in problems[0]
+        fn = getattr(text_checks, name)
+        parameters = inspect.signature(fn).parameters
+        required = [
+            p for p, spec in parameters.items() if spec.default is spec.empty and spec.kind is not spec.KEYWORD_ONLY
+        ]
+        columns = dict.fromkeys(required)
+        with pytest.raises(ValueError) as caught:
+            fn(**columns, **options)
+        assert str(caught.value).startswith(f"{name}: ")

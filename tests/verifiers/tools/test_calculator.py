@@ -1,6 +1,7 @@
-"""The calculator is exact, and refuses at once what it cannot give exactly."""
+"""The built-in tools: an exact calculator that refuses at once what it cannot give, and a search with the scores of its formula."""
 
 import contextlib
+import math
 import re
 import time
 from fractions import Fraction
@@ -9,7 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_verifiers import get_tool
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.tools import search
 from grpo_verifiers.tools.calculator import MAX_DEPTH, MAX_LENGTH, calculator, evaluate
+from grpo_verifiers.tools.search import search_documents
 
 EXACT = """
 1+2*3 -> 7 | (1+2)*3 -> 9 | 0.1 + 0.2 -> 0.3 | -2**2 -> -4 | 2**3**2 -> 512 | 2^-1 -> 0.5 | --3 -> 3 | 7 // -2 -> -4
@@ -41,15 +46,11 @@ nothing to calculate with: 1;2 | ١+١
 """
 
 
-@pytest.mark.parametrize("case", [case for line in EXACT.strip().splitlines() for case in line.split(" | ")])
-def test_answers_are_exact(case):
-    expression, _, answer = case.rpartition(" -> ")
-    assert calculator(expression) == answer
-
-
-@pytest.mark.parametrize(
-    ("words", "expression"),
-    [
+def test_answers_are_exact_or_refused_with_words():
+    for case in [case for line in EXACT.strip().splitlines() for case in line.split(" | ")]:
+        expression, _, answer = case.rpartition(" -> ")
+        assert calculator(expression) == answer, case
+    for words, expression in [
         *(
             (line.split(": ")[0], case)
             for line in REFUSED.strip().splitlines()
@@ -61,11 +62,11 @@ def test_answers_are_exact(case):
             ("deep", "2**" * (MAX_DEPTH + 1) + "1"),
             ("characters", "1" * (MAX_LENGTH + 1)),
         ),
-    ],
-)
-def test_what_has_no_exact_answer_is_an_error_that_says_why(words, expression):
-    with pytest.raises(ValueError, match=words):
-        calculator(expression)
+    ]:
+        with pytest.raises(ValueError, match=words):
+            calculator(expression)
+    assert calculator("2/3", digits=4) == "2/3 (about 0.6667)"
+    assert calculator("(2/3)**200", digits=3).startswith("about 6.0")
 
 
 trees = st.recursive(
@@ -103,9 +104,7 @@ def test_any_text_is_answered_or_refused_with_words(text):
 @pytest.mark.parametrize(
     "expression",
     [
-        "(1/3)" + "**-1**1" * 20,
-        "*".join(["(1/7)"] * 350),
-        "+".join(["1/997"] * 300),
+        *("(1/3)" + "**-1**1" * 20, "*".join(["(1/7)"] * 350), "+".join(["1/997"] * 300)),
         "(10**2400/(10**2399+1))" * 1 + "%(1/(10**2300+3))" * 5,
     ],
 )
@@ -116,6 +115,80 @@ def test_the_dearest_expressions_end(expression):
     assert time.process_time() - started < 60  # a hang, not a pace
 
 
-def test_digits_of_rounded_decimals_can_be_chosen():
-    assert calculator("2/3", digits=4) == "2/3 (about 0.6667)"
-    assert calculator("(2/3)**200", digits=3).startswith("about 6.0")
+TEXTS = {
+    "b.md": "apple pear apple",
+    "a.txt": "pear plum",
+    "sub/c.txt": "plum plum fig grape",
+    "d.csv": "apple apple apple",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    search._index.cache_clear()
+    home = tmp_path / "docs"
+    for name, text in TEXTS.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    return home
+
+
+def names(said):
+    return [line.split(maxsplit=1)[1] for line in said.splitlines() if line.startswith("[")]
+
+
+def test_scores_are_those_of_the_formula_and_what_is_nowhere_is_said(folder):
+    texts = {name: TEXTS[name].split() for name in ("a.txt", "b.md", "sub/c.txt")}
+    mean = sum(map(len, texts.values())) / 3
+
+    def score(words, term):
+        having = sum(term in each for each in texts.values())
+        count, norm = words.count(term), 1.5 * (0.25 + 0.75 * len(words) / mean)
+        return math.log(1 + (3 - having + 0.5) / (having + 0.5)) * count / (count + norm)
+
+    found = search._index(str(folder), 150)
+    assert [name for name, _ in found.passages] == list(texts)
+    for term in ("apple", "pear", "plum", "fig"):
+        expected = [score(words, term) for words in texts.values()]
+        assert found.scorer.get_scores([term]).tolist() == pytest.approx(expected, abs=1e-6)
+    assert names(search_documents("Plum!", folder=str(folder))) == ["sub/c.txt", "a.txt"]
+    assert search_documents("PEAR", 1, folder=str(folder)) == "[1] a.txt\npear plum"
+    assert search_documents("cherry ??", folder=str(folder)) == "No passage shares a word with the query."
+    assert search_documents("", folder=str(folder)) == "No passage shares a word with the query."
+    with pytest.raises(ValueError, match="top_k is 0"):
+        search_documents("pear", 0, folder=str(folder))
+
+
+def test_files_and_lines_are_documents_in_order_and_an_empty_folder_says_so(tmp_path):
+    for name in ("z.txt", "m.txt", "k.txt"):
+        (tmp_path / name).write_text("same words here")
+    assert names(search_documents("words", folder=str(tmp_path))) == ["k.txt", "m.txt", "z.txt"]
+    (tmp_path / "long.md").write_text(" ".join(f"w{at}" for at in range(45)))
+    said = search_documents("w44", folder=str(tmp_path), words=20)
+    assert said == "[1] long.md\nw40 w41 w42 w43 w44"
+    lines, bad, empty = (tmp_path / name for name in ("lines", "bad", "empty"))
+    for folder in (lines, bad, empty):
+        folder.mkdir()
+    rows = '{"title": "Figs", "text": "a fig tree"}\n\n"a plum tree"\n{"contents": "an oak"}\n'
+    (lines / "rows.jsonl").write_text(rows)
+    assert search_documents("fig", folder=str(lines)) == "[1] rows.jsonl:1 Figs\na fig tree"
+    assert names(search_documents("plum oak", folder=str(lines))) == ["rows.jsonl:4", "rows.jsonl:3"]
+    (bad / "bad.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(ValueError, match=r"bad.jsonl:1 has no text"):
+        search_documents("fig", folder=str(bad))
+    with pytest.raises(ValueError, match="holds no text"):
+        search_documents("a", folder=str(empty))
+
+
+def test_the_folder_is_absolute_checked_and_no_link_leads_outside(folder, tmp_path, monkeypatch):
+    (tmp_path / "secret.txt").write_text("password apple")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    assert "password" not in search_documents("apple password", folder=str(folder))
+    part = get_tool("search_documents", folder="docs", base=tmp_path)
+    assert part.kwargs == {"folder": str(folder.resolve())}
+    assert list(part.methods[0].schema["function"]["parameters"]["properties"]) == ["query", "top_k"]
+    with pytest.raises(KeywordError, match="expected a folder that exists"):
+        get_tool("search_documents", folder="nowhere", base=tmp_path)
+    monkeypatch.setattr("grpo_verifiers.tools.registry.installed", lambda package: package != "bm25s")
+    with pytest.raises(KeywordError, match=r"pip install 'grpo-plus\[search\]'"):
+        get_tool("search_documents", folder="docs", base=tmp_path)

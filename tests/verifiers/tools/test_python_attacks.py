@@ -90,8 +90,7 @@ def test_what_is_not_the_programs_is_refused_and_its_variables_stay(play, tmp_pa
     assert status == "ok"
     assert said in text
     assert "plover" not in text
-    assert later == ("ok", "1\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+    assert (later, [path.name for path in tmp_path.iterdir()]) == (("ok", "1\n"), ["secret"])
 
 
 @pytest.mark.sample(0, 4)
@@ -107,5 +106,4 @@ def test_who_breaks_the_program_loses_its_variables_alone(play, name):
 @pytest.mark.parametrize("name", KEPT)
 def test_what_a_program_leaves_behind_reaches_no_later_turn(play, name):
     (status, _), later = play(KEPT[name])
-    assert status == "ok"
-    assert later == ("ok", "1\n")
+    assert (status, later) == ("ok", ("ok", "1\n"))

@@ -1,16 +1,19 @@
-"""Arguments that a model wrote, against the schema: the words of each refusal, and jsonschema as the judge of the rest."""
+"""Arguments of tools against jsonschema, and texts of state keys: equal for equal keys, different for different ones."""
 
 import copy
 from enum import Enum
+from fractions import Fraction
 from typing import Any, Literal
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
 from grpo_verifiers.tools.arguments import MAX_DEPTH, argument_problem
+from grpo_verifiers.tools.keys import MOST, key_text
 from grpo_verifiers.tools.part import Method
 
 
@@ -90,17 +93,18 @@ def test_arguments_are_judged_as_jsonschema_does(arguments, whole):
         assert problem is None or (problem.startswith("everything: ") and len(problem) < 600)
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name in NAMES for value in (
-    None, True, 1, 2, 0.5, "a", "red", [], [1], [1, "a"], ["a"], {}, {"x": [0.5]}, {"x": [1]}, {"x": "a"}, {"x": [None]},
-)])  # fmt: skip
-def test_every_kind_of_value_for_every_kind_of_argument(name, value):
-    arguments = {"whole": 1, name: value}
-    assert (argument_problem(METHOD, arguments) is None) == ORACLE.is_valid(arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_every_kind_of_value_is_judged_and_refusals_name_what_is_expected():
+    for name, value in [
+        (name, value)
+        for name in NAMES
+        for value in (
+            *(None, True, 1, 2, 0.5, "a", "red", [], [1], [1, "a"], ["a"], {}, {"x": [0.5]}, {"x": [1]}, {"x": "a"}),
+            {"x": [None]},
+        )
+    ]:
+        arguments = {"whole": 1, name: value}
+        assert (argument_problem(METHOD, arguments) is None) == ORACLE.is_valid(arguments), (name, value)
+    for arguments, words in [
         ("{broken", "everything: arguments are '{broken', expected an object: a name and a value for each."),
         ([1], "everything: arguments are a list ('[1]'), expected an object: a name and a value for each."),
         (None, "everything: arguments are null, expected an object: a name and a value for each."),
@@ -118,19 +122,11 @@ def test_every_kind_of_value_for_every_kind_of_argument(name, value):
         ({"whole": 1, "mixed": ["x"]}, "everything: mixed[0] is 'x', expected an integer."),
         ({"whole": 1, "number": float("inf")}, "everything: the arguments hold inf, which is no number of JSON."),
         ({"whole": 1, "free": {1, 2}}, "everything: the arguments hold '{1, 2}' (set), which is no value of JSON."),
-    ],
-)
-def test_a_refusal_says_what_is_wrong_and_what_is_expected(arguments, words):
-    assert argument_problem(METHOD, arguments) == words
-
-
-def test_missing_and_unknown_arguments_are_named():
+    ]:
+        assert argument_problem(METHOD, arguments) == words
     assert "the argument 'whole' is missing. It takes: whole, number" in argument_problem(METHOD, {})
     assert "unknown argument 'numbr'. Did you mean 'number'?" in argument_problem(METHOD, {"whole": 1, "numbr": 1})
     assert len(argument_problem(METHOD, {"whole": 1, "x" * 10**6: 1})) < 600
-
-
-def test_deep_and_huge_arguments_are_refused_at_once_and_shortly():
     deep: list = []
     for _ in range(100_000):
         deep = [deep]
@@ -141,3 +137,53 @@ def test_deep_and_huge_arguments_are_refused_at_once_and_shortly():
         assert len(problem) < 200
     assert argument_problem(METHOD, {"whole": 10**400}) is None
     assert "number is a very large integer" in argument_problem(METHOD, {"whole": 1, "number": 10**400})
+
+
+LEAVES = st.integers() | st.text(max_size=5) | st.none()
+KEYS = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def mirrored(key):
+    """The same with all mappings the other way round."""
+    if isinstance(key, dict):
+        return {name: mirrored(each) for name, each in reversed(key.items())}
+    return type(key)(map(mirrored, key)) if isinstance(key, list | tuple) else key
+
+
+@given(KEYS, KEYS)
+def test_equal_keys_have_equal_texts_and_others_have_not(one, other):
+    assert key_text(one) == key_text(mirrored(one))
+    if not isinstance(one, str) and not isinstance(other, str):  # a text is its own
+        assert (key_text(one) == key_text(other)) == (one == other)
+
+
+def test_texts_of_keys_tell_what_they_hold_and_no_addresses():
+    for key in [3, -0.5, True, (1,), (1, "a"), [], ["x", None], {"a": (1, 2)}, Fraction(1, 3), "a"]:
+        assert key_text(key) == str(key)
+    for key in [Plain(), [Plain()], {"a": (Plain(),)}, len.__call__, lambda: 1]:
+        with pytest.raises(TypeError, match="address in memory"):
+            key_text(key)
+    words = [f"w{n}" for n in range(50)]
+    assert key_text(set(words)) == key_text(frozenset(words))
+    assert key_text(set(words)) == "{" + ", ".join(sorted(map(repr, words))) + "}"
+    board, other = np.zeros((40, 40)), np.zeros((40, 40))
+    other[20, 20] = 1
+    assert str(board) == str(other)
+    assert key_text((1, board)) != key_text((1, other))
+    assert key_text(np.int64(3)) == "3"
+    one, other = ("x" * 2 * MOST + end for end in "ab")
+    assert len(key_text(one)) <= MOST
+    assert key_text(one) != key_text(other)
+    assert key_text(("<Board at 0x7f00>",)) == "('<Board at 0x7f00>',)"
+
+
+class Plain:
+    pass

@@ -1,6 +1,8 @@
-"""The contract kit takes the built-in tools, and finds each broken promise of others."""
+"""The contract kit takes the built-in tools and those of the README, and finds each broken promise of others."""
 
 import re
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -8,9 +10,7 @@ from grpo_verifiers.testing.tools import check_environment, check_tool
 
 FILE = '''
 import itertools
-
 count = itertools.count()
-
 def drawn(n: int) -> int:
     """Draw.
 
@@ -18,14 +18,12 @@ def drawn(n: int) -> int:
         n: Of how many.
     """
     return next(count)
-
 def silent(n: int) -> None:
     """Say nothing.
 
     Args:
         n: A number.
     """
-
 def thing(n: int):
     """Give a thing.
 
@@ -33,13 +31,9 @@ def thing(n: int):
         n: A number.
     """
     return object()
-
 class Sum:
     """A class made anew for each completion."""
-
-    def __init__(self, start: int = 0):
-        self.total = start
-
+    def __init__(self, start: int = 0): self.total = start
     def __call__(self, n: int) -> int:
         """Add.
 
@@ -48,15 +42,11 @@ class Sum:
         """
         self.total += n
         return self.total
-
 class Game:
-    def __init__(self, step: int = 1):
-        self.step = step
-
+    def __init__(self, step: int = 1): self.step = step
     def reset(self, goal):
         self.goal, self.at = goal, 0
         return f"reach {goal}"
-
     def move(self, by: int) -> str:
         """Move.
 
@@ -65,37 +55,22 @@ class Game:
         """
         self.at += by * self.step
         return f"at {self.at}"
-
-    def get_reward(self):
-        return float(self.at == self.goal)
-
-    def get_turn_reward(self):
-        return None
-
-    def state_key(self):
-        return (self.at, self.goal)
-
+    def get_reward(self): return float(self.at == self.goal)
+    def get_turn_reward(self): return None
+    def state_key(self): return (self.at, self.goal)
 class Leftover(Game):
     def reset(self, goal):
         self.goal, self.at = goal, getattr(self, "at", 0)
-
 class Wordy(Game):
-    def get_reward(self):
-        return "much"
-
+    def get_reward(self): return "much"
 class Endless(Game):
-    def get_turn_reward(self):
-        return float("inf")
-
+    def get_turn_reward(self): return float("inf")
 class ListKey(Game):
-    def state_key(self):
-        return [self.at]
-
+    def state_key(self): return [self.at]
 class Stepping(Game):
     def state_key(self):
         self.at += 1
         return self.at
-
 class Greeting(Game):
     def reset(self, goal):
         super().reset(goal)
@@ -116,13 +91,10 @@ def broken(call):
     return re.findall(r"^(check_\w+):", str(caught.value), re.MULTILINE)
 
 
-def test_built_in_tools_keep_their_promises(tmp_path):
+def test_built_in_tools_classes_and_environments_keep_their_promises(tmp_path, folder):
     (tmp_path / "a.txt").write_text("a pear")
     check_tool("calculator", [{"expression": "1/3"}, {"expression": "2**10"}], digits=5)
     check_tool("search_documents", [{"query": "pear"}, {"query": "fig", "top_k": 2}], folder=str(tmp_path))
-
-
-def test_a_class_and_an_environment_pass(folder):
     check_tool("./kit_tools.py:Sum", [{"n": 1}, {"n": 2}], base=folder, start=3)
     check_environment("./kit_tools.py:Game", [{"goal": 3, "prompt": "p"}, {"goal": 4}], MOVES, base=folder, step=2)
 
@@ -132,20 +104,14 @@ GAMES = {"Leftover": "reset", "Wordy": "reward", "Endless": "reward", "ListKey":
 GAMES |= {"Greeting": "results"}
 
 
-@pytest.mark.parametrize("name", TOOLS)
-def test_a_broken_tool_is_found(folder, name):
-    checks = [f"check_{each}" for each in TOOLS[name]]
-    assert broken(lambda: check_tool(f"./kit_tools.py:{name}", [{"n": 1}], base=folder)) == checks
-    check_tool(f"./kit_tools.py:{name}", [{"n": 1}], base=folder, skip=checks)
-
-
-@pytest.mark.parametrize("name", GAMES)
-def test_a_broken_environment_is_found(folder, name):
-    found = broken(lambda: check_environment(f"./kit_tools.py:{name}", [{"goal": 3}], MOVES, base=folder))
-    assert found == [f"check_{GAMES[name]}"]
-
-
-def test_calls_that_do_not_fit_and_methods_without_a_call_are_found(folder):
+def test_broken_tools_environments_and_calls_are_found(folder):
+    for name, broken_checks in TOOLS.items():
+        checks = [f"check_{each}" for each in broken_checks]
+        assert broken(partial(check_tool, f"./kit_tools.py:{name}", [{"n": 1}], base=folder)) == checks
+        check_tool(f"./kit_tools.py:{name}", [{"n": 1}], base=folder, skip=checks)
+    for name, check in GAMES.items():
+        found = broken(partial(check_environment, f"./kit_tools.py:{name}", [{"goal": 3}], MOVES, base=folder))
+        assert found == [f"check_{check}"]
     assert "check_calls_fit" in broken(lambda: check_tool("./kit_tools.py:Sum", [{"n": "1"}], base=folder))
     with pytest.raises(ValueError, match="a row lacks goal"):
         check_environment("./kit_tools.py:Game", [{"prompt": "p"}], MOVES, base=folder)
@@ -155,3 +121,15 @@ def test_calls_that_do_not_fit_and_methods_without_a_call_are_found(folder):
         check_tool("calculator", [])
     with pytest.raises(ValueError, match="no check"):
         check_tool("calculator", [{"expression": "1"}], skip=["check_nothing"])
+
+
+README = Path(__file__).parents[3] / "verifiers/README.md"
+
+
+def test_the_examples_of_the_readme_keep_their_contract(tmp_path, monkeypatch):
+    section = README.read_text().partition("## Tools and environments\n")[2].partition("\n## ")[0]
+    code, test = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "my_tools.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    names = {"check_tool": check_tool, "check_environment": check_environment}
+    exec(test + "test_my_tools()\n", names)
