@@ -21,6 +21,7 @@ from grpo_verifiers.math.sets.regions import (
     whole,
 )
 from grpo_verifiers.math.tree import number
+from grpo_verifiers.math.values.numeric import refuted
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.words.numerals import ordinal, spoken
 
@@ -118,12 +119,21 @@ RIGHT = {
     r"7 \equiv 2 \pmod 5": [r"7 = 2 \pmod 5"],
     r"1 \pm \sqrt2": [r"1+\sqrt2, 1-\sqrt2", r"1-\sqrt2 \text{ or } 1+\sqrt2"],
     r"\pm 1 \pm 2": ["3, -1, 1, -3"],
+    r"90 \text{ minutes}": ["1 hour 30 minutes"], r"1 \text{ hour } 30 \text{ minutes}": ["90 minutes"],
+    r"\sec x": [r"\frac{1}{\cos x}"], r"\csc x": [r"\frac{1}{\sin x}"], r"\log_{10} x": [r"\log x"], "30": [r"x^\circ = 30^\circ"],
+    r"x\in\mathbb{R}": [r"\mathbb{R}"], r"\mathbb{N}_0": [r"n\ge 0, n\in\mathbb{Z}"], r"\mathbb{N}^+": [r"n\ge 1, n\in\mathbb{Z}"],
+    r"\mathbb{Z}^-": [r"n\le -1, n\in\mathbb{Z}"], r"\mathbb{R}_{\ge 0}": [r"[0,\infty)"], r"\mathbb{R}_{\le 0}": [r"(-\infty,0]"],
+    r"\mathbb{R}^*": [r"(-\infty,0)\cup(0,\infty)"], r"\mathbb{R}^-": [r"(-\infty,0)"], r"\mathbb{R}_{>0}": [r"(0,\infty)"],
+    r"x=5k+2, k\in\mathbb{Z}": [r"x \equiv 2 \pmod 5"], r"x \equiv 2 \pmod 5": [r"x=5k+2, k\in\mathbb{Z}", r"x \equiv 7 \pmod 5"],
 }  # fmt: skip
 WRONG = {
     r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": [r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^T", r"\begin{pmatrix}1&2\\3\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"],
     "(3,-4,0)": [r"3\mathbf{i}-4\mathbf{j}+1\mathbf{k}", r"3\mathbf{i}+4\mathbf{j}", r"3\mathbf{i}-4\mathbf{i}", r"\begin{pmatrix}3&-4\\0&1\end{pmatrix}"],
     r"1 \pm \sqrt2": [r"1+\sqrt2", r"1+\sqrt2, 1+\sqrt2", r"1 \pm \sqrt3"],
     r"\pm 1 \pm 2": ["3, -1", r"\pm 3"],
+    "1, 2": ["1, 1", "1", "1, 2, 2, 3"], r"\sqrt2, -\sqrt2": [r"\sqrt2, \sqrt2"], r"1 \text{ hour } 30 \text{ minutes}": ["91 minutes"],
+    r"\csc x": [r"\frac{2}{\sin x}"], r"\log_{2} x": [r"\log x"], r"\mathbb{N}_0": [r"n\ge 1, n\in\mathbb{Z}"],
+    r"x \equiv 2 \pmod 5": [r"x \equiv 3 \pmod 5", r"x \equiv 2 \pmod 6", "2"], "2": [r"x \equiv 2 \pmod 5"],
 }  # fmt: skip
 
 
@@ -149,6 +159,9 @@ def test_what_cannot_be_read_is_an_error():
             parse(text)
     assert parse(r"1<x\equiv 2\pmod 5")[2] == "< ="
     assert parse(r"x\equiv 2")[2] == "equiv"
+    for deep in ("1" + "/1" * 90, "(" * 60 + "1" + ")" * 60, "5" + "!+5" * 3 + "^{2" * 50 + "}" * 50):
+        with pytest.raises(ParseError, match="nested deeper"):
+            parse(deep)
 
 
 def test_an_unreadable_answer_is_as_solved_as_the_gold_by_its_text():
@@ -162,4 +175,5 @@ def test_an_unreadable_answer_is_as_solved_as_the_gold_by_its_text():
 def test_expressions_of_more_letters_than_points_have_are_left_open():
     letters = [parse("+".join("abcdfghkm"[:count])) for count in range(1, 9)]
     assert [agree(one, ("+", one, number(1))) for one in letters] == [False] * 6 + [None] * 2
+    assert [refuted(one, ("+", one, number(1))) for one in letters] == [True] * 5 + [False] * 3
     assert agree(parse("\\sqrt{x}"), parse("\\sqrt{x}+1")) is False
