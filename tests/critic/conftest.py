@@ -29,9 +29,3 @@ def build(tiny_model, tmp_path):
         return GRPOPlusTrainer(model or tiny_model, rewards, config, data, evaluation, peft_config=adapter, hooks=hooks)
 
     return build
-
-
-@pytest.fixture
-def logged():
-    """The values of a metric that a run has logged, in order."""
-    return lambda trainer, name: [entry[name] for entry in trainer.state.log_history if name in entry]

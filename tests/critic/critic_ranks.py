@@ -11,23 +11,11 @@ from safetensors.torch import save_file
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from tests.critic.conftest import RUN
-
-rank = int(os.environ.get("RANK", "0"))
-
-
-def rollout(prompts, trainer):
-    tokenizer = trainer.processing_class
-    rows = range(rank * len(prompts), (rank + 1) * len(prompts))
-    texts = ["ab3d5fgh"[: 1 + (5 * row) % 8] + "xyz"[row % 3] * (row % 4) for row in rows]
-    return {
-        "prompt_ids": [tokenizer.encode(prompt) for prompt in prompts],
-        "completion_ids": [tokenizer.encode(text) for text in texts],
-        "logprobs": None,
-        "row": list(rows),
-    }
+from tests.trainer.conftest import logged
+from tests.trainer.ranks import by_row, rank
 
 
-def by_row(completions, row, **_):
+def seventh(completions, row, **_):
     return [None if r == 6 else (3 * r % 7) / 7 for r in row]
 
 
@@ -38,11 +26,10 @@ def run(folder, model, kind, per_device):
     config = GRPOPlusConfig(output_dir=f"{folder}/{kind}", **RUN | settings)
     rows = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 2})
     adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if kind == "adapter" else None
-    trainer = GRPOPlusTrainer(model, by_row, config, rows, rollout_func=rollout, peft_config=adapter)
+    trainer = GRPOPlusTrainer(model, seventh, config, rows, rollout_func=by_row, peft_config=adapter)
     trainer.train()
     if "RANK" in os.environ:
-        explained = [entry["critic/loss"] for entry in trainer.state.log_history if "critic/loss" in entry]
-        Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(explained))
+        Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(logged(trainer, "critic/loss")))
     return {name: tensor for name, tensor in trainer.critic.tensors().items() if not name.startswith("adamw")}
 
 

@@ -60,6 +60,9 @@ def test_options_have_their_defaults_and_may_be_text_or_flags(tmp_path):
     assert options.rate("trunk") > options.rate("adapter") > options.rate("model")
     hints = typing.get_type_hints(CriticOptions, include_extras=True)
     assert set(typing.get_args(typing.get_args(hints["freeze"])[0])) == set(FREEZABLE)
+    notes = config_notes(config({"warmup_steps": 3}, tmp_path))
+    assert any("the first 3 optimizer steps leave the policy and its schedule as they are" in note for note in notes)
+    assert not any("critic" in note for note in config_notes(config({}, tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -131,12 +134,6 @@ def test_a_start_in_4_bits_is_refused_as_a_model_of_its_own(build, tmp_path):
     words = rf"critic: model is '{small}', whose weights are stored in 4 bits and .* set model to .* or on: adapter"
     with pytest.raises(ConfigError, match=words):
         build({"on": "model"}, model=small, lora=True)
-
-
-def test_notes_say_what_a_warm_up_does_to_the_schedule(tmp_path):
-    notes = config_notes(config({"warmup_steps": 3}, tmp_path))
-    assert any("the first 3 optimizer steps leave the policy and its schedule as they are" in note for note in notes)
-    assert not any("critic" in note for note in config_notes(config({}, tmp_path)))
 
 
 def test_explain_shows_the_critic(cli, tmp_path, tiny_model):

@@ -1,4 +1,4 @@
-"""A critic in real runs: its gradient, what it leaves alone, warm-up, resumption, ranks, learning."""
+"""A critic in real runs: its gradient and that of PPO and SAO, what it leaves alone, warm-up, resumption, ranks, learning."""
 
 import itertools
 import json
@@ -11,17 +11,19 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from transformers import BitsAndBytesConfig
+from transformers import AutoModel, AutoModelForCausalLM, BitsAndBytesConfig
 
 from grpo_plus.heads.passes import rows_of
 from grpo_plus.memory.errors import StepTooLargeError
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, Critic, CriticError
+from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, CriticError
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_plus.training.state import Frozen, StateError
+from tests.critic.conftest import vowels
 from tests.device import DEVICE
 from tests.memory.live import OnDevice
+from tests.trainer.conftest import logged
 
 KINDS = ("trunk", "adapter", "model")
 
@@ -73,6 +75,10 @@ def gradients_of(critic):
     return found
 
 
+def policy_of(trainer):
+    return {n: p.detach().clone() for n, p in trainer.model.named_parameters() if ".critic." not in n}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("clip", [None, 0.2])
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,23 +111,26 @@ class Watch(Hook):
 
     def on_step_end(self, *_, optimizer=None, lr_scheduler=None, **__):
         inner = getattr(optimizer, "optimizer", optimizer)
-        weights = {n: p.detach().clone() for n, p in self.host.model.named_parameters() if ".critic." not in n}
-        rate = lr_scheduler.get_last_lr()[0]
-        self.seen.append((weights, sum(len(state) for state in inner.state.values()), rate))
+        states = sum(len(state) for state in inner.state.values())
+        self.seen.append((policy_of(self.host), states, lr_scheduler.get_last_lr()[0]))
 
 
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
+def evaluating():
+    rows = Dataset.from_dict({"prompt": ["1+1=", "2+2=", "3+3=", "4+4="]})
+    settings = {"eval_strategy": "steps", "per_device_eval_batch_size": 4, "num_generations_eval": 1}
+    return {"evaluation": rows, **settings}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_warm_up_trains_the_critic_alone(build, logged, kind):
-    watch = Watch()
-    trainer = build(
-        {"on": kind, "warmup_steps": 2, "learning_rate": 0.01}, hooks=[watch], max_steps=5, lr_scheduler_type="linear"
-    )
-    start = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if ".critic." not in n}
+def test_the_warm_up_trains_the_critic_alone(build, kind):
+    watch, critic = Watch(), {"on": kind, "warmup_steps": 2, "learning_rate": 0.01}
+    trainer = build(critic, hooks=[watch], max_steps=5, lr_scheduler_type="linear")
+    start = policy_of(trainer)
     before = trainer.critic.optimizer.parameters["head/weight"].detach().clone()
     trainer.train()
     (first, none, rate), (second, nothing, same_rate), (third, some, next_rate) = watch.seen[:3]
@@ -138,7 +147,7 @@ def test_the_warm_up_trains_the_critic_alone(build, logged, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("warmup", [5, 6])
-def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, logged, warmup):
+def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, warmup):
     """Three iterations of two steps on a batch, ended where the objective does not rise twofold, say: always."""
     sizes = {"num_iterations": 3, "steps_per_generation": 2, "gradient_accumulation_steps": 1, "max_steps": 12}
     rule = {"objective": "grpo", "objective_kwargs": {"stop_rise": 100.0}}
@@ -153,19 +162,17 @@ def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_
 
 @pytest.mark.sample(0, 2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_critic_passes_change_nothing_of_the_policy(build, kind, monkeypatch):
+def test_critic_passes_change_nothing_of_the_policy(build, kind):
     """With the same advantages, a run whose critic updates ten times is the run whose critic never does, bit for bit."""
     runs = []
     for learns in (True, False):
         trainer = build({"on": kind, "updates": 10, "learning_rate": 0.05}, seed=3)
         advantages = trainer._advantages._advantages
-        monkeypatch.setattr(
-            trainer._advantages, "_advantages", lambda *given, of=advantages: torch.sign(of(*given) * 0 + 1.0)
-        )
+        trainer._advantages._advantages = lambda *given, of=advantages: torch.sign(of(*given) * 0 + 1.0)
         if not learns:
-            monkeypatch.setattr(trainer.critic, "_learn", lambda rows: None)
+            trainer.critic._learn = lambda rows: None
         trainer.train()
-        runs.append({n: p.detach().clone() for n, p in trainer.model.named_parameters() if ".critic." not in n})
+        runs.append(policy_of(trainer))
     assert same(*runs)
 
 
@@ -183,8 +190,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
     assert again.critic.updates == whole.critic.updates == 12
     assert same(again.critic.tensors(), whole.critic.tensors())
     assert len(whole.critic.tensors()) >= (8 if kind == "trunk" else 40)
-    policy = [{n: p.detach() for n, p in trainer.model.named_parameters()} for trainer in (whole, again)]
-    assert same(*policy)
+    assert same(policy_of(whole), policy_of(again))
     folder = tmp_path / "out" / "checkpoint-3"
     assert (folder / "grpo_plus_critic.safetensors").exists()
     assert not list(folder.glob("critic"))
@@ -193,26 +199,36 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
         other.train(resume_from_checkpoint=str(folder))
 
 
-def test_a_checkpoint_names_tensors_as_it_always_did(build):
-    critic = build({"on": "trunk"}).critic
+@pytest.mark.slow
+def test_a_checkpoint_names_tensors_as_it_always_did_and_one_of_models_alone_has_no_moments(build, tmp_path):
+    critic, other = (build({"on": "trunk"}).critic for _ in range(2))
     critic.head.weight.grad = torch.ones_like(critic.head.weight)
     critic.optimizer.step()
     moments = [f"adamw/head/{name}/{kind}" for name in ("bias", "weight") for kind in ("exp_avg", "exp_avg_sq", "step")]
     assert sorted(critic.tensors()) == [*moments, "head/bias", "head/weight"]
-    other = build({"on": "trunk"}).critic
     other.load_tensors(critic.tensors())
     assert same(other.tensors(), critic.tensors())
+    trainer = build({"on": "trunk"}, save_strategy="steps", save_steps=2, max_steps=2, save_only_model=True)
+    trainer.train()
+    kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_critic.safetensors")
+    assert sorted(kept) == ["head/bias", "head/weight"]
+    assert torch.equal(kept["head/weight"], trainer.critic.head.weight.cpu())
 
 
-def test_a_note_of_the_last_step_copies_no_weights_of_a_critic(build, monkeypatch):
-    """It is made at every step with a vLLM server; a model of its own would go to main memory each time."""
-    critic = build({"on": "model"}).critic
-    made = []
+def test_the_hook_stands_before_the_advantages_and_a_note_of_the_last_step_copies_no_weights(build, monkeypatch):
+    """The note is made at every step with a vLLM server; a model of its own would go to main memory each time."""
+    trainer = build({"on": "model", "warmup_steps": 2})
+    names = [hook.name for hook in trainer.hooks]
+    assert names.index("critic") < names.index("advantages") < names.index("critic_returns")
+    critic, made = trainer.critic, []
     copied = type(critic.trunk).tensors
     monkeypatch.setattr(type(critic.trunk), "tensors", lambda trunk: made.append(1) or copied(trunk))
     frozen = Frozen(critic)
     assert not made
     assert same(frozen.tensors(), critic.tensors())
+    critic.step(lambda: torch.zeros(()))
+    with pytest.raises(RuntimeError, match="this version of accelerate: remove critic warmup_steps"):
+        critic.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 
 
 @pytest.mark.slow
@@ -221,22 +237,19 @@ def test_the_saved_policy_has_nothing_of_the_critics_adapter(build, tmp_path):
     trainer.train()
     trainer.save_model(str(tmp_path / "model"))
     weights = load_file(tmp_path / "model" / "adapter_model.safetensors")
-    assert weights
-    assert not [name for name in weights if "critic" in name]
-    assert not (tmp_path / "model" / "critic").exists()
     trained = {name for name, p in trainer.model.named_parameters() if p.requires_grad}
-    assert trained
-    assert not [name for name in trained if "critic" in name]
-    groups = trainer.optimizer.param_groups
+    for names in (weights, trained):
+        assert names
+        assert not [name for name in names if "critic" in name]
+    assert not (tmp_path / "model" / "critic").exists()
     critics = {id(p) for p in trainer.critic.optimizer.parameters.values()}
-    assert not [p for group in groups for p in group["params"] if id(p) in critics]
+    assert not [p for group in trainer.optimizer.param_groups for p in group["params"] if id(p) in critics]
 
 
 @pytest.mark.slow
-def test_evaluations_have_values_and_no_updates(build, logged):
-    rows = Dataset.from_dict({"prompt": ["1+1=", "2+2=", "3+3=", "4+4="]})
-    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
-    trainer = build({"on": "trunk", "learning_rate": 0.01, "warmup_steps": 1}, evaluation=rows, max_steps=2, **settings)
+def test_evaluations_have_values_and_no_updates(build):
+    critic = {"on": "trunk", "learning_rate": 0.01, "warmup_steps": 1}
+    trainer = build(critic, max_steps=2, eval_steps=1, **evaluating())
     trainer.train()
     assert trainer.critic.updates == 2
     assert len(logged(trainer, "eval_critic/value")) == 2
@@ -256,13 +269,12 @@ def test_values_that_are_no_numbers_end_the_run_before_the_policy_trains_on_them
 
 
 @pytest.mark.slow
-def test_several_completions_of_a_prompt_are_packed_for_the_critic_too(build, logged, monkeypatch):
+def test_several_completions_of_a_prompt_are_packed_for_the_critic_too(build, monkeypatch):
     """The engine's layouts give the same values, and the same critic after training, to float rounding."""
     weights, values = [], []
     for engine in ("packed", "stock"):
-        trainer = build(
-            {"on": "model", "learning_rate": 1e-3}, engine=engine, num_generations=4, learning_rate=0.0, rollout="stock"
-        )
+        more = {"num_generations": 4, "learning_rate": 0.0, "rollout": "stock"}
+        trainer = build({"on": "model", "learning_rate": 1e-3}, engine=engine, **more)
         trainer.train()
         weights.append(trainer.critic.tensors())
         values.append(logged(trainer, "critic/value"))
@@ -274,7 +286,7 @@ def test_several_completions_of_a_prompt_are_packed_for_the_critic_too(build, lo
 
 @pytest.mark.sample(0, 1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_critic_learns_to_explain_the_returns(build, logged, kind):
+def test_the_critic_learns_to_explain_the_returns(build, kind):
     """Rewards that a prompt decides: a critic can know them from the first token on."""
 
     def by_prompt(prompts, **_):
@@ -303,25 +315,8 @@ def test_two_ranks_train_the_critic_of_one_process(tmp_path, tiny_model, two_ran
         assert same(first, second)
         assert one.keys() == first.keys()
         for name, tensor in one.items():
-            torch.testing.assert_close(
-                first[name], tensor, atol=2e-5, rtol=2e-3, msg=lambda text, name=name: f"{name}: {text}"
-            )
-    logs = json.loads((tmp_path / "trunk_0.json").read_text())
-    assert len(logs) == 3
-
-
-def test_the_hook_stands_before_the_advantages(build):
-    trainer = build({"on": "trunk"})
-    names = [hook.name for hook in trainer.hooks]
-    assert names.index("critic") < names.index("advantages") < names.index("critic_returns")
-    assert isinstance(trainer.critic, Critic)
-
-
-def test_an_accelerate_that_cannot_hold_the_schedule_is_told_by_the_warm_up(build):
-    trainer = build({"on": "trunk", "warmup_steps": 2})
-    trainer.critic.step(lambda: torch.zeros(()))
-    with pytest.raises(RuntimeError, match="this version of accelerate: remove critic warmup_steps"):
-        trainer.critic.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
+            torch.testing.assert_close(first[name], tensor, atol=2e-5, rtol=2e-3)
+    assert len(json.loads((tmp_path / "trunk_0.json").read_text())) == 3
 
 
 def test_features_of_a_batch_wait_in_main_memory_and_the_device_holds_those_of_a_pass(build):
@@ -342,17 +337,14 @@ def test_features_of_a_batch_wait_in_main_memory_and_the_device_holds_those_of_a
 
 
 @pytest.mark.slow
-def test_a_run_in_4_bits_has_its_critic_on_the_same_base(build, logged, tmp_path):
+def test_a_run_in_4_bits_has_its_critic_on_the_same_base(build, tmp_path):
     """With evaluations and activation checkpointing; the base stays what it was, and the critic learns."""
     make_tiny_model(tmp_path / "base", hidden=64)
     quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
-    rows = Dataset.from_dict({"prompt": ["1+1=", "2+2=", "3+3=", "4+4="]})
-    settings = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
-    trainer = build(
-        {"on": "adapter", "learning_rate": 0.02, "updates": 2, "clip": None},
-        model=str(tmp_path / "base"), evaluation=rows, model_init_kwargs={"quantization_config": quantisation},
-        gradient_checkpointing=True, max_steps=4, learning_rate=1e-4, **settings,
-    )  # fmt: skip
+    critic = {"on": "adapter", "learning_rate": 0.02, "updates": 2, "clip": None}
+    settings = {"gradient_checkpointing": True, "max_steps": 4, "learning_rate": 1e-4, "eval_steps": 2, **evaluating()}
+    settings["model_init_kwargs"] = {"quantization_config": quantisation}
+    trainer = build(critic, model=str(tmp_path / "base"), **settings)
     base = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if "lora" not in name}
     assert any(tensor.dtype == torch.uint8 for tensor in base.values())
     trainer.train()
@@ -362,15 +354,6 @@ def test_a_run_in_4_bits_has_its_critic_on_the_same_base(build, logged, tmp_path
     assert len([name for name, p in own.items() if "lora_B" in name and p.abs().sum() > 0]) >= 14
     assert len(logged(trainer, "eval_critic/value")) == 2
     assert logged(trainer, "critic/loss")[-1] < logged(trainer, "critic/loss")[0]
-
-
-@pytest.mark.slow
-def test_a_checkpoint_of_models_alone_has_the_critics_weights_without_its_optimizer(build, tmp_path):
-    trainer = build({"on": "trunk"}, save_strategy="steps", save_steps=2, max_steps=2, save_only_model=True)
-    trainer.train()
-    kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_critic.safetensors")
-    assert sorted(kept) == ["head/bias", "head/weight"]
-    assert torch.equal(kept["head/weight"], trainer.critic.head.weight.cpu())
 
 
 @pytest.mark.slow
@@ -386,3 +369,167 @@ def test_memory_that_runs_out_in_the_critic_says_what_to_lower_and_leaves_the_po
     with pytest.raises(StepTooLargeError, match=r"out of memory while the critic's values were .*lower per_device"):
         trainer.train()
     assert [name for name, p in trainer.model.named_parameters() if p.requires_grad] == trained
+
+
+PPO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 0.9}, "advantage_kwargs": {"gamma": 0.95, "lam": 0.8}}
+SAO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 1.0, "updates": 2, "freeze": ["attention"]}}
+METHODS = {
+    "ppo": {**PPO, "objective": "ppo_clip", "objective_kwargs": {"epsilon_low": 0.2, "dual": None}},
+    "sao": {**SAO, "objective": "dis", "objective_kwargs": {"epsilon_low": 0.1, "epsilon_high": 0.3}},
+}
+METHODS["sao"]["advantage_kwargs"] = {"length_alpha": 1.5}
+
+
+def copies(parameters):
+    return {name: one.detach().clone() for name, one in parameters}
+
+
+class Updates(Hook):
+    """Keeps weights and gradients where the policy and the critic step, and each batch with the weights that drew it."""
+
+    def __init__(self):
+        self.policy, self.critic, self.batches = [], [], []
+
+    def after_loading(self, host):
+        super().after_loading(host)
+        owner = host.critic
+        update = owner.optimizer.step
+
+        def step():
+            parameters = owner.optimizer.parameters
+            gradients = {name: one.grad.clone() for name, one in parameters.items() if one.grad is not None}
+            self.critic.append((copies(parameters.items()), gradients, len(self.batches) - 1))
+            return update()
+
+        owner.optimizer.step = step
+
+    def batch(self, output):
+        values = copies(self.host.critic.optimizer.parameters.items())
+        kept = {name: one.clone() for name, one in output.items() if isinstance(one, torch.Tensor)}
+        self.batches.append((kept, copies(self.host.model.named_parameters()), values))
+
+    def on_pre_optimizer_step(self, *_, **__):
+        named = list(self.host.model.named_parameters())
+        gradients = {name: one.grad.clone() for name, one in named if one.grad is not None}
+        self.policy.append((copies(named), gradients, len(self.batches) - 1))
+
+
+def filled(model, weights, prefix=""):
+    """The model in float64 with these weights."""
+    with torch.no_grad():
+        for name, one in model.named_parameters():
+            if f"{prefix}{name}" in weights:
+                one.copy_(weights[f"{prefix}{name}"])
+    return model
+
+
+def unpadded(batch):
+    """Ids of each row without padding, how many are the prompt, and the reward."""
+    for row in range(len(batch["completion_ids"])):
+        prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+        completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
+        yield torch.cat([prompt, completion])[None], len(prompt)
+
+
+def log_probabilities(model, batch):
+    found = []
+    for ids, start in unpadded(batch):
+        logits = model(input_ids=ids).logits[0, start - 1 : -1]
+        found.append(logits.log_softmax(-1).gather(-1, ids[0, start:, None])[:, 0])
+    return found
+
+
+def values(trunk, weights, batch):
+    found = []
+    for ids, start in unpadded(batch):
+        hidden = trunk(input_ids=ids).last_hidden_state[0, start - 1 : -1]
+        found.append(hidden @ weights["head/weight"] + weights["head/bias"])
+    return found
+
+
+def generalised(reward, old, gamma, lam):
+    got = [0.0] * len(old)
+    for t in range(len(old)):
+        for k in range(t, len(old)):
+            last = k == len(old) - 1
+            error = (reward if last else gamma * float(old[k + 1])) - float(old[k])
+            got[t] += (gamma * lam) ** (k - t) * error
+    return torch.tensor(got, dtype=torch.float64, device=old.device)
+
+
+def gap(found, wanted):
+    """Relative distance of all gradients together."""
+    off = sum(float((found[name].double() - one).square().sum()) for name, one in wanted.items())
+    return (off / sum(float(one.square().sum()) for one in wanted.values())) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_every_gradient_of_a_run_is_that_of_a_plain_loop_in_float64(build, tiny_model, method):
+    settings, watch = dict(METHODS[method]), Updates()
+    critic = settings.pop("critic")
+    steps = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    sizes = {"num_iterations": 2, "per_device_train_batch_size": 8, "max_steps": 4, "rows": 16}
+    trainer = build(critic, hooks=[watch], **steps, **sizes, **settings)
+    trainer.train()
+    assert (len(watch.batches), len(watch.policy), len(watch.critic)) == (2, 4, 4 * critic.get("updates", 1))
+    policy = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
+    trunk = AutoModel.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
+    keywords = settings["advantage_kwargs"]
+    gamma = keywords.get("gamma", 1.0)
+    known = []
+    for batch, drawing, valuing in watch.batches:
+        texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        with torch.no_grad():
+            old = log_probabilities(filled(policy, drawing), batch)
+            before = values(filled(trunk, valuing, "trunk/"), {n: w.double() for n, w in valuing.items()}, batch)
+        advantages, returns = [], []
+        for reward, states in zip(vowels(texts), before, strict=True):
+            alpha = keywords.get("length_alpha")
+            lam = keywords.get("lam", 1.0) if alpha is None else min(1.0, max(0.0, 1 - 1 / (alpha * len(states))))
+            advantages.append(generalised(reward, states, gamma, lam))
+            returns.append(generalised(reward, states, gamma, critic["lam"]) + states)
+        known.append((batch, old, before, advantages, returns))
+    assert float(torch.cat(known[1][2]).abs().max()) > 0.01  # the critic has learned something to compare with
+
+    left_out = 0
+    for weights, found, number in watch.policy:
+        batch, old, _, advantages, _ = known[number]
+        filled(policy, weights).zero_grad()
+        logps, total, count = log_probabilities(policy, batch), 0.0, 0
+        for lp, before, advantage in zip(logps, old, advantages, strict=True):
+            for now, then, worth in zip(lp, before, advantage, strict=True):
+                ratio, count = (now - then).exp(), count + 1
+                if method == "ppo":
+                    term = torch.min(ratio * worth, ratio.clamp(0.8, 1.2) * worth)
+                    left_out += bool((ratio > 1.2) & (worth > 0) | (ratio < 0.8) & (worth < 0))
+                else:
+                    inside = 0.9 <= float(ratio.detach()) <= 1.3
+                    left_out += not inside
+                    term = ratio.detach() * worth * now * inside
+                total = total + term
+        (-total / count).backward()
+        wanted = {name: one.grad for name, one in policy.named_parameters() if one.grad is not None}
+        assert gap(found, wanted) < 1e-4
+    assert left_out > 3
+
+    clipped = 0
+    for weights, found, number in watch.critic:
+        batch, _, before, _, returns = known[number]
+        filled(trunk, weights, "trunk/").zero_grad()
+        head = {name: weights[name].double().requires_grad_() for name in ("head/weight", "head/bias")}
+        total, count = 0.0, 0
+        for now, then, wish in zip(values(trunk, head, batch), before, returns, strict=True):
+            for value, old_value, target in zip(now, then, wish, strict=True):
+                far = (value - target) ** 2
+                near = (old_value + (value - old_value).clamp(-0.2, 0.2) - target) ** 2
+                total, count = total + 0.5 * torch.maximum(far, near), count + 1
+                clipped += bool(near > far)
+        (total / count).backward()
+        wanted = {name: one.grad for name, one in head.items()}
+        wanted |= {f"trunk/{name}": one.grad for name, one in trunk.named_parameters() if f"trunk/{name}" in weights}
+        wanted = {name: one for name, one in wanted.items() if one is not None}
+        assert gap(found, wanted) < 1e-4
+        assert any("mlp" in name for name in found)
+        assert any("self_attn" in name for name in found) == (method == "ppo")
+    assert clipped > 0

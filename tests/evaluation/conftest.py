@@ -29,8 +29,8 @@ def data(tmp_path):
 
 
 TOOLS = Path(__file__).parents[1] / "trainer" / "tools_of_tests.py"
-ASKED = 8
-"""Questions of the model that calls: q0 to q7."""
+TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+DOUBLE, COUNTING, COUNTER, OTHER = (f"{TOOLS}:{name}" for name in ("double", "Counting", "Counter", "Other"))
 
 
 def results_behind(prompt):
@@ -41,16 +41,21 @@ def number_of(prompt):
     return int(prompt.rpartition("<|im_start|>user\nq")[2][0])
 
 
+def counting(prompt, row):
+    """Reaches the goal of 3 on even questions."""
+    return called("add", number=1) if results_behind(prompt) < 3 - number_of(prompt) % 2 else "done<|im_end|>"
+
+
 def samples_of(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
 def untimed(path):
-    """Stored samples by row and number, without the seconds of calls."""
     return without_seconds(samples_of(path))
 
 
 def without_seconds(samples):
+    """Stored samples by row and number, without the seconds of calls."""
     for row in samples:
         for turn in row["turns"]:
             for call in turn["calls"]:
@@ -63,10 +68,8 @@ def called(name, **arguments):
 
 
 def chats(**more):
-    rows = [{"prompt": [{"role": "user", "content": f"q{n}"}], "answer": str(n), "goal": 3} for n in range(ASKED)]
-    return Dataset.from_list(
-        [{**row, **{name: value(n) for name, value in more.items()}} for n, row in enumerate(rows)]
-    )
+    rows = [{"prompt": [{"role": "user", "content": f"q{n}"}], "answer": str(n), "goal": 3} for n in range(8)]
+    return Dataset.from_list([row | {name: value(n) for name, value in more.items()} for n, row in enumerate(rows)])
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +77,7 @@ def calling_model(tmp_path_factory):
     """A folder with a tiny model that was trained to call `double`, and then to say the result."""
     double = import_reference(f"{TOOLS}:double")
     model, tokenizer = make_tiny_model(hidden=64)
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    tokenizer.chat_template = TEMPLATE.read_text()
     rows, labels = [], []
     for row in chats().select([0, 5]):
         asked = tokenizer.apply_chat_template(row["prompt"], tools=[double], add_generation_prompt=True, tokenize=False)
@@ -114,8 +117,7 @@ def speaking(monkeypatch, tiny_model):
 @pytest.fixture
 def tool_model(tiny_model, tmp_path):
     shutil.copytree(tiny_model, tmp_path / "tool_model")
-    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
-    shutil.copy(template, tmp_path / "tool_model" / "chat_template.jinja")
+    shutil.copy(TEMPLATE, tmp_path / "tool_model" / "chat_template.jinja")
     return str(tmp_path / "tool_model")
 
 

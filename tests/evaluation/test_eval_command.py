@@ -1,12 +1,13 @@
 """`grpo-plus eval` from its arguments to its table and files."""
 
-import json
 import re
 
 import pytest
 from peft import LoraConfig, get_peft_model
 
 from grpo_plus.testing import make_tiny_model
+
+from .conftest import samples_of
 
 FAST = ("--max-completion-length", "6", "--device", "cpu")
 
@@ -22,10 +23,6 @@ def adapter(tmp_path_factory, tiny_model):
     return str(folder)
 
 
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_table_file_and_a_second_call_that_has_nothing_to_do(cli, data, tiny_model, tmp_path):
     out = tmp_path / "samples.jsonl"
     command = ("eval", tiny_model, "--dataset", data, "--split", "train", "--verifier", "numeric")
@@ -36,7 +33,7 @@ def test_table_file_and_a_second_call_that_has_nothing_to_do(cli, data, tiny_mod
         assert re.search(rf"numeric: pass@{k} .*\d+\.\d% \(\d+\.\d to \d+\.\d\)", text), text
     assert "numeric: majority@4" in text
     assert "24 of 24 samples" in err
-    samples = rows_of(out)
+    samples = samples_of(out)
     assert len(samples) == 24
     first = out.read_text()
     assert sum(int(n) for n in re.findall(r"numeric: (?:correct|wrong|unparsable|error)\s+│ (\d+)", text)) == 24
@@ -56,12 +53,12 @@ def test_prompts_are_made_as_for_training(cli, data, tiny_model, tmp_path):
         "eval", tiny_model, "--dataset", data, "--split", "train", "--verifier", "exact", "--prompt_column", "question",
         "--system", "Add.", "--limit", "2", "--out", out, *FAST,
     )  # fmt: skip
-    prompts = [row["prompt"] for row in rows_of(out)]
+    prompts = [row["prompt"] for row in samples_of(out)]
     assert prompts[1] == [{"role": "system", "content": "Add."}, {"role": "user", "content": "1?"}]
     assert len(prompts) == 2
 
 
-def test_an_adapter_brings_its_base_along(cli, data, tiny_model, adapter, tmp_path):
+def test_an_adapter_brings_its_base_along_and_is_none_on_an_adapter(cli, data, tiny_model, adapter, tmp_path):
     common = ("--dataset", data, "--split", "train", "--verifier", "exact", "--temperature", "0", *FAST)
     found = {}
     for name, model in {
@@ -70,10 +67,6 @@ def test_an_adapter_brings_its_base_along(cli, data, tiny_model, adapter, tmp_pa
     }.items():  # fmt: skip
         out = tmp_path / f"{name}.jsonl"
         cli.done("eval", *model, *common, "--out", out)
-        found[name] = [row["completion"] for row in rows_of(out)]
+        found[name] = [row["completion"] for row in samples_of(out)]
     assert found["alone"] == found["beside"] != found["base"]
-
-
-def test_an_adapter_on_an_adapter_is_refused(cli, data, adapter):
-    common = ("--dataset", data, "--split", "train", "--verifier", "exact")
     assert "is an adapter itself" in cli.refused("eval", adapter, "--adapter", adapter, *common)

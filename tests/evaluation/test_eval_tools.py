@@ -16,9 +16,22 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from grpo_verifiers.redaction import HIDDEN
 
-from .conftest import TOOLS, called, chats, number_of, results_behind, samples_of, untimed, without_seconds
+from .conftest import (
+    COUNTER,
+    COUNTING,
+    DOUBLE,
+    OTHER,
+    TOOLS,
+    called,
+    chats,
+    counting,
+    number_of,
+    results_behind,
+    samples_of,
+    untimed,
+    without_seconds,
+)
 
-DOUBLE, COUNTING, COUNTER, OTHER = (f"{TOOLS}:{name}" for name in ("double", "Counting", "Counter", "Other"))
 pytestmark = pytest.mark.slow
 FAST = ("--split", "train", "--device", "cpu", "--max-completion-length", "900")
 
@@ -35,10 +48,6 @@ def doubling(prompt, row):
     return called("double", number=-1 if number == 5 else number)
 
 
-def counting(prompt, row):
-    return called("add", number=1) if results_behind(prompt) < 3 - number_of(prompt) % 2 else "done<|im_end|>"
-
-
 @pytest.fixture
 def questions(tmp_path):
     path = tmp_path / "questions.jsonl"
@@ -49,7 +58,6 @@ def questions(tmp_path):
 
 @pytest.fixture
 def run_with(tool_model, tmp_path):
-
     def run_with(**config):
         folder = tmp_path / "run"
         shutil.copytree(tool_model, folder, dirs_exist_ok=True)
@@ -85,19 +93,8 @@ def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_genera
 def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking, tmp_path):
     speaking(doubling)
     out = tmp_path / "samples.jsonl"
-    command = (
-        "eval",
-        tool_model,
-        "--dataset",
-        questions,
-        "--verifier",
-        "numeric",
-        "--option",
-        "source=last",
-        "-n",
-        "3",
-    )
-    command += ("--tools", DOUBLE, "--out", out, *FAST)
+    command = ("eval", tool_model, "--dataset", questions, "--verifier", "numeric", "--option", "source=last")
+    command += ("-n", "3", "--tools", DOUBLE, "--out", out, *FAST)
     code, text, err = cli(*command)
     assert code == 0, err
     assert "The model may call what the command line has: tools: double." in err
@@ -211,18 +208,8 @@ def test_rows_and_templates_that_do_not_fit_are_the_errors_of_training(cli, tool
     for model, data, flags, said in (
         (tool_model, questions, ("--environment", f"{tmp_path}/needing.py:Needing"), "no column 'secret', which the"),
         (tool_model, questions, ("--environment", f"{{a: '{COUNTING}'}}"), "no column 'environment', which names the"),
-        (
-            tiny_model,
-            questions,
-            ("--tools", "calculator", "--verifier", "exact"),
-            "the tools cannot be shown to the model",
-        ),
-        (
-            tool_model,
-            broken,
-            ("--environment", COUNTING),
-            "'Counting' failed in reset for all 3 rows of a batch; the first: ",
-        ),
+        (tiny_model, questions, ("--tools", "calculator", "--verifier", "exact"), "the tools cannot be shown to the"),
+        (tool_model, broken, ("--environment", COUNTING), "'Counting' failed in reset for all 3 rows of a batch; the"),
     ):
         assert said in cli.refused("eval", model, "--dataset", data, *flags, *FAST)
 

@@ -56,7 +56,6 @@ def test_a_sample_depends_on_its_own_seed_only_and_model_and_random_state_are_le
     assert all(texts(whole)[pair] == text for pair, text in texts(part).items())
     assert len(set(texts(whole).values())) > 10
     assert sum(texts(whole)[pair] != text for pair, text in texts(other).items()) > 10
-    network, tokenizer = model
     network.train()
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -93,7 +92,6 @@ def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
         wanted = (network(torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
     for token, chance in enumerate(wanted.tolist()):
         assert abs(drawn[token] / count - chance) < 4.5 * (chance * (1 - chance) / count) ** 0.5 + 1e-3
-    network, tokenizer = model
     sampler = Sampler(network, tokenizer, Drawing(max_completion_length=5, temperature=0))
     ids = sampler.tokenize("4+4=")
     ours = sampler.complete([ids], [0])[0]
@@ -167,17 +165,7 @@ def test_estimates_follow_from_the_samples(model, digits):
     assert gain(results, results).value == 0.0
 
 
-def test_each_row_goes_to_its_own_verifier(model):
-    network, tokenizer = model
-    judges = [get_verifier("exact"), get_verifier("math")]
-    found = evaluate(network, tokenizer, ROWS, judges, n=2, drawing=SHORT, verifier_column="kind")
-    for sample in found.samples:
-        for label in ("exact", "math"):
-            applies = ROWS[sample.row]["kind"] == label
-            assert (sample.verdicts[label]["status"] != "not_applicable") == applies
-
-
-def test_conversations_go_through_the_chat_template(model, digits):
+def test_conversations_go_through_the_chat_template_and_each_row_to_its_own_verifier(model, digits):
     network, tokenizer = model
     seen = []
 
@@ -191,6 +179,12 @@ def test_conversations_go_through_the_chat_template(model, digits):
     expected = tokenizer.apply_chat_template(rows[0]["prompt"], add_generation_prompt=True, tokenize=True)
     assert seen == [list(expected["input_ids"])]
     assert judged[0][0].prompt == rows[0]["prompt"]
+    judges = [get_verifier("exact"), get_verifier("math")]
+    found = evaluate(network, tokenizer, ROWS, judges, n=2, drawing=SHORT, verifier_column="kind")
+    for sample in found.samples:
+        for label in ("exact", "math"):
+            applies = ROWS[sample.row]["kind"] == label
+            assert (sample.verdicts[label]["status"] != "not_applicable") == applies
 
 
 @pytest.mark.parametrize(
@@ -210,13 +204,10 @@ def test_wrong_input_is_named(model, digits, keywords, expected):
     rows = keywords.pop("rows", ROWS)
     with pytest.raises(ValueError, match=expected):
         evaluate(network, tokenizer, rows, digits, drawing=SHORT, **keywords)
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"max_completion_length": 0}])
-def test_wrong_ways_to_draw_are_named(wrong):
-    (name,) = wrong
-    with pytest.raises(ValueError, match=f"{name} is {wrong[name]}"):
-        Drawing(**wrong)
+    for wrong in ({"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"max_completion_length": 0}):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=f"{name} is {wrong[name]}"):
+            Drawing(**wrong)
 
 
 def test_an_evaluation_goes_on_where_it_was_cut_off(model, digits, tmp_path):

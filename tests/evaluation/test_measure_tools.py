@@ -16,10 +16,19 @@ from grpo_plus.evaluation.turns import TurnSampler
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from grpo_verifiers.registry import import_reference
 
-from .conftest import TOOLS, called, chats, number_of, results_behind, samples_of, untimed
-
-DOUBLE, NASTY, COUNTING, COUNTER, OTHER = (
-    f"{TOOLS}:{name}" for name in ("double", "nasty", "Counting", "Counter", "Other")
+from .conftest import (
+    COUNTER,
+    COUNTING,
+    DOUBLE,
+    OTHER,
+    TOOLS,
+    called,
+    chats,
+    counting,
+    number_of,
+    results_behind,
+    samples_of,
+    untimed,
 )
 
 pytestmark = pytest.mark.slow
@@ -75,8 +84,7 @@ def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling
     stock = trained(calling_model, GRPOTrainer, GRPOConfig, given=given, **settings)
     seeded = None
     if how == "seeds":
-        own, first = Sampler(stock.model, stock.processing_class, drawing), []
-        turn = iter(range(99))
+        own, first, turn = Sampler(stock.model, stock.processing_class, drawing), [], iter(range(99))
 
         def seeded(prompt_ids, *_, **__):
             first[:] = first or [list(ids) for ids in prompt_ids]  # further turns are drawn behind longer ones
@@ -85,12 +93,9 @@ def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling
             return own.complete(prompt_ids, [seed_of(5, *pairs[row], number) for row in rows]), None
 
     _, ids, mask, messages = generated(stock, seeded)
-    alike = [  # TRL has Python's own words for arguments that do not fit
-        place
-        for place, turns in enumerate(completed.turns)
-        if not any(call.status == "bad_arguments" for turn in turns for call in turn.calls)
-    ]
-    masks = mask_of(completed)
+    told = [[call.status for turn in turns for call in turn.calls] for turns in completed.turns]
+    # TRL has Python's own words for arguments that do not fit.
+    alike, masks = [at for at, statuses in enumerate(told) if "bad_arguments" not in statuses], mask_of(completed)
     for place in alike:
         assert completed.ids[place] == ids[place]
         assert completed.texts[place] == messages[place]
@@ -165,11 +170,6 @@ def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, t
     assert re.search(r"failed calls.* 8 \(28\.6%\)", table)
 
 
-def counting(prompt, row):
-    goal = 3 if number_of(prompt) % 2 == 0 else 1
-    return called("add", number=1) if results_behind(prompt) < goal else "done<|im_end|>"
-
-
 def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, tmp_path):
     speaking(counting)
     trainer = trained(tool_model, environment=COUNTER)
@@ -182,6 +182,10 @@ def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, t
     assert by_row[2]["observation"] == "Count to 3."
     assert [turn["state"] for turn in by_row[2]["turns"]] == ["0", "1", "2", "3"]
     assert [turn["reward"] for turn in by_row[2]["turns"]] == [1.0, 1.0, 1.0, None]
+    given = {"environment_factory": import_reference(COUNTING), "reward_funcs": None}  # handed over in Python, too
+    measure = Measure({"max_completion_length": 900}, trained(tool_model, given=given), chats())
+    assert measure.take("before").startswith("Accuracy before training: Counting 50.0%")
+    assert measure.found["before"].calls == 4 * 3 + 4 * 2
 
 
 def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_model, speaking):
@@ -233,7 +237,7 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
         return called("nasty", way=ways[number]) if results_behind(prompt) < 2 else "ok<|im_end|>"
 
     speaking(answer)
-    trainer = trained(tool_model, tools=[NASTY], verifiers=["tool_valid"])
+    trainer = trained(tool_model, tools=[f"{TOOLS}:nasty"], verifiers=["tool_valid"])
     said = called("nasty", way=ways["0"]) + f"\n<|im_start|>user\n<tool_response>\nfine: {ways['0']}\n</tool_response>"
     said += "<|im_end|>\n<|im_start|>assistant\n"
     length = len(trainer.processing_class.encode(said, add_special_tokens=False))
@@ -244,12 +248,9 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
     assert [[len(turn.calls) for turn in turns] for turns in completed.turns] == [[1], [1, 1, 0]]
     assert [sample.cut_off for sample in completed.samples] == [True, False]
     assert [sample.completion for sample in completed.samples] == ["", "ok"]
-
-
-def test_calls_beyond_the_limit_are_not_run_and_count_as_cut_off(trained, tool_model, speaking):
-    speaking(lambda prompt, row: called("double", number=1))
-    trainer = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"], max_tool_calling_iterations=2)
-    drawer = turn_sampler(trainer, Drawing(max_completion_length=900))
+    speaking(lambda prompt, row: called("double", number=1))  # calls beyond the limit are not run
+    limited = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"], max_tool_calling_iterations=2)
+    drawer = turn_sampler(limited, Drawing(max_completion_length=900))
     with drawer.lent():
         (sample,) = drawer.complete([dict(chats()[0])], [(0, 0)], 0).samples
     assert [[call["status"] for call in turn["calls"]] for turn in sample.turns] == [["ok"], ["ok"], ["cut"]]
@@ -272,15 +273,6 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_drawn(trained, tool
         Measure({}, twice, chats())
 
 
-def test_tools_and_environments_handed_over_in_python_are_measured_too(trained, tool_model, speaking):
-    speaking(counting)
-    given = {"environment_factory": import_reference(COUNTING), "reward_funcs": None}
-    trainer = trained(tool_model, given=given)
-    measure = Measure({"max_completion_length": 900}, trainer, chats())
-    assert measure.take("before").startswith("Accuracy before training: Counting 50.0%")
-    assert measure.found["before"].calls == 4 * 3 + 4
-
-
 def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_runs_folder(
     cli, calling_model, tmp_path, two_ranks
 ):
@@ -294,9 +286,7 @@ def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_ru
     file = tmp_path / "run.yaml"
     file.write_text(yaml.safe_dump(config))
     script = tmp_path / "rank.py"
-    script.write_text(
-        'import sys\nfrom grpo_plus.cli import main\nif __name__ == "__main__":\n    assert main(sys.argv[1:]) == 0\n'
-    )
+    script.write_text("import sys\nfrom grpo_plus.cli import main\nassert main(sys.argv[1:]) == 0\n")
     two = ("train", file, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", "1")
     with two_ranks(script, *two, log=tmp_path / "log", cwd=tmp_path):
         text = cli.done("train", file, "--output_dir", tmp_path / "one")

@@ -1,27 +1,17 @@
 import json
-import runpy
 from pathlib import Path
 
 import pytest
 
 from tests.device import FLOAT32
+from tests.trainer.tools_of_tests import called, turn_of
 
-SETTINGS = {
-    **FLOAT32,
-    "report_to": "none",
-    "max_steps": 2,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "max_completion_length": 12,
-    # Plain gradient descent: Adam would turn the rounding of a gradient near 0 into a whole step of the learning rate.
-    "optim": "sgd",
-    "learning_rate": 0.05,
-    "save_strategy": "no",
-    "logging_steps": 1,
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-}
-
+# Plain gradient descent: Adam would turn the rounding of a gradient near 0 into a whole step of the learning rate.
+SETTINGS = {**FLOAT32, "report_to": "none", "max_steps": 2, "optim": "sgd", "learning_rate": 0.05}
+SETTINGS |= {"num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 12}
+SETTINGS |= {"save_strategy": "no", "logging_steps": 1, "disable_tqdm": True, "gradient_checkpointing": False}
+BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
+"""Of a config that is only built."""
 
 TRAIN = {"checkpoint", "drawn", "ran", "resumed", "run", "saved", "trained", "two_ranks", "watched"}
 """Fixtures that train: a test that uses one is slow, but for those that ``sample`` picks."""
@@ -39,6 +29,11 @@ def weights(trainer):
     import torch
 
     return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+
+def logged(trainer, name):
+    """The values of a metric that a run has logged, in order."""
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
 def digits(completions, **_):
@@ -80,32 +75,27 @@ def build(tiny_model, sums, tmp_path):
     return build
 
 
-@pytest.fixture
-def capture(monkeypatch):
+def capture(trainer):
     """Keeps what a trainer makes of each generation batch, as it is before it is shuffled, in main memory."""
+    kept, inner = [], trainer._generate_and_score_completions
 
-    def capture(trainer):
-        kept = []
-        inner = trainer._generate_and_score_completions
+    def keeping(inputs):
+        output = inner(inputs)
+        kept.append({k: v.to("cpu", copy=True) if hasattr(v, "clone") else v for k, v in output.items()})
+        return output
 
-        def keeping(inputs):
-            output = inner(inputs)
-            kept.append({k: v.to("cpu", copy=True) if hasattr(v, "clone") else v for k, v in output.items()})
-            return output
-
-        trainer._generate_and_score_completions = keeping
-        return kept
-
-    return capture
+    trainer._generate_and_score_completions = keeping
+    return kept
 
 
 @pytest.fixture
-def trained(build, capture):
+def trained(build):
     """A trainer that has trained, with what it made of each generation batch: `trained(advantage="raw").generated`."""
 
-    def trained(*classes, resume=None, **settings):
+    def trained(*classes, resume=None, before=lambda trainer: None, **settings):
         trainer = build(*classes, **settings)
         trainer.generated = capture(trainer)
+        before(trainer)
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 
@@ -125,13 +115,13 @@ def checked(trained):
 
 @pytest.fixture(scope="module")
 def in_two_worlds(tmp_path_factory, tiny_model, two_ranks):
-    """What one process, this one, and two launched ones make of the same runs of a script."""
+    """What one process, this one, and two launched ones make of the same runs of a kind in ``ranks.py``."""
+    from tests.trainer import ranks
 
-    def in_two_worlds(script, runs):
-        folder, script = tmp_path_factory.mktemp("worlds"), Path(__file__).with_name(script)
-        with two_ranks(script, folder, tiny_model, json.dumps(runs), log=folder / "log"):
-            alone = runpy.run_path(str(script), run_name="alone")["run"]
-            one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in runs.items()}
+    def in_two_worlds(kind, runs):
+        folder = tmp_path_factory.mktemp("worlds")
+        with two_ranks(ranks.__file__, folder, tiny_model, json.dumps(runs), kind, log=folder / "log", seconds=600):
+            one = {name: ranks.KINDS[kind](str(folder), tiny_model, 12, **more) for name, more in runs.items()}
         return json.loads(json.dumps(one)), json.loads((folder / "found.json").read_text())
 
     return in_two_worlds
@@ -170,20 +160,24 @@ def say(monkeypatch):
 @pytest.fixture
 def tool_calls(say):
     def answer(prompt, row):
-        if "<tool_response>" in prompt.rpartition("<|im_start|>user")[2]:
+        if turn_of(prompt):
             return f"it is {'7' * (row % 3)}<|im_end|>"
-        call = {"name": "double", "arguments": {"number": row}}
-        return f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>" if row % 2 == 0 else f"no {row}<|im_end|>"
+        return (called("double", number=row) if row % 2 == 0 else f"no {row}") + "<|im_end|>"
 
     say(answer)
 
 
-@pytest.fixture(scope="session")
-def tool_tokenizer(tiny_model):
+def tool_tokens(model):
     """The tiny model's tokenizer with a chat template that can call tools."""
     import trl
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
     return tokenizer
+
+
+@pytest.fixture
+def tool_tokenizer(tiny_model):
+    """One for each test: a trainer that calls tools changes it."""
+    return tool_tokens(tiny_model)

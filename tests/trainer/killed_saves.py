@@ -1,8 +1,4 @@
-"""Kill copies of a process at every file that they open, make, rename or remove while they save a checkpoint.
-
-The limit is one checkpoint, so the one before goes as soon as the new one is whole. A torn checkpoint of the same step
-lies there before. Prints a line of JSON for each copy; the last one is not killed.
-"""
+"""Kill copies of a process at every file event while they save a checkpoint beside a torn one, of which one is kept."""
 
 import json
 import os
@@ -42,7 +38,7 @@ class Killer:
 
 
 def copies(out, save):
-    """Let copies of this process save, each killed a little later, until one gets through."""
+    """Let copies of this process save, each killed a little later, until one gets through: a line of JSON for each."""
     backup, note = out.with_name("backup"), out.with_name("event")
     os.truncate(shutil.copytree(out / "checkpoint-1", out / "checkpoint-2") / "model.safetensors", 99)
     shutil.copytree(out, backup)

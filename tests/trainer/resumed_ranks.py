@@ -17,11 +17,21 @@ from grpo_plus.checkpoints.choice import CheckpointError
 from grpo_plus.training.hooks import Hook
 from tests.trainer.carried import Look, carried, differences, unlike
 from tests.trainer.conftest import SETTINGS, digits, weights
-from tests.trainer.full_disk import fill
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 4, "max_completion_length": 6}
 NUMBERED = [{"prompt": f"{number}+{number}="} for number in range(16)]
+ADAM = {"optim": "adamw_torch", "learning_rate": 0.01}
 SPOKEN = [{"prompt": prompt} for prompt in ("1+1=", "say it", "x", "a b c")]
+
+
+def fill(disk, left):
+    """Leaves so many bytes of a disk."""
+    with (disk / "other").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            file.truncate(file.tell() - left)
 
 
 def checksum(completions, **_):
@@ -58,8 +68,7 @@ def place(folder, model):
     """Inside generation batches, past the first pass, and in a stream."""
     rows, found = [*SPOKEN, {"prompt": "2+2="}, {"prompt": "y"}], []
     settings = {"num_generations": 2, "logging_steps": 2, "per_device_train_batch_size": 1, "max_steps": 14}
-    settings |= {"steps_per_generation": 2, "num_iterations": 2, "objective": "grpo", "optim": "adamw_torch"}
-    settings |= {"learning_rate": 0.01}
+    settings |= {"steps_per_generation": 2, "num_iterations": 2, "objective": "grpo", **ADAM}
     for stream in (False, True):
         data = IterableDataset.from_generator(lambda: iter(rows)) if stream else rows
         notes = Notes()
@@ -112,21 +121,22 @@ def parts(folder, model):
     return found
 
 
+def solved(prompts, completions, **_):
+    """Prompts that begin with a are never solved, those with b always, those with c sometimes."""
+    sums = [sum(map(ord, text)) % 2 for text in completions]
+    return [float({"a": 0, "b": 1}.get(prompt[0], one)) for prompt, one in zip(prompts, sums, strict=True)]
+
+
 def chance(history):
     """Other weights on each rank."""
     return torch.rand(len(history)) ** 4
 
 
-def solved(prompts, completions, **_):
-    kinds = {"a": lambda _: 0.0, "b": lambda _: 1.0, "c": lambda text: float(sum(map(ord, text)) % 2)}
-    return [kinds[prompt[0]](text) for prompt, text in zip(prompts, completions, strict=True)]
-
-
 def selecting(folder, model):
     """What a selection draws and remembers."""
     found = {}
-    settings = {"per_device_train_batch_size": 6, "max_steps": 12, "logging_steps": 2, "learning_rate": 0.01}
-    settings |= {"objective": "grpo", "selection": "contrast", "optim": "adamw_torch", "reward": solved}
+    settings = {"per_device_train_batch_size": 6, "max_steps": 12, "logging_steps": 2, **ADAM}
+    settings |= {"objective": "grpo", "selection": "contrast", "reward": solved}
     settings["data"] = [{"prompt": f"{kind}{number}"} for kind in "abc" for number in range(4)]
     ways = {way: {"dead_groups": way} for way in ("keep", "resample", "roulette")}
     ways["random"] = {"selection": f"{__file__}:chance", "dead_groups": "resample"}

@@ -8,13 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import grpo_verifiers.errors
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.training import agreement
-from tests.device import FLOAT32
-
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
+from tests.trainer.conftest import BASE
 
 
 def told(**settings):
@@ -29,24 +28,15 @@ def differing(one, other):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ({"model_init_kwargs": {"device_map": {"": 0}}}, {"model_init_kwargs": {"device_map": {"": 1}}}),
-        *(
-            ({"model_init_kwargs": {name: one}}, {"model_init_kwargs": {name: other}})
-            for name, one, other in (
-                ("cache_dir", "/disk/a", "/disk/b"),
-                ("max_memory", {0: "20GiB"}, {0: "40GiB"}),
-                ("offload_folder", "/disk/a", "/disk/b"),
-                ("local_files_only", True, False),
-                ("token", "one", None),
-            )
-        ),
-        ({"log_completions": True}, {}),
-        ({"dataloader_num_workers": 2}, {"dataloader_num_workers": 0}),
-        ({"verifiers": ["math"]}, {"verifiers": ["math"]}),
+        ({"device_map": {"": 0}, "cache_dir": "/disk/a"}, {"device_map": {"": 1}, "cache_dir": "/disk/b"}),
+        ({"max_memory": {0: "20GiB"}, "offload_folder": "/a"}, {"max_memory": {0: "40GiB"}, "offload_folder": "/b"}),
+        ({"local_files_only": True, "token": "one"}, {"local_files_only": False, "token": None}),
     ],
 )
 def test_a_place_of_its_own_is_no_difference(one, other):
-    assert not differing(one, other)
+    own = ({"log_completions": True, "dataloader_num_workers": 2}, {"dataloader_num_workers": 0})
+    pair = [{"model_init_kwargs": kwargs, "verifiers": ["math"]} for kwargs in (one, other)]
+    assert not differing(pair[0] | own[0], pair[1] | own[1])
 
 
 @pytest.mark.parametrize(
@@ -62,12 +52,6 @@ def test_what_decides_the_result_or_the_steps_is_named(one, other, named):
     assert named in differing(one, other)
 
 
-def test_where_an_environment_lies_is_not_compared():
-    parts = told(verifiers=["math", "code"])["parts"]
-    assert parts.keys() == {"math", "code"}
-    assert str(Path(grpo_verifiers.errors.__file__).parents[2]) not in json.dumps(parts)
-
-
 def test_versions_are_compared(monkeypatch):
     ours = told()
     monkeypatch.setattr(agreement, "version", lambda name: "0.1" if name == "trl" else importlib.metadata.version(name))
@@ -75,34 +59,23 @@ def test_versions_are_compared(monkeypatch):
     assert found[1:] == [f"  version.trl: '{importlib.metadata.version('trl')}' on rank 0, '0.1' on rank 1"]
 
 
-def test_secrets_are_not_sent_to_other_ranks():
+def test_where_an_environment_lies_and_secrets_are_not_sent_and_the_config_is_left_as_it_was():
+    parts = told(verifiers=["math", "code"])["parts"]
+    assert parts.keys() == {"math", "code"}
+    assert str(Path(grpo_verifiers.errors.__file__).parents[2]) not in json.dumps(parts)
     secret = "hf_" + "abcdefgh" * 4
     assert secret not in json.dumps(told(model_init_kwargs={"api_key": secret}), default=str)
-
-
-def test_the_config_is_left_as_it_was():
-    import torch
-
     config = GRPOPlusConfig(**BASE, model_init_kwargs={"dtype": torch.float32})
     agreement._started_with(config, config.recipe)
     assert config.model_init_kwargs == {"dtype": torch.float32}
 
 
 @pytest.mark.parametrize(
-    ("variables", "machines"),
-    [
-        ({}, 1),
-        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, 1),
-        ({"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, 2),
-        ({"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2"}, 2),
-        ({"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2"}, 2),
-    ],
+    ("sizes", "machines"), [(("", "", ""), 1), ((8, 8, ""), 1), ((16, 8, ""), 2), ((12, 8, 2), 2), ((12, 4, 2), 2)]
 )
-def test_machines_are_counted_alike_by_all_ranks(variables, machines, monkeypatch):
-    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def test_machines_are_counted_alike_by_all_ranks(sizes, machines, monkeypatch):
+    for name, size in zip(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"), sizes, strict=True):
+        monkeypatch.setenv(name, str(size)) if size else monkeypatch.delenv(name, raising=False)
     assert agreement.machines() == machines
 
 

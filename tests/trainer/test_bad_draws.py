@@ -1,11 +1,15 @@
-"""Data and rewards that are bad for every way of drawing: each trains on, or is refused with a way out."""
+"""Configs, data, rewards and shares that are bad for ways of drawing: each trains on, or is refused with a way out."""
 
 import pytest
+import torch
 from datasets import Dataset
 
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.recipe.notes import config_notes
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
-from tests.trainer.conftest import weights
+from tests.device import DEVICE
+from tests.trainer.conftest import BASE, logged, weights
 
 WAYS = {
     "resample": {"dead_groups": "resample"},
@@ -15,8 +19,7 @@ WAYS = {
     "contrast, resample": {"selection": "contrast", "dead_groups": "resample"},
     "contrast, roulette": {"selection": "contrast", "dead_groups": "roulette"},
 }
-UNWEIGHTED = {"selection": "contrast", "selection_kwargs": {"weighted": False}}
-WAYS["contrast, replay"] = {**WAYS["replay"], **UNWEIGHTED}
+WAYS["contrast, replay"] = {**WAYS["replay"], **WAYS["contrast"], "selection_kwargs": {"weighted": False}}
 STEPS, BATCH = 4, 8
 MOST = {"resample": 3 * BATCH}
 """Completions that may be drawn for a batch, where it is not those of the batch alone."""
@@ -24,12 +27,10 @@ MOST = {"resample": 3 * BATCH}
 VERIFIERS = """
 import time
 
-
 def often_late(completion):
     if len(completion) % 2:
         time.sleep(30)
     return float("1" in completion)
-
 
 def always_late(completion):
     time.sleep(30)
@@ -85,19 +86,8 @@ def train(build, way, *, rewards=odd, data=None, **settings):
     return trainer
 
 
-def logged(trainer, name):
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
-
-
 def everyway(test):
     return pytest.mark.sample(0, 2)(pytest.mark.parametrize("way", WAYS)(test))
-
-
-@everyway
-def test_prompts_that_repeat_are_one_prompt_and_train(build, way):
-    trainer = train(build, way, data=asking(*[1, 2, 3] * 4))
-    if "contrast" in way:
-        assert len(trainer.selecting.history) == 3
 
 
 @everyway
@@ -119,15 +109,6 @@ def test_rewards_that_are_not_0_or_1_or_missing_train(build, way, rewards):
     assert len(logged(trainer, "loss")) == STEPS
     if rewards is patchy and "dead_groups" in WAYS[way]:  # a group without a reward teaches nothing
         assert max(logged(trainer, "dead_groups/dead")) > 0
-
-
-@everyway
-def test_groups_of_two_train_or_are_refused_with_a_way_out(build, way):
-    if "roulette" in way:
-        with pytest.raises(ConfigError, match=r"num_generations is 2.*Set num_generations to 3 or more"):
-            train(build, way, num_generations=2)
-    else:
-        train(build, way, num_generations=2)
 
 
 def late(build, way, name, folder):
@@ -154,6 +135,122 @@ def test_a_verifier_that_always_times_out_leaves_groups_dead(build, way, tmp_pat
 
 
 @everyway
-def test_data_smaller_than_a_batch_is_refused(build, way):
+def test_groups_of_two_and_data_smaller_than_a_batch_train_or_are_refused_and_prompts_that_repeat_are_one(build, way):
     with pytest.raises(ConfigError, match=r"the dataset has 1 rows, but a generation batch takes 2 prompts"):
         train(build, way, data=asking(1))
+    if "roulette" in way:
+        with pytest.raises(ConfigError, match=r"num_generations is 2.*Set num_generations to 3 or more"):
+            train(build, way, num_generations=2)
+    else:
+        train(build, way, num_generations=2)
+    trainer = train(build, way, data=asking(*[1, 2, 3] * 4))
+    assert "contrast" not in way or len(trainer.selecting.history) == 3
+
+
+def config(**settings):
+    return GRPOPlusConfig(**{**BASE, "num_generations": 4, "dead_groups": "roulette", **settings})
+
+
+@pytest.mark.parametrize(("size", "after"), [(3, 2), (4, 2), (8, 2), (11, 2), (16, 4)])
+def test_roulette_looks_after_a_quarter_of_the_completions(size, after):
+    made = config(per_device_train_batch_size=size, num_generations=size)
+    assert made.recipe.dead_groups_kwargs == {"after": after, "keep": 0.25}
+
+
+def test_the_estimator_that_equals_the_hosts_fields_judges():
+    assert config().recipe.advantage.estimator.name == "zscore"
+    assert config(dead_groups="resample", scale_rewards="none").recipe.advantage.estimator.name == "center"
+    assert config(dead_groups="resample", dead_groups_kwargs={"rounds": 3}).recipe.dead_groups_kwargs == {"rounds": 3}
+    for keep in (1, 1.0, 0.01):
+        assert config(dead_groups_kwargs={"keep": keep}).recipe.dead_groups_kwargs["keep"] == keep
+
+
+PASSK = {"parts": {"center": 1.0, "passk": 1.0}, "passk": {"k": 2}}
+IN_REWARD = {"objective_kwargs": {"kl": {"placement": "reward", "estimator": "k1"}}}
+PROBLEMS = {
+    "another way": ({"dead_groups": "drop"}, "dead_groups is 'drop', expected one of 'keep', 'resample', 'roulette',"),
+    "keywords of nothing": ({"dead_groups": "keep", "dead_groups_kwargs": {"rounds": 2}}, "nothing would read it"),
+    "keywords of the other": ({"dead_groups_kwargs": {"rounds": 2}}, "unknown dead_groups_kwargs 'rounds'"),
+    "no round": ({"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 0}}, "'rounds' is 0, expected an"),
+    "a coin that never falls": ({"dead_groups_kwargs": {"keep": 0.0}}, "'keep' is 0.0, expected a number of more"),
+    "after one": ({"dead_groups_kwargs": {"after": 1}}, "'after' is 1, expected an integer of at least 2"),
+    "after all": ({"dead_groups_kwargs": {"after": 4}}, "after is 4, but num_generations is 4, so there is no rest to"),
+    "pairs": ({"num_generations": 2}, "num_generations is 2: contrast takes two completions"),
+    "one completion": ({"num_generations": 1, "advantage": "raw", "dead_groups": "resample"}, "num_generations is 1:"),
+    "too few for the estimator": ({"advantage": "passk", "advantage_kwargs": {"k": 3}}, "too few for the advantage"),
+    "too few for a part of a mix": (
+        {"advantage": "mix", "advantage_kwargs": PASSK},
+        "'passk', whose advantages would all",
+    ),
+    "the KL term in the rewards": (
+        {"objective": "grpo", "beta": 0.1, **IN_REWARD},
+        "the KL term is in the rewards (kl",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_what_cannot_work_is_refused_with_the_way_out(name):
+    settings, words = PROBLEMS[name]
+    with pytest.raises(ConfigError) as caught:
+        config(**settings)
+    assert [problem for problem in caught.value.problems if words in str(problem)], caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"advantage": "batch_whiten"}, "batch_whiten"),
+        ({"advantage": "zscore", "advantage_kwargs": {"scale": "batch"}}, "zscore"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "gdpo"),
+        ({"advantage": "zscore"}, None),
+        ({"advantage": "batch_whiten", "dead_groups": "keep"}, None),
+    ],
+)
+def test_a_scale_of_the_batch_is_said_to_be_that_of_what_was_drawn(settings, named):
+    found = [note for note in config_notes(config(**settings)) if "scale is that of what was drawn" in note]
+    assert len(found) == (named is not None)
+    assert all(f"{named!r}" in note for note in found)
+
+
+class Shared(Hook):
+    def __init__(self, *shares):
+        self.shares = torch.tensor(shares, device=DEVICE)
+
+    def draw(self, draw, rows):
+        output = draw(rows)
+        output["share"] = self.shares
+        return output
+
+
+QUARTERS = [row / 4 for row in range(8)]
+UNWEIGHED = {
+    "beta is 0.04, and the KL term of TRL's own loss": {"beta": 0.04},
+    "loss_type is 'bnpo', and the count of tokens": {"loss_type": "bnpo"},
+    "entropy_coef is 0.01, and the entropy bonus": {"entropy_coef": 0.01},
+}
+
+
+@pytest.mark.parametrize("said", UNWEIGHED)
+def test_what_trls_own_loss_cannot_weigh_is_refused_beside_rows_with_shares_in_a_config_and_at_work(said, trained):
+    for giver in ({"dead_groups": "roulette"}, {"selection": "contrast"}):
+        with pytest.raises(ConfigError) as caught:
+            GRPOPlusConfig(**BASE, **giver, **UNWEIGHED[said])
+        assert said in str(caught.value)
+        assert "set objective (to 'dapo', say)" in str(caught.value)
+    with pytest.raises(ConfigError, match="the generation batch has shares, but"):
+        trained(trainer={"hooks": [Shared(*QUARTERS)]}, **UNWEIGHED[said])
+
+
+def test_the_shares_multiply_the_advantages_that_the_hosts_loss_reads(trained):
+    trainer = trained(trainer={"hooks": [Shared(*QUARTERS)]}, max_steps=1, advantage="raw")
+    (batch,), share = trainer.generated, torch.tensor(QUARTERS)
+    raw = torch.tensor(list(trainer._logs["rewards"]["digits"]))
+    assert batch["advantages"].tolist() == pytest.approx((raw * share).tolist())
+    assert batch["num_items_in_batch"] == (batch["completion_mask"].sum(1) * share).sum()
+
+
+def test_rows_of_share_0_need_no_pass_whatever_else_pulls_on_every_row(trained):
+    settings = {"objective": "dapo", "beta": 0.1, "entropy_coef": 0.1, "engine": "trimmed", "max_steps": 1}
+    trainer = trained(trainer={"hooks": [Shared(*[0.0] * 4, *[1.0] * 4)]}, **settings)
+    assert logged(trainer, "engine/rows_skipped") == [0.5]

@@ -1,15 +1,18 @@
-"""Values inside mappings and texts: what cannot be built is refused before anything loads, what can is left alone."""
+"""What is written in a config: values that cannot be built are refused, null and false mean off, of every part."""
 
 import importlib.util
+import typing
 
 import pytest
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli import UserError
+from grpo_plus.cli._arguments import GROUPS, parse
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
+from tests.trainer.conftest import BASE
 
-BASE = {"output_dir": "out", **FLOAT32, "report_to": "none"}
 POLYNOMIAL = {"lr_scheduler_type": "polynomial"}
+PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
 REFUSED = [
     ({"generation_kwargs": {"top_p": "a"}}, "generation_kwargs: top_p is 'a', expected a number."),
     ({"generation_kwargs": {"temperature": -1}}, "generation_kwargs: temperature is -1"),
@@ -24,10 +27,7 @@ REFUSED = [
     ({**POLYNOMIAL, "lr_scheduler_kwargs": {"power": "x"}}, "lr_scheduler_kwargs ({'power': 'x'})"),
     ({**POLYNOMIAL, "lr_scheduler_kwargs": {"power": "x"}, "warmup_steps": 5}, "gives no schedule"),
     ({"lr_scheduler_type": "cosine_with_min_lr"}, "lr_scheduler_type ('cosine_with_min_lr')"),
-    (
-        {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"factor": 2.0}, "eval_strategy": "steps"},
-        "lr_scheduler_kwargs ({'factor': 2.0})",
-    ),
+    ({**PLATEAU, "lr_scheduler_kwargs": {"factor": 2.0}}, "lr_scheduler_kwargs ({'factor': 2.0})"),
     ({"generation_kwargs": {1: 2}}, "generation_kwargs is {1: 2}, expected a mapping"),
     ({"gradient_checkpointing_kwargs": {1: 2}}, "gradient_checkpointing_kwargs is {1: 2}"),
     ({"optim_args": "a"}, "optim_args is 'a', expected pairs"),
@@ -87,3 +87,62 @@ def test_a_package_that_is_missing_is_named_with_the_field_that_needs_it(values,
 )
 def test_what_can_be_built_is_left_alone(values):
     GRPOPlusConfig(**BASE | values)
+
+
+PARTS = (
+    *("measure", "warm_start", "prompt", "reward_model", "critic", "rounds", "environment", "tools", "verifiers"),
+    *("eval_verifiers", "plugins", "advantage", "objective", "selection", "advantage_kwargs", "objective_kwargs"),
+    *("selection_kwargs", "dead_groups_kwargs", "dead_groups", "rollout", "engine", "vllm_sync"),
+    *("verifier_column", "env", "reward_funcs", "next_steps", "datasets", "reward_weights"),
+)
+
+
+def mappings_and_lists():
+    for group in GROUPS:
+        for name, hint in typing.get_type_hints(group).items():
+            kinds = typing.get_args(hint)
+            if any(kind is dict or typing.get_origin(kind) in (dict, list) for kind in kinds) and bool not in kinds:
+                yield name
+
+
+def read(tmp_path, line):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"model_name_or_path: x\ndataset_name: y\nuse_cpu: true\nbf16: false\n{line}\n")
+    found = parse("t", [str(path)])
+    return vars(found.training) | vars(found.script) | vars(found.model) | vars(found.mixture)
+
+
+OFF_AS = {"rollout": "stock", "engine": "stock"}
+"""Fields whose default is not what off means."""
+
+
+@pytest.mark.parametrize("name", sorted({*PARTS, *mappings_and_lists()}))
+def test_null_and_false_are_as_if_the_field_were_left_out(tmp_path, name):
+    left_out = read(tmp_path, "# nothing")
+    for word in ("null", "false", "off", "~"):
+        found = read(tmp_path, f"{name}: {word}")
+        changed = {key for key in found if repr(found[key]) != repr(left_out[key])} - {"output_dir", "_recipe"}
+        if name in OFF_AS and word in ("false", "off"):
+            assert found[name] == OFF_AS[name]
+            changed -= {name}
+        assert not changed, (word, {key: found[key] for key in changed})
+
+
+def test_so_they_are_on_the_command_line_and_in_python(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("model_name_or_path: x\ndataset_name: y\nuse_cpu: true\nbf16: false\n")
+    for word in ("null", "false", "none"):
+        for name in ("measure", "critic", "tools", "environment", "advantage", "chat_template_kwargs"):
+            found = parse("t", [str(path), f"--{name}", word])
+            assert getattr(found.script if name == "measure" else found.training, name) in (None, [], {}), (name, word)
+    names = ("critic", "rounds", "tools", "environment", "verifiers", "selection", "generation_kwargs")
+    assert GRPOPlusConfig(**BASE, **dict.fromkeys(names, False)).recipe == GRPOPlusConfig(**BASE).recipe
+    assert read(tmp_path, "rollout: auto\nrollout_draft: off")["rollout_draft"] == "none"
+
+
+@pytest.mark.parametrize(
+    "line", ["beta: false", "report_steps: false", "num_generations: null", "learning_rate: false"]
+)
+def test_numbers_stay_numbers(tmp_path, line):
+    with pytest.raises(UserError, match=line.partition(":")[0]):
+        read(tmp_path, line)

@@ -1,7 +1,7 @@
 """Tools and environments from the config: the same as TRL's own loop, apart from the trainer, whatever they do."""
 
 import copy
-import json
+import logging
 import re
 from pathlib import Path
 
@@ -11,24 +11,17 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.record import open_run
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from tests.device import FLOAT32
 
 from . import tools_of_tests as own
+from .tools_of_tests import called, turn_of
 
 FILE = Path(own.__file__)
-DOUBLE, NASTY, FINE, COUNTING, COUNTER, OTHER = (
-    f"{FILE}:{name}" for name in ("double", "nasty", "fine", "Counting", "Counter", "Other")
-)
+DOUBLE, NASTY, FINE = (f"{FILE}:{name}" for name in ("double", "nasty", "fine"))
+COUNTING, COUNTER, OTHER, FAILING = (f"{FILE}:{name}" for name in ("Counting", "Counter", "Other", "Failing"))
 LONG = {"max_completion_length": 600, "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8}
-
-
-def called(name, **arguments):
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-
-
-def turn_of(prompt):
-    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
 
 
 @pytest.fixture
@@ -79,33 +72,38 @@ def script(prompt, row):
     return (called("double", number=-1) if row % 4 == 0 else called("nothing", number=1)) + "<|im_end|>"
 
 
+def botched(prompt, row):
+    """A call that is none, of a kind for each row; in the turn behind it a good one, then an answer."""
+    if turn_of(prompt):
+        return "done<|im_end|>"
+    ways = ('{"name": "double", "arguments": {"number": 1', "double(1)", "[1, 2]", "null", "{}",
+            '{"arguments": {"number": 1}}', '{"name": "double", "arguments": {}} so', '{"name": 7, "arguments": {}}')  # fmt: skip
+    good = called("double", number=1) if row % 2 else ""
+    return f"<tool_call>\n{ways[row]}\n</tool_call>{good}<|im_end|>"
+
+
 @pytest.mark.parametrize("rollout", ["stock", "auto"])
 def test_tools_of_the_config_are_trls_in_text_ids_and_masks(both, say, rollout):
     say(script)
-    stock, ours = both({"tools": [own.double]}, {"config": {"tools": [DOUBLE], "rollout": rollout}})
+    tools = {"tools": [own.double]}, {"config": {"tools": [DOUBLE], "rollout": rollout}}
+    stock, ours = both(*tools)
     same(stock, ours)
     assert any("{'error': 'no negative numbers, please'}" in str(text) for text in ours[1])
     assert any("Tool nothing not found." in str(text) for text in ours[1])
+    say(botched)
+    same(*both(*tools))
 
 
 def endless(prompt, row):
     return called("double", number=row) * (1 + row % 2) + "<|im_end|>"
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        {"max_tool_calling_iterations": 2},
-        {"max_completion_length": 150},
-        {"max_completion_length": 80},
-        {"max_completion_length": 400, "max_tool_calling_iterations": 3},
-    ],
-)
+@pytest.mark.parametrize(("calls", "length"), [(2, 600), (None, 150), (None, 80), (3, 400)])
 @pytest.mark.parametrize("answers", [script, endless])
-def test_turns_end_where_trls_do(both, say, limit, answers):
+def test_turns_end_where_trls_do(both, say, calls, length, answers):
     say(answers)
-    stock, ours = both({"tools": [own.double]}, {"config": {"tools": [DOUBLE]}}, **limit)
-    same(stock, ours)
+    limit = {"max_tool_calling_iterations": calls, "max_completion_length": length}
+    same(*both({"tools": [own.double]}, {"config": {"tools": [DOUBLE]}}, **limit))
 
 
 def calls_for(question):
@@ -117,36 +115,18 @@ def play(prompt, row):
     return (called("add", number=1) if turn_of(prompt) < calls_for(question) else f"done {row}") + "<|im_end|>"
 
 
-def test_an_environment_of_the_config_is_trls_in_text_ids_masks_and_rewards(both, say):
-    say(play)
-    same(*both({"environment_factory": own.Counting}, {"config": {"environment": COUNTING}}))
-
-
 def counts_on(prompt, row):
     return f"more {called('add', number=1)}\n{called('add', number=row)}<|im_end|>"
 
 
 @pytest.mark.parametrize(
-    "limit", [{"max_tool_calling_iterations": 2}, {"max_completion_length": 250}, {"max_completion_length": 330}]
+    ("answers", "calls", "length"),
+    [(play, None, 600), (counts_on, 2, 600), (counts_on, None, 250), (counts_on, None, 330)],
 )
-def test_games_end_where_trls_do(both, say, limit):
-    say(counts_on)
+def test_an_environment_of_the_config_is_trls_in_text_ids_masks_and_rewards(both, say, answers, calls, length):
+    say(answers)
+    limit = {"max_tool_calling_iterations": calls, "max_completion_length": length}
     same(*both({"environment_factory": own.Counting}, {"config": {"environment": COUNTING}}, **limit))
-
-
-def botched(prompt, row):
-    """A call that is none, of a kind for each row; in the turn behind it a good one, then an answer."""
-    if turn_of(prompt):
-        return "done<|im_end|>"
-    ways = ('{"name": "double", "arguments": {"number": 1', "double(1)", "[1, 2]", "null", "{}",
-            '{"arguments": {"number": 1}}', '{"name": "double", "arguments": {}} so', '{"name": 7, "arguments": {}}')  # fmt: skip
-    good = called("double", number=1) if row % 2 else ""
-    return f"<tool_call>\n{ways[row]}\n</tool_call>{good}<|im_end|>"
-
-
-def test_calls_that_are_no_json_are_read_as_trls(both, say):
-    say(botched)
-    same(*both({"tools": [own.double]}, {"config": {"tools": [DOUBLE]}}))
 
 
 def test_environments_by_column_are_trls(both, say, given):
@@ -164,12 +144,12 @@ def test_environments_by_column_are_trls(both, say, given):
 
 
 def seen_turns(trainer):
-    kept = []
-    inner = trainer._calculate_rewards
+    """Of each batch its rows, their turns, the turns' tokens, and the completions."""
+    kept, inner = [], trainer._calculate_rewards
 
-    def keeping(inputs, *arguments):
-        kept.append((inputs, trainer.calling.turns, trainer.calling.turn_tokens))
-        return inner(inputs, *arguments)
+    def keeping(inputs, prompts, completions, *more):
+        kept.append((inputs, trainer.calling.turns, trainer.calling.turn_tokens, completions))
+        return inner(inputs, prompts, completions, *more)
 
     trainer._calculate_rewards = keeping
     return kept
@@ -184,7 +164,7 @@ def test_turns_hold_calls_states_and_rewards_and_reach_verifiers(build, say, giv
     kept = seen_turns(trainer)
     trainer.train()
     total = 0
-    for row, done, spans in zip(*kept[0], strict=True):
+    for row, done, spans in zip(*kept[0][:3], strict=True):
         count = calls_for(row["prompt"][0]["content"])
         total += count
         assert len(done) == len(spans) == count + 1
@@ -208,12 +188,9 @@ def test_what_a_tool_does_costs_its_own_completion_only(build, say, given):
         return ("done" if turn_of(prompt) else called(tool, way=ways[row])) + "<|im_end|>"
 
     say(answer)
-    texts = []
-    trainer = build(
-        trainer=given(reward_funcs=[lambda completions, **_: texts.append(completions) or [1.0] * len(completions)]),
-        tools=[{"name": NASTY, "timeout": 15}, {"name": FINE, "timeout": 60}],
-        **{**LONG, "max_completion_length": 2**17},
-    )
+    more = given(reward_funcs=[lambda completions, **_: [1.0] * len(completions)])
+    tools = [{"name": NASTY, "timeout": 15}, {"name": FINE, "timeout": 60}]
+    trainer = build(trainer=more, tools=tools, **{**LONG, "max_completion_length": 2**17})
     kept = seen_turns(trainer)
     trainer.train()
     calls = [turns[0].calls[0] for turns in kept[0][1]]
@@ -315,3 +292,131 @@ def test_data_that_do_not_fit_are_clear_errors(build, given):
     ):
         with pytest.raises(ConfigError, match=said):
             build(trainer=given(**more), **settings)
+
+
+@pytest.fixture
+def failing(given, say):
+    """Rows whose environment fails where they say, and a model that calls once."""
+    say(lambda prompt, row: ("done" if turn_of(prompt) else called("add", number=1)) + "<|im_end|>")
+
+    def failing(fails, **more):
+        rows = [{"prompt": [{"role": "user", "content": f"q{n}"}], "fails": fails[n % len(fails)]} for n in range(4)]
+        return given(train_dataset=Dataset.from_list(rows), **{"reward_funcs": None, **more})
+
+    return failing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("state_key", "a object, whose text"),
+        ("get_turn_reward", "returned inf"),
+        ("get_reward", "returned '1.0' (str)"),
+    ],
+)
+def test_what_fails_in_some_completions_is_counted_and_told_once(build, failing, caplog, method, said):
+    trainer = build(trainer=failing([method, ""]), environment=FAILING, **{**LONG, "max_steps": 2})
+    with caplog.at_level(logging.WARNING, logger="grpo_plus"):
+        trainer.train()
+    (told,) = [record.getMessage() for record in caplog.records if "'Failing' failed" in record.getMessage()]
+    assert f"failed in {method} in 4 of 8 completions" in told
+    assert said in told
+    assert [log["tools/environment_errors"] for log in trainer.state.log_history[:2]] == [4.0, 4.0]
+
+
+@pytest.mark.parametrize("method", ["state_key", "get_reward"])
+def test_what_fails_in_all_completions_stops_the_run(trained, failing, method):
+    with pytest.raises(VerifierFailedError, match=rf"'Failing' failed in {method} for all 8 completions of a batch"):
+        trained(trainer=failing([method]), environment=FAILING, **LONG)
+
+
+MISSPELT = {"name": "tool_used", "kwargs": {"names": ["calculater"]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"verifiers": ["tool_used"]}, "'tool_used' looks at calls, but nothing can be called: set tools"),
+        ({"verifiers": [{"name": "turns_overlong", "kwargs": {"expected": 2, "most": 4}}]}, "'turns_overlong' looks"),
+        ({"eval_verifiers": ["tool_valid"]}, "'tool_valid' looks at calls"),
+        ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
+        ({"tools": ["calculator"], "verifiers": [MISSPELT]}, "unknown tool 'calculater'. Did you mean 'calculator'"),
+    ],
+)
+def test_what_looks_at_calls_needs_something_to_call(build, failing, settings, said):
+    rewards = [lambda completions, **_: [0.0] * len(completions)]
+    with pytest.raises(ConfigError, match=said):
+        build(trainer=failing([""], reward_funcs=rewards), **{**LONG, **settings})
+    used = {"name": "tool_used", "kwargs": {"names": ["double"]}}  # what is handed over in Python can be called
+    build(trainer=failing([""], tools=[own.double]), **LONG, verifiers=[used], max_tool_calling_iterations=2)
+
+
+def text_of(count, at):
+    return f"plan {count} {called('add', number=1)}" if at < count else f"done {count}"
+
+
+def play_on(prompt, row):
+    """Count on as often as planned; on every other question all rows do the same, so that its group is dead."""
+    said = prompt[prompt.rindex("<|im_start|>user\nq") :]
+    question, planned = re.search(r"q(\d)", said), re.search(r"plan (\d)", said)
+    count = int(planned[1]) if planned else 3 if int(question[1]) % 2 else row % 4
+    return text_of(count, turn_of(prompt)) + "<|im_end|>"
+
+
+PROCESS = {"advantage": "process", "advantage_kwargs": {"steps_from": "turn_reward"}}
+BESIDE = {
+    "nothing": {},
+    "resample": {"dead_groups": "resample"},
+    "roulette": {"dead_groups": "roulette"},
+    "replay": {"dead_groups": "replay"},
+    "contrast": {"selection": "contrast"},
+    "target": {"objective": "target", "num_iterations": 2},
+    "a KL term": {"beta": 0.1},
+    "a KL term in the rewards": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
+    "process": PROCESS,
+    "process and resample": {**PROCESS, "dead_groups": "resample"},
+    "a critic": {"advantage": "gae", "critic": {"on": "trunk"}},
+    "a reward model": {"reward_model": {}},
+    "evaluations": {"eval_strategy": "steps", "eval_steps": 1},
+    "TRL's rollouts": {"rollout": "stock"},
+    "inner iterations": {"num_iterations": 2, "steps_per_generation": 2, "per_device_train_batch_size": 4},
+    "a part of the support": {"top_p": 0.9},
+}
+
+
+@pytest.mark.sample(0, 5)
+@pytest.mark.parametrize("name", BESIDE)
+def test_turns_are_those_of_their_rows(build, say, given, name):
+    say(play_on)
+    settings = {**LONG, "environment": COUNTER, "max_steps": 3, "verifiers": ["turn_reward", "tool_valid"]}
+    more = given(eval_dataset=given()["train_dataset"], reward_funcs=None)
+    trainer = build(trainer=more, **{**settings, **BESIDE[name]})
+    kept = seen_turns(trainer)
+    trainer.train()
+    assert kept
+    for _, turns, _, completions in kept:
+        for row, done in zip(completions, turns, strict=True):
+            assert [turn.text for turn in done] == [one.get("content") for one in row if one["role"] == "assistant"]
+    if "resample" in name:
+        assert trainer.state.log_history[0]["dead_groups/rounds"] > 0
+    groups = open_run(Path(trainer.args.output_dir)).groups()
+    seen = 0
+    for completion in [one for group in groups for one in group["completions"]]:
+        pieces, turns = completion["pieces"], completion["turns"]
+        if not completion["tokens"]:  # a group that the roulette has stopped
+            assert name == "roulette"
+            assert turns == []
+            continue
+        count = int(re.search(r"done (\d)", turns[-1]["text"])[1])
+        assert len(turns) == count + 1
+        for at, turn in enumerate(turns):
+            said = "".join(pieces[slice(*turn["tokens"])])
+            assert said == text_of(count, at) + "<|im_end|>"
+            assert [call["result"] for call in turn["calls"]] == ([f"{at + 1} of 3"] if at < count else [])
+            assert turn["state"] == str(at)
+            assert turn["score"] == turn["reward"] == (1.0 if at < count else None)
+        untrained = "".join("".join(pieces[slice(*span)]) for span in completion.get("untrained", []))
+        assert untrained.count("<tool_response>") == count
+        seen += 1
+    assert seen > 0

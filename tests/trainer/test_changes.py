@@ -27,8 +27,6 @@ from tests.device import FLOAT32
 from tests.trainer import resumed_ranks
 from tests.trainer.conftest import weights
 
-LEFT_OUT = {name for names in NO_RESULT.values() for name in names}
-
 
 def another(value):
     if isinstance(value, bool):
@@ -42,39 +40,31 @@ def another(value):
 
 @pytest.mark.slow
 def test_every_field_is_mentioned_or_cannot_change_a_result(tmp_path):
+    names = [name for names in NO_RESULT.values() for name in names]
+    assert len(names) == len(set(names))  # one reason each
+    assert not set(names) & set(KEEPS_BATCH)
+    assert set(OPTIMIZER) <= set(KEEPS_BATCH)
     plain = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)
     special = {"parallelism_config": ParallelismConfig(tp_size=1)}
     for name in (field.name for field in fields(GRPOPlusConfig)):
         other = copy.copy(plain)
         object.__setattr__(other, name, special.get(name) or another(getattr(plain, name)))
-        found = {field: (then, now) for field, then, now in differences(settings_of(plain), settings_of(other))}
-        lines = lines_of(found)
-        assert bool(lines) is (name not in LEFT_OUT), name
+        lines = lines_of({field: found for field, *found in differences(settings_of(plain), settings_of(other))})
+        assert bool(lines) is (name not in names), name
         assert all(line.startswith((f"  {name}: ", f"  {name}.")) and " then, " in line for line in lines), name
-
-
-def test_fields_that_are_left_out_have_one_reason_each_and_are_not_said_to_keep_a_batch():
-    names = [name for names in NO_RESULT.values() for name in names]
-    assert len(names) == len(set(names))
-    assert not set(names) & set(KEEPS_BATCH)
-    assert set(OPTIMIZER) <= set(KEEPS_BATCH)
 
 
 @pytest.mark.parametrize(
     ("then", "now", "expected"),
     [
-        ({"a": 1}, {"a": 1}, []),
-        ({"a": None}, {}, []),
-        ({"a": float("nan")}, {"a": float("nan")}, []),
+        ({"a": 1, "b": None, "c": float("nan")}, {"a": 1, "c": float("nan")}, []),
         ({"a": {"eps": 1, "x": 2}}, {"a": {"eps": 3, "x": 2}}, [("a.eps", 1, 3)]),
         ({"a": None}, {"a": {"eps": 3}}, [("a.eps", None, 3)]),
         ({"a": {"eps": 3}}, {"a": None}, [("a.eps", 3, None)]),
         ({"a": [{"w": 1}, {"w": 2}]}, {"a": [{"w": 1}, {"w": 5}]}, [("a[1].w", 2, 5)]),
         ({"a": [1, 2]}, {"a": [1, 3]}, [("a", [1, 2], [1, 3])]),
         ({"a": [{"w": 1}]}, {"a": []}, [("a", [{"w": 1}], [])]),
-        ({"a": True}, {"a": 1.5}, [("a", True, 1.5)]),
-        ({}, {"new": 7}, [("new", None, 7)]),
-        ({"old": 7}, {}, [("old", 7, None)]),
+        ({"a": True, "old": 7}, {"a": 1.5, "new": 7}, [("a", True, 1.5), ("old", 7, None), ("new", None, 7)]),
     ],
 )
 def test_differences_have_the_names_that_a_config_would_have(then, now, expected):
@@ -90,6 +80,11 @@ def test_other_rows_of_the_same_length_are_other_data(sums):
     assert data_of(sums.select(range(12)))["rows"] == 12
     assert data_of({"one": sums, "other": None}) == {"one": found, "other": None}
 
+    def made(color):  # images are told apart by their bytes
+        return Dataset.from_dict({"image": [Picture.new("RGB", (2, 2), color)]}).cast_column("image", Image())
+
+    assert data_of(made("red")) == data_of(made("red")) != data_of(made("blue"))
+
 
 def test_a_digest_reads_few_rows_as_they_are_stored_and_no_stream():
     read = []
@@ -98,10 +93,9 @@ def test_a_digest_reads_few_rows_as_they_are_stored_and_no_stream():
         read.append(batch)
         return batch
 
-    many = Dataset.from_dict({"prompt": [str(number) for number in range(5000)]}).with_transform(note)
-    digest = data_of(many)["digest"]
+    many = Dataset.from_dict({"prompt": [str(number) for number in range(5000)]})
+    assert data_of(many.with_transform(note))["digest"] == data_of(many)["digest"]
     assert read == []
-    assert data_of(Dataset.from_dict({"prompt": [str(number) for number in range(5000)]}))["digest"] == digest
     assert MOST_ROWS == 64
 
     def rows():
@@ -110,13 +104,6 @@ def test_a_digest_reads_few_rows_as_they_are_stored_and_no_stream():
 
     assert data_of(IterableDataset.from_generator(rows)) == {"columns": None}
     assert read == []
-
-
-def test_images_are_told_apart_by_their_bytes():
-    def made(color):
-        return Dataset.from_dict({"image": [Picture.new("RGB", (2, 2), color)]}).cast_column("image", Image())
-
-    assert data_of(made("red")) == data_of(made("red")) != data_of(made("blue"))
 
 
 def adapter(**changes):
@@ -169,6 +156,7 @@ def test_what_cannot_go_on_is_refused_before_anything_loads(build, other_models,
     assert len(caught.value.reasons) == 1
 
 
+PLATEAU = "reduce_lr_on_plateau"
 STATE = {"settings": {}, "sharding": None, "processes": 2, "adapters": {}, "model": {"dtype": "float32"}}
 
 
@@ -176,17 +164,10 @@ STATE = {"settings": {}, "sharding": None, "processes": 2, "adapters": {}, "mode
     ("then", "now", "words"),
     [
         ({"sharding": "FSDP"}, {}, "it was saved under FSDP, and this run has no sharding"),
-        (
-            {"sharding": "FSDP (FULL_STATE_DICT)"},
-            {"sharding": "FSDP (SHARDED_STATE_DICT)"},
-            "under FSDP (FULL_STATE_DICT),",
-        ),
+        (*({"sharding": f"FSDP ({kind}_STATE_DICT)"} for kind in ("FULL", "SHARDED")), "under FSDP (FULL_STATE_DICT),"),
         ({"sharding": "DeepSpeed"}, {"sharding": "DeepSpeed", "processes": 4}, "between 2 processes, and this run has"),
         ({"settings": {"fp16": True}}, {"settings": {"fp16": False}}, "it holds the state of a gradient scaler (fp16)"),
-        (
-            *({"settings": {"lr_scheduler_type": kind}} for kind in ("reduce_lr_on_plateau", "cosine")),
-            "lr_scheduler_type reduce_lr_on_plateau, and this run has cosine",
-        ),
+        (*({"settings": {"lr_scheduler_type": each}} for each in (PLATEAU, "cosine")), f"{PLATEAU}, and this run has"),
         ({"model": {"quantisation": "4 bits"}}, {"model": {"quantisation": None}}, "trained on a base with 4 bits,"),
     ],
 )
@@ -209,14 +190,12 @@ def test_what_can_go_on_is_not_refused(now):
 )
 def test_a_checkpoint_that_names_no_layout_goes_on_with_its_batch_and_one_line_says_so(kind, layout):
     old, new = STATE | {"sharding": kind}, STATE | {"sharding": layout}
-    changed = compare(old, new)
-    assert refusals(changed, old, new) == []
-    (line,) = lines_of(changed)
-    assert line == (
-        f"  sharding: {kind} then, in a layout that the checkpoint does not name; it has to be this run's, {layout}"
-    )
     settings = Settings(recipe=None)
-    settings.changed = changed
+    settings.changed = compare(old, new)
+    assert refusals(settings.changed, old, new) == []
+    (line,) = lines_of(settings.changed)
+    assert line.startswith(f"  sharding: {kind} then, in a layout that the checkpoint does not name")
+    assert line.endswith(layout)
     assert settings.keeps_batch
 
 
@@ -278,10 +257,7 @@ def test_options_of_the_optimizer_that_changed_are_those_of_the_run_and_no_other
     resumed = Simulated(weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
     resumed.resume(old, {"weight_decay": (0.01, 0.5), "adam_beta1": (0.9, 0.5)})
     found = [{key: group[key] for key in ("weight_decay", "betas", "eps")} for group in resumed.optimizer.param_groups]
-    assert found == [
-        {"weight_decay": 0.5, "betas": (0.5, 0.6), "eps": 1e-8},
-        {"weight_decay": 0.0, "betas": (0.5, 0.6), "eps": 1e-8},
-    ]
+    assert found == [{"weight_decay": decay, "betas": (0.5, 0.6), "eps": 1e-8} for decay in (0.5, 0.0)]
     assert resumed.rates(1) == pytest.approx([0.1 * 6 / 8])
 
 
@@ -327,7 +303,7 @@ def logged(run, name):
     return {entry["step"]: entry[name] for entry in run.state.log_history if name in entry}
 
 
-def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_nothing(resume, sums):
+def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_nothing(resume, checkpoint, sums):
     _, notes = resume(save_steps=7, logging_steps=2)
     assert notes == []
     changes = {"learning_rate": 0.1, "lr_scheduler_type": "constant", "advantage": "sign", "temperature": 0.7}
@@ -342,6 +318,9 @@ def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_n
     ]
     assert logged(run, "learning_rate")[3] == 0.1
     assert not run.settings.keeps_batch
+    for name in ("state", "manifest"):
+        (checkpoint / f"grpo_plus_{name}.json").unlink()
+    assert resume(learning_rate=0.1)[1] == []  # of an older checkpoint nothing is known
 
 
 @pytest.mark.slow
@@ -355,12 +334,6 @@ def test_steps_of_saving_and_logging_are_those_of_the_config_that_resumes(resume
     # Linear to 0 at step 6, from 0.05.
     assert run.lr_scheduler.base_lrs == [0.05, 0.05]
     assert logged(run, "learning_rate")[3] == pytest.approx(0.05 * 4 / 6)
-
-
-def test_an_older_checkpoint_goes_on_without_a_word(resume, checkpoint):
-    for name in ("state", "manifest"):
-        (checkpoint / f"grpo_plus_{name}.json").unlink()
-    assert resume(learning_rate=0.1)[1] == []
 
 
 def test_a_refusal_names_the_checkpoint_and_the_way_out(build, checkpoint):
@@ -392,11 +365,10 @@ def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build
     assert line.startswith(f"  model: {tiny_model} then, {other_models / 'weights'} now (trained are those of the")
 
 
+SIZES = (1, 2, 3)
 GEOMETRIES = [
     Geometry(processes, size, accumulation, steps, generations, iterations)
-    for processes, size, accumulation, steps, generations, iterations in product(
-        (1, 2), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2)
-    )
+    for processes, size, accumulation, steps, generations, iterations in product((1, 2), *[SIZES] * 4, (1, 2))
     if processes * size * steps % generations == 0
 ]
 
@@ -423,9 +395,8 @@ def test_no_prompt_of_a_pass_is_lost_under_another_split_and_none_comes_again_wi
                 to_come = [prompt for batch in drawn_by(now, length, first) for prompt in batch]
                 assert to_come == list(range(first, length // now.prompts * now.prompts))
                 drawn = -(-taken // was.block) * was.prompts
-                expected = f"at prompt {first + 1} of pass 2" + (
-                    f": {drawn - first} that were drawn before come again." if drawn > first else "."
-                )
+                again = f": {drawn - first} that were drawn before come again" if drawn > first else ""
+                expected = f"at prompt {first + 1} of pass 2{again}."
                 if was != now or place.taken != taken:
                     assert consequences(stood, place, was, now)[0].endswith(expected)
                 looked += 1
@@ -481,19 +452,14 @@ LONG = {"steps_per_generation": 4, "gradient_accumulation_steps": 1}
 
 
 @pytest.mark.parametrize(
-    ("after", "same"),
-    [
-        ({"num_generations": 8}, False),
-        ({"temperature": 0.7}, False),
-        ({"engine": "stock", "learning_rate": 0.01}, True),
-    ],
+    "after", [{"num_generations": 8}, {"temperature": 0.7}, {"engine": "stock", "learning_rate": 0.01}]
 )
-def test_inside_a_batch_another_one_begins_unless_it_is_the_same(noted, tmp_path, caplog, after, same):
+def test_inside_a_batch_another_one_begins_unless_it_is_the_same(noted, tmp_path, caplog, after):
     _, prompts = noted(**LONG)
     order = [prompt for _, batch in prompts for prompt in batch]
     resumed, found = noted(str(tmp_path / "out" / "checkpoint-2"), **LONG, **after)
     (note,) = notes_in(caplog)
-    if same:
+    if "engine" in after:
         assert resumed.settings.keeps_batch
         assert found == [entry for entry in prompts if entry[0] >= 2]
         assert "generation batch" not in note

@@ -1,8 +1,10 @@
-"""Real checkpoints that are torn, half deleted or changed: a run goes on from the newest whole one, and says why."""
+"""Checkpoints that are torn, half deleted or changed: the manifest notices, a run goes on from the newest whole one, and says why."""
 
+import hashlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from transformers import TrainerCallback
 
 from grpo_plus.checkpoints import final_model, manifest, structure
 from grpo_plus.checkpoints.choice import CheckpointError, resume_choice
-from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, is_whole, problem
+from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, in_order, is_whole, problem, rotate
 from tests import started
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}
@@ -90,13 +92,21 @@ def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(train
     assert choose(tmp_path / "out").checkpoint == last
 
 
+class Steps(TrainerCallback):
+    def __init__(self, steps):
+        self.steps = steps
+
+    def on_step_end(self, args, state, control, **_):
+        self.steps.append(state.global_step)
+
+
 def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build, trained, saved, tmp_path, caplog):
     out = saved(max_steps=3)
     os.truncate(out / "checkpoint-3" / "optimizer.pt", 10)
     for value in (True, "last"):
         trainer = build(**SAVING | {"max_steps": 3, "save_strategy": "no"})
         steps = []
-        trainer.add_callback(steps_into(steps))
+        trainer.add_callback(Steps(steps))
         trainer.train(resume_from_checkpoint=value)
         assert steps == [3]
         assert "checkpoint-3 is passed over: optimizer.pt has 10 of" in caplog.text
@@ -111,14 +121,6 @@ def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build,
         trained(**SAVING, resume=True)
     for step, why in ((1, "it was never finished"), (2, "it was never finished"), (3, "optimizer.pt has 10 of")):
         assert f"checkpoint-{step} is passed over: {why}" in str(caught.value)
-
-
-def steps_into(steps):
-    class Steps(TrainerCallback):
-        def on_step_end(self, args, state, control, **_):
-            steps.append(state.global_step)
-
-    return Steps()
 
 
 def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(trained, saved, tmp_path):
@@ -154,10 +156,8 @@ def test_the_last_checkpoint_stays_beside_the_best_until_the_end(trained, tmp_pa
 def test_a_checkpoint_of_trls_own_trainer_is_judged_by_its_files(saved):
     last = unsealed(saved() / "checkpoint-2")
     assert problem(last) is None
-    judged = {
-        "trainer_state.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin",
-        "config.json", "tokenizer.json",
-    }  # fmt: skip
+    needed = {"trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+    judged = needed | {"model.safetensors", "training_args.bin", "config.json", "tokenizer.json"}
     for path in files_of(last):
         data = path.read_bytes()
         for name in ("empty", "half", "without its last byte"):
@@ -168,7 +168,6 @@ def test_a_checkpoint_of_trls_own_trainer_is_judged_by_its_files(saved):
             assert found is None or path.name in found
         path.unlink()
         found = problem(last)
-        needed = {"trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
         assert (f"{path.name} is missing" == found) is (path.name in needed), path.name
         assert (found == "it holds no weights") is (path.name == "model.safetensors")
         path.write_bytes(data)
@@ -185,12 +184,8 @@ def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, traine
     last = Path(trainer.args.output_dir) / "checkpoint-2"
     shard(last, trainer.model)
     unsealed(last)
-    kept = {
-        path.name: path.read_bytes()
-        for path in files_of(last)
-        if path.suffix in {".safetensors", ".pt", ".pth", ".bin"}
-        or path.name in {"trainer_state.json", structure._INDEX[0]}
-    }
+    ends = (".safetensors", ".pt", ".pth", ".bin", "trainer_state.json", structure._INDEX[0])
+    kept = {path.name: path.read_bytes() for path in files_of(last) if path.name.endswith(ends)}
     assert len(kept) >= 9
 
     @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
@@ -218,20 +213,20 @@ def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, traine
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "scheduler.pt", "rng_state_0.pth"], None),
-        (["pytorch_model_fsdp_0/x.distcp", "optimizer_0/.metadata"], "pytorch_model_fsdp_0/.metadata is missing"),
-        (["pytorch_model_fsdp_0/.metadata", "scheduler.pt", "rng_state_0.pth"], "optimizer.pt is missing"),
-        (["pytorch_model_fsdp.bin", "optimizer.bin", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"], None),
-        (["global_step4/mp_rank_00_model_states.pt", "latest", "rng_state_0.pth"], None),
-        (["global_step4/mp_rank_00_model_states.pt", "rng_state_0.pth"], "latest is missing"),
-        (["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state_1.pth"], "rng_state_0.pth is missing"),
-        (["model.safetensors"], None),
-        ([], "it holds no weights"),
+        ("pytorch_model_fsdp_0/.metadata optimizer_0/.metadata scheduler.pt rng_state_0.pth", None),
+        ("pytorch_model_fsdp_0/x.distcp optimizer_0/.metadata", "pytorch_model_fsdp_0/.metadata is missing"),
+        ("pytorch_model_fsdp_0/.metadata scheduler.pt rng_state_0.pth", "optimizer.pt is missing"),
+        ("pytorch_model_fsdp.bin optimizer.bin scheduler.pt rng_state_0.pth rng_state_1.pth", None),
+        ("global_step4/mp_rank_00_model_states.pt latest rng_state_0.pth", None),
+        ("global_step4/mp_rank_00_model_states.pt rng_state_0.pth", "latest is missing"),
+        ("model.safetensors optimizer.pt scheduler.pt rng_state_1.pth", "rng_state_0.pth is missing"),
+        ("model.safetensors", None),
+        ("", "it holds no weights"),
     ],
 )
 def test_the_layouts_of_fsdp_and_deepspeed_are_known(tmp_path, files, expected):
     (tmp_path / "trainer_state.json").write_text('{"global_step": 4}')
-    for name in files:
+    for name in files.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         if name.endswith(".safetensors"):
             save_file({"weight": torch.zeros(2)}, tmp_path / name)
@@ -303,3 +298,172 @@ def test_a_final_model_is_that_of_its_checkpoint_or_none(tmp_path):
     assert final_model.is_of(checkpoint)
     final_model.unseal(tmp_path)
     assert not final_model.is_of(checkpoint)
+
+
+FILES = {
+    STATE_FILE: b'{"version": 2, "parts": {}}',
+    "optimizer.pt": bytes(range(256)) * 16,
+    "ref/adapter.bin": b"x" * 9,
+}
+
+
+@pytest.fixture
+def sealed(tmp_path):
+    def sealed(step, files=FILES, finished=True):
+        folder = tmp_path / "out" / f"checkpoint-{step}"
+        for name, data in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        if finished:
+            finish(folder, step)
+        return folder
+
+    return sealed
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def names(paths):
+    return [path.name for path in paths]
+
+
+def test_a_manifest_can_be_verified_by_hand(sealed):
+    before = time.time()
+    content = json.loads((sealed(4) / manifest.FILE).read_text())
+    assert content["step"] == 4
+    assert before <= content["time"] <= time.time()
+    assert content["files"] == {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in FILES.items()
+    }
+    assert list(content["files"]) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda path: path.write_bytes(b""), "has 0 of {size:,} bytes"),
+        (lambda path: os.truncate(path, path.stat().st_size - 1), "has {less:,} of {size:,} bytes"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "has {more:,} of {size:,} bytes"),
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: (path.unlink(), path.mkdir()), "is no file"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "is no file"),
+        (lambda path: (path.unlink(), path.symlink_to("nowhere")), "is missing"),
+        (lambda path: flip(path, path.stat().st_size // 2), "holds other bytes than were written"),
+    ],
+)
+def test_a_file_that_changed_is_named(sealed, name, change, words):
+    folder = sealed(4)
+    assert problem(folder) is None
+    change(folder / name)
+    size = len(FILES[name])
+    assert problem(folder) == f"{name} " + words.format(size=size, less=size - 1, more=size + 1)
+    assert (problem(folder, hashes=False) is None) is ("other bytes" in words)  # sizes tell no flipped bytes
+
+
+def test_a_manifest_with_any_byte_changed_or_cut_off_is_none(sealed):
+    path = sealed(4) / manifest.FILE
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at])
+        assert not is_whole(path.parent), at
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        found = problem(path.parent, hashes=False)
+        assert found is not None, at
+        assert manifest.FILE in found, at
+    path.write_bytes(data)
+    assert is_whole(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "it was never finished: grpo_plus_manifest.json is missing"),
+        ("[]", "is broken"),
+        ("[" * 10**5, "is broken"),
+        ('{"version": 2, "sha256": "", "step": 1, "time": 1, "files": {}}', "is of version 2, and this release reads"),
+        ('{"version": 1, "sha256": "", "step": 1, "time": 1, "files": {"../x": {}}}', "is broken"),
+        ('{"version": 1, "sha256": "", "step": 1, "time": 1e999, "files": {}}', "holds other bytes"),
+    ],
+)
+def test_a_manifest_that_is_none(sealed, content, words):
+    folder = sealed(4, finished=False)
+    if content is not None:
+        (folder / manifest.FILE).write_text(content)
+    assert words in problem(folder)
+
+
+def test_odd_names_and_links_are_no_trouble(sealed, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "data").write_bytes(b"1")
+    folder = sealed(4, {**FILES, "two words\n'é'": b"2"}, finished=False)
+    (folder / os.fsdecode(b"\xff")).write_bytes(b"3")
+    (folder / "linked").symlink_to(tmp_path / "elsewhere" / "data")
+    (folder / "circle").symlink_to(folder)
+    (folder / "nowhere").symlink_to("gone")
+    os.mkfifo(folder / "pipe")
+    finish(folder, 4)
+    assert set(manifest.read(folder).files) == {*FILES, "two words\n'é'", os.fsdecode(b"\xff"), "linked"}
+    (folder / "notes.txt").write_text("mine")  # later
+    assert is_whole(folder)
+    (tmp_path / "elsewhere" / "data").write_bytes(b"4")
+    assert problem(folder) == "linked holds other bytes than were written"
+
+
+def test_the_newest_is_the_one_written_last(sealed, tmp_path):
+    for step in (2, 4, 10):
+        sealed(step)
+    out = tmp_path / "out"
+    assert names(in_order(out)) == ["checkpoint-2", "checkpoint-4", "checkpoint-10"]
+    finish(out / "checkpoint-4", 4)  # after going on from 2
+    assert choose(out).checkpoint.name == "checkpoint-4"
+    for path in checkpoints(out):  # a copy has times of its own
+        os.utime(path / STATE_FILE, (5, 5))
+    assert names(in_order(out)) == ["checkpoint-2", "checkpoint-10", "checkpoint-4"]
+    manifest.write(sealed(8, finished=False), 8, after=time.time() + 1e6)
+    sealed(2)  # after the clock was set back
+    assert choose(out).checkpoint.name == "checkpoint-2"
+
+
+def test_torn_ones_that_are_newer_are_passed_over_by_name(sealed, tmp_path):
+    for step in (2, 4, 6, 8):
+        sealed(step, finished=step != 8)
+    for step in (2, 6):
+        os.truncate(tmp_path / "out" / f"checkpoint-{step}" / "optimizer.pt", 10)
+    found = choose(tmp_path / "out")
+    assert found.checkpoint.name == "checkpoint-4"
+    assert [line.partition(" is passed over: ")[::2] for line in found.passed_over] == [
+        ("checkpoint-8", "it was never finished: grpo_plus_manifest.json is missing"),
+        ("checkpoint-6", "optimizer.pt has 10 of 4,096 bytes"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "torn", "left"),
+    [
+        *(((None, None), "", "2468"), ((3, None), "", "468"), ((1, None), "", "8")),
+        *(((1, 4), "", "48"), ((2, 4), "", "48"), ((3, 2), "", "268"), ((2, 4), "4", "48")),
+        ((2, None), "6", "48"),  # what is torn goes first
+        *(((2, None), "8", "468"), ((1, None), "68", "468")),  # the last may be written just now
+        ((1, None), "2468", "2468"),
+    ],
+)
+def test_rotation_keeps_the_newest_whole_one_and_the_best(sealed, tmp_path, kept, torn, left):
+    for step in "2468":
+        sealed(int(step), finished=step not in torn)
+    out = tmp_path / "out"
+    (out / ".removing-checkpoint-0-ab").mkdir()  # by one that was killed
+    limit, best = kept
+    assert rotate(out, limit, best and f"{out}/../out/checkpoint-{best}") == []
+    assert names(checkpoints(out)) == [f"checkpoint-{step}" for step in left]
+    assert len(list(out.iterdir())) == len(left)
+    (out / "checkpoint-8").rename(tmp_path / "elsewhere")
+    (out / "checkpoint-8").symlink_to(tmp_path / "elsewhere")
+    sealed(10)
+    rotate(out, 1)
+    assert "checkpoint-8" not in names(out.iterdir())  # of a link what it leads to is left
+    assert is_whole(tmp_path / "elsewhere") is ("8" not in torn)

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 
 from grpo_plus.qlora.dropout import has_dropout
+from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
 from tests.device import DEVICE
 
@@ -15,15 +17,14 @@ def of(sampled, scored, compared):
     return Gap.of(*(torch.tensor([given], device=DEVICE) for given in (sampled, scored, ids, compared)))
 
 
-def test_the_mean_is_over_what_is_compared_and_the_worst_is_named():
+def test_the_mean_is_over_what_is_compared_and_the_worst_is_named_over_all_ranks():
     found = of([-1.0, -2.0, -3.0, -4.0], [-1.5, -2.0, -1.0, -40.0], [1, 1, 1, 0])
     assert found.mean == pytest.approx(2.5 / 3)
     assert (found.token, found.place, found.sampled, found.scored, found.worst) == (102, 2, -3.0, -1.0, 2.0)
-
-
-def test_what_the_sampler_has_no_number_for_is_passed_over():
-    assert of([math.nan, -2.0], [-1.0, -2.5], [1, 1]).mean == pytest.approx(0.5)
+    assert of([math.nan, -2.0], [-1.0, -2.5], [1, 1]).mean == pytest.approx(0.5)  # the sampler has no number for it
     assert of([math.nan], [-1.0], [1]).tokens == 0
+    found = Gap.over([Gap(1.0, 10, 0.5, 7, 0, -1.0, -1.5), Gap(4.0, 30, 2.0, 8, 3, -1.0, -3.0), Gap()])
+    assert (found.mean, found.worst, found.token) == (5 / 40, 2.0, 8)
 
 
 @pytest.mark.parametrize("scored", [-math.inf, math.nan])
@@ -32,21 +33,16 @@ def test_an_impossible_token_counts_but_does_not_drown_the_others(scored):
     assert (found.worst, found.mean, found.token) == (MOST, MOST / 2, 100)
 
 
-def test_ranks_are_put_together():
-    found = Gap.over([Gap(1.0, 10, 0.5, 7, 0, -1.0, -1.5), Gap(4.0, 30, 2.0, 8, 3, -1.0, -3.0), Gap()])
-    assert (found.mean, found.worst, found.token) == (5 / 40, 2.0, 8)
-
-
-def test_the_first_batch_is_judged_by_its_size():
-    for mean, verdict in [(LARGE * 0.99, None), (LARGE * 1.01, "large"), (FOREIGN, "foreign")]:
-        assert judged([], mean) == verdict
-
-
-def test_a_base_that_vllm_loaded_by_itself_is_compared_more_closely_with_an_object():
-    for mean, verdict in [(APART * 0.99, None), (APART * 1.01, "apart"), (FOREIGN, "foreign")]:
-        assert judged([], mean, apart=True) == verdict
+def test_the_first_batch_is_judged_by_its_size_and_a_base_that_vllm_loaded_by_itself_more_closely():
+    for limit, verdict, own in ((LARGE, "large", False), (APART, "apart", True)):
+        assert judged([], limit * 0.99, apart=own) is None
+        assert judged([], limit * 1.01, apart=own) == verdict
+        assert judged([], FOREIGN, apart=own) == "foreign"
+    assert judged([], LARGE * 1.01) == "large"
     assert judged([0.04], APART * 1.01, apart=True) is None
     assert "handed over as an object" in likely("apart", "")
+    assert "temperature (0.7)" in likely("large", "temperature (0.7)")
+    assert "processed_logprobs" not in likely("large", "")
 
 
 def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
@@ -70,29 +66,15 @@ def test_one_odd_batch_at_the_start_does_not_hide_later_growth():
     assert course(0.02, 0.03, 0.02, 0.07, 0.05)[-1] == (None, False)
 
 
-def test_what_has_grown_never_becomes_usual_and_slow_growth_is_seen():
+def test_what_has_grown_never_becomes_usual_slow_growth_is_seen_and_what_is_twice_is_told_again():
     assert [verdict for verdict, _ in course(1e-6, *[0.1] * 20)] == [None, *["grown"] * 20]
     assert course(*[0.004 * step for step in range(12)])[-1][0] == "grown"
-
-
-def test_growth_is_told_again_when_it_is_twice_what_was_told():
-    assert [told for _, told in course(0.001, 0.02, 0.03, 0.039, 0.04, 0.05, 0.079, 0.08)] == [
-        *(False, True, False, False),
-        *(True, False, False, True),
-    ]
-
-
-def test_settings_by_which_raw_log_probabilities_differ_are_named():
-    assert "temperature (0.7)" in likely("large", "temperature (0.7)")
-    assert "processed_logprobs" not in likely("large", "")
+    told = [told for _, told in course(0.001, 0.02, 0.03, 0.039, 0.04, 0.05, 0.079, 0.08)]
+    assert told == [False, True, False, False, True, False, False, True]
 
 
 @pytest.mark.parametrize(("where", "found"), [(None, False), ("attention", True), ("adapter", True)])
 def test_dropout_is_found_in_attention_and_in_adapters(where, found):
-    from peft import LoraConfig, get_peft_model
-
-    from grpo_plus.testing import make_tiny_model
-
     model, _ = make_tiny_model()
     if where == "attention":
         model.model.layers[0].self_attn.attention_dropout = 0.1

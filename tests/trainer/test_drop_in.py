@@ -4,10 +4,13 @@ import copy
 
 import pytest
 import torch
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from tests.trainer.conftest import weights
+from tests.trainer.tools_of_tests import double
 
 TIMES = {"step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second"}
 
@@ -56,6 +59,17 @@ def run(build):
     return run
 
 
+def rollout(prompts, trainer):
+    ids = [trainer.processing_class.encode(prompt) for prompt in prompts]
+    answers = [trainer.processing_class.encode("ab7" * (1 + row % 3)) for row in range(len(prompts))]
+    luck = [row % 4 for row in range(len(prompts))]
+    return {"prompt_ids": ids, "completion_ids": answers, "logprobs": None, "luck": luck}
+
+
+def lucky(completions, luck, **_):
+    return [float(value) for value in luck]
+
+
 HALF = {"per_device_train_batch_size": 4}
 SETTINGS = {
     "as it comes": {},
@@ -67,6 +81,12 @@ SETTINGS = {
     "truncated masked": {"mask_truncated_completions": True, "max_completion_length": 40},
     "entropy": {"top_entropy_quantile": 0.5},
     "checkpointing": {"gradient_checkpointing": True},
+    "a plain config of the host": {"config": GRPOConfig},
+    "adapters": {
+        "trainer": lambda: {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])},
+        "beta": 0.05,
+    },
+    "a rollout function": {"trainer": {"rollout_func": rollout, "reward_funcs": [lucky]}},
 }
 
 
@@ -76,29 +96,15 @@ def test_the_same_run(run, name):
     run(**copy.deepcopy(SETTINGS[name]))
 
 
-def test_a_plain_config_of_the_host_in_our_trainer(run):
-    run(config=GRPOConfig)
-
-
 def test_conversations(run, chats):
     ours, _ = run(trainer={"train_dataset": chats, "reward_funcs": [first, second]})
     assert "user" in str(ours._logs["prompt"][0])
 
 
-def test_adapters(run):
-    from peft import LoraConfig
-
-    run(trainer=lambda: {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])}, beta=0.05)
-
-
 def test_a_model_already_loaded_and_arguments_by_position(tiny_model, sums, tmp_path, build, run):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     def load():
-        return {
-            "model": AutoModelForCausalLM.from_pretrained(tiny_model),
-            "processing_class": AutoTokenizer.from_pretrained(tiny_model, padding_side="left"),
-        }
+        tokenizer = AutoTokenizer.from_pretrained(tiny_model, padding_side="left")
+        return {"model": AutoModelForCausalLM.from_pretrained(tiny_model), "processing_class": tokenizer}
 
     run(trainer=load)
     config = build().args
@@ -116,15 +122,6 @@ def test_no_config_at_all(tiny_model, sums, tmp_path, monkeypatch):
             return str(error)
 
     assert made(GRPOPlusTrainer) == made(GRPOTrainer)
-
-
-def double(number: int) -> int:
-    """Double a number.
-
-    Args:
-        number: the number.
-    """
-    return 2 * number
 
 
 @pytest.fixture
@@ -168,21 +165,6 @@ def test_environments(run, calls):
     ours, _ = run(trainer=lambda: calls(environment_factory=Doubling), max_completion_length=160)
     assert ours.reward_func_names == ["first", "Doubling"]
     assert set(ours._logs["rewards"]["Doubling"]) > {1.0}
-
-
-def rollout(prompts, trainer):
-    ids = [trainer.processing_class.encode(prompt) for prompt in prompts]
-    answers = [trainer.processing_class.encode("ab7" * (1 + row % 3)) for row in range(len(prompts))]
-    luck = [row % 4 for row in range(len(prompts))]
-    return {"prompt_ids": ids, "completion_ids": answers, "logprobs": None, "luck": luck}
-
-
-def lucky(completions, luck, **_):
-    return [float(value) for value in luck]
-
-
-def test_a_rollout_function(run):
-    run(trainer={"rollout_func": rollout, "reward_funcs": [lucky]})
 
 
 @pytest.mark.slow

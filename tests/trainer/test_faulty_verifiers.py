@@ -1,11 +1,13 @@
-"""Verifiers that break in every way on some completions, in real training steps: the run goes on, and it does not pay."""
+"""Verifiers, reward functions and step scorers that break in every way, in real steps: the run goes on, and it does not pay."""
 
+import json
 import math
 import re
 
 import pytest
 import torch
 
+from grpo_plus.advantages import RewardTable, compute_advantages
 from grpo_plus.training.step_source import PATIENCE
 from grpo_verifiers import Status, Step, Verdict, Verifier, get_verifier, verifier, weighted
 from grpo_verifiers.base import Pending
@@ -92,20 +94,15 @@ def test_the_policy_of_an_entry_holds_in_a_run(checked, add, *, policy, advantag
     trainer = checked({"name": "faulty", "on_error": policy}, advantage="center")
     assert math.isnan(trainer._logs["rewards"]["faulty"][BROKEN]) == (policy == "null")
     assert trainer.generated[0]["advantages"][:4].tolist() == pytest.approx(advantages)
-
-
-def test_the_policy_raise_ends_the_run_with_the_reason(checked, add):
-    add("faulty", breaking(FAULTS["steps that overlap"]))
-    entry = {"name": "faulty", "on_error": "raise"}
-    with pytest.raises(VerifierFailedError, match=r"'faulty'.*on_error is 'raise'.*steps overlap: 0 to 3 and 2 to 5"):
-        checked(entry)
+    add("overlapping", breaking(FAULTS["steps that overlap"]))
+    with pytest.raises(VerifierFailedError, match=r"'overl.*on_error is 'raise'.*steps overlap: 0 to 3 and 2 to 5"):
+        checked({"name": "overlapping", "on_error": "raise"})
 
 
 @pytest.mark.parametrize(
     "verifiers",
     [
-        [{"name": "large", "weight": 1e10}],
-        [{"name": "large", "weight": -1e10}],
+        *([{"name": "large", "weight": weight}] for weight in (1e10, -1e10)),
         ["large", {"name": "large", "label": "again"}, {"name": "large", "label": "still", "weight": 2}],
     ],
 )
@@ -140,18 +137,14 @@ def test_a_composition_whose_sum_is_no_score_is_refused(add):
 
 
 class Foreign(Verifier):
-    def __init__(self, do, label="foreign"):
-        super().__init__(label)
+    required_columns = optional_columns = property(lambda _: {})
+
+    def __init__(self, do):
+        super().__init__("foreign")
         self.do = do
 
     def start(self, prompts, completions, completion_ids=None, **columns):
         return self.do(completions)
-
-    @property
-    def required_columns(self):
-        return {}
-
-    optional_columns = required_columns
 
     def check(self):
         return []
@@ -161,9 +154,7 @@ class Foreign(Verifier):
 
 
 def gives(verdicts, seconds=None):
-    return lambda completions: Pending(
-        lambda: (verdicts(len(completions)), [0.0] * len(completions) if seconds is None else seconds)
-    )
+    return lambda given: Pending(lambda: (verdicts(len(given)), seconds or [0.0] * len(given)))
 
 
 BATCHES = {
@@ -201,13 +192,7 @@ def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(ch
 
 @pytest.mark.parametrize(
     "detail",
-    [
-        "\ud800 half a pair \udfff",
-        "\x00\x1b[2J\x07\r\x9b31m",
-        "long " * 1_000_000,
-        "hostile",
-        "[bold red]markup[/nothing]",
-    ],
+    ["\ud800 half a pair \udfff", "\x00\x1b[2J\x07\r\x9b31m", "long " * 1_000_000, "hostile", "[bold red]x[/nothing]"],
 )
 def test_details_reach_tables_and_records_clean_and_bounded(checked, add, detail, tmp_path):
     detail = HostileText("text") if detail == "hostile" else detail
@@ -275,13 +260,7 @@ def test_a_completion_that_breaks_the_call_for_a_batch_does_no_better_than_a_wro
     assert is_finite(trainer.model)
 
 
-def test_a_completion_that_is_left_out_has_no_step(trained, add):
-    add("faulty", whole_or(lambda: math.inf))
-    log = trained(**process({"name": "faulty", "on_error": "null"}, steps_from="faulty")).state.log_history[0]
-    assert (log["steps/per_completion"], log["steps/score_mean"]) == (0.75, 1.0)
-
-
-def test_steps_in_any_order_and_beyond_the_end_are_fine(trained, add):
+def test_steps_in_any_order_and_beyond_the_end_are_fine_and_what_is_left_out_has_none(trained, add):
     add("ordered", stepping(lambda text: [(0, 1, 0.0), (1, len(text), 1.0)]))
     add("unordered", stepping(lambda text: [(1, 10**6, 1.0), (0, 0, 5.0), (0, 1, 0.0), (10**6, 10**7, 9.0)]))
     found = []
@@ -289,21 +268,24 @@ def test_steps_in_any_order_and_beyond_the_end_are_fine(trained, add):
         trainer = trained(**process(name, steps_from=name))
         found.append(trainer.generated[0]["advantages"])
     torch.testing.assert_close(*found)
+    add("faulty", whole_or(lambda: math.inf))
+    log = trained(**process({"name": "faulty", "on_error": "null"}, steps_from="faulty")).state.log_history[0]
+    assert (log["steps/per_completion"], log["steps/score_mean"]) == (0.75, 1.0)
 
 
-def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(trained, add):
-    add("plain", breaking(lambda: Verdict(0.0, Status.WRONG, "no such luck")))
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (breaking(lambda: Verdict(0.0, Status.WRONG, "no such luck")), "score 1 .correct.*'math_steps'"),
+        (stepping([(10**6, 10**7, 1.0)]), "only steps that have no score"),
+    ],
+)
+def test_a_verifier_named_for_steps_whose_steps_train_nothing_stops_the_run(trained, add, check, said):
+    add("plain", check)
     settings = process("plain", {"name": "math_steps", "weight": 0}, steps_from="plain")
     trained(**settings | {"max_steps": PATIENCE // 8 - 1})
-    with pytest.raises(ValueError, match=r"'plain' gave no step in 32 completions.*score 1 .correct.*'math_steps'"):
+    with pytest.raises(ValueError, match=rf"'plain' gave no step in 32 completions.*{said}"):
         trained(**settings | {"max_steps": PATIENCE // 8})
-
-
-def test_a_verifier_whose_steps_train_nothing_stops_the_run(trained, add):
-    add("idle", stepping([(10**6, 10**7, 1.0)]))
-    trained(**process("idle", steps_from="idle") | {"max_steps": PATIENCE // 8 - 1})
-    with pytest.raises(ValueError, match=r"'idle' gave no step in 32 completions.*only steps that have no score"):
-        trained(**process("idle", steps_from="idle") | {"max_steps": PATIENCE // 8})
 
 
 @pytest.mark.slow
@@ -333,3 +315,73 @@ def test_evaluations_are_held_against_nobody(build, add, sums):
 def test_a_step_scorer_that_gives_no_steps_is_told_where(trained, steps, said):
     with pytest.raises(ValueError, match=said):
         trained(trainer={"step_scorer": lambda prompts, **_: [steps() for _ in prompts]}, advantage="process")
+
+
+def returns(name, *scores):
+    def function(completions, **_):
+        return [scores[row % 4] for row in range(len(completions))]
+
+    function.__name__ = name
+    return function
+
+
+@pytest.mark.sample(0, 5)
+@pytest.mark.parametrize("wild", [math.inf, -math.inf, 1e308, -1e39])
+@pytest.mark.parametrize("advantage", ["zscore", "raw", "gdpo", "passk"])
+def test_an_infinite_score_counts_as_zero_and_the_run_goes_on(trained, caplog, wild, advantage):
+    functions = [returns("fine", 1.0, 0.5, 0.0, 0.25), returns("wild", 1.0, wild, 0.25, None)]
+    keywords = {"k": 2} if advantage == "passk" else {}
+    trainer = trained(trainer={"reward_funcs": functions}, advantage=advantage, advantage_kwargs=keywords, max_steps=2)
+    rewards = [[1.0, 1.0], [0.5, 0.0], [0.0, 0.25], [0.25, None]]
+    table = RewardTable.of(rewards * 2, groups=[0] * 4 + [1] * 4)
+    expected = compute_advantages(advantage, table, **keywords)
+    assert trainer.generated[0]["advantages"].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    first, second, *_ = trainer.state.log_history
+    assert first["rewards/wild/unusable"] == second["rewards/wild/unusable"] == 0.25
+    assert "rewards/fine/unusable" not in first
+    (warned,) = [record.getMessage() for record in caplog.records if "counts as 0" in record.getMessage()]
+    assert "'wild'" in warned
+    assert "2 times in 8" in warned
+
+
+def test_beside_verifiers_too_where_the_hosts_advantages_train_and_with_nothing_of_ours_rewards_are_the_hosts(trained):
+    given = {"reward_funcs": [returns("wild", math.inf, 0.0, 1.0, 1.0)]}
+    trainer = trained(trainer=given, verifiers=["math"], max_steps=1)
+    assert trainer.generated[0]["advantages"].abs().max() < 2
+    assert trainer.state.log_history[0]["rewards/wild/unusable"] == 0.25
+    assert "rewards/wild/unusable" not in trained(trainer=given, max_steps=1).state.log_history[0]
+
+
+@pytest.mark.sample(0, 3)
+@pytest.mark.parametrize("size", [1e38, 3e38])
+@pytest.mark.parametrize("advantage", ["zscore", "rloo", "process"])
+def test_enormous_scores_train_are_logged_recorded_and_reported(trained, tmp_path, size, advantage):
+    def scorer(prompts, **_):
+        return [[(0, 1, (-1) ** row * size), (1, 2, size)] for row in range(len(prompts))]
+
+    functions = [returns("vast", size, -size, size, size), returns("huge", size, size, -size, size)]
+    extra = {"step_scorer": scorer} if advantage == "process" else {}
+    trainer = trained(trainer={"reward_funcs": functions, **extra}, advantage=advantage, max_steps=1)
+    assert trainer.generated[0]["advantages"].isfinite().all()
+    assert trainer.generated[0]["advantages"].abs().max() > 0.5
+    logged = trainer.state.log_history[0]
+    assert all(math.isfinite(value) for name, value in logged.items() if name.startswith("advantages/"))
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1000
+    groups = (tmp_path / "out" / "grpo_plus" / "groups.jsonl").read_text().splitlines()
+    (group,) = [row for row in map(json.loads, groups) if row["kind"] == "group"][:1]
+    assert group["completions"][1]["rewards"] == pytest.approx([-size, size], rel=1e-6)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("wild", [math.inf, -math.inf, 1e308, 10**400])
+def test_an_infinite_step_score_counts_as_zero(trained, caplog, wild):
+    def scorer(prompts, **_):
+        return [[(0, 1, wild if row % 4 == 1 else 1.0), (1, 2, None)] for row in range(len(prompts))]
+
+    functions = [returns("silent", None, None, None, None)]
+    trainer = trained(trainer={"reward_funcs": functions, "step_scorer": scorer}, advantage="process", max_steps=1)
+    table = RewardTable.of([0.0] * 4, steps=[[(float(row != 1), 0, 1)] for row in range(4)])
+    expected = compute_advantages("process", table)[:, 0].tolist()
+    assert trainer.generated[0]["advantages"][:4, 0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert trainer.state.log_history[0]["steps/unusable"] == 1 / 8
+    assert sum("the step scorer" in record.getMessage() for record in caplog.records) == 1

@@ -1,4 +1,4 @@
-"""Gold answers that are no use are named when the training data is given, before anything is generated."""
+"""What is no use in the data is named before training: gold answers, verifiers that would check nothing, columns that are slips."""
 
 import json
 
@@ -6,7 +6,9 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.training.applied import nearly_read
 from grpo_plus.training.verification import Verification, evenly
+from grpo_verifiers.errors import ConfigError
 from tests.device import FLOAT32
 
 GOLDS = ["42", "", r"\frac43", "}{", "$5$"]
@@ -34,23 +36,12 @@ def test_golds_that_are_no_use_are_counted_listed_and_their_treatment_said(confi
     assert "row 3: '}{'" in said
 
 
-def test_good_golds_are_not_talked_about(config, capsys):
-    Verification.of(config(verifiers=["math"]).recipe).report_golds(
-        Dataset.from_dict({"prompt": ["p"], "answer": ["42"]})
-    )
-    assert capsys.readouterr().out == ""
-
-
-def test_only_the_rows_routed_to_a_verifier_are_its_golds(config, capsys):
+def test_good_golds_rows_of_others_streams_and_other_ranks_are_silent(config, capsys, monkeypatch):
+    verification = Verification.of(config(verifiers=["math"]).recipe)
+    verification.report_golds(Dataset.from_dict({"prompt": ["p"], "answer": ["42"]}))
+    verification.report_golds(IterableDataset.from_generator(lambda: iter([{"prompt": "p", "answer": ""}])))
     chosen = config(verifiers=["math", "exact"], verifier_column="kind")
     Verification.of(chosen.recipe).report_golds(rows(kind=["math", "exact", "math", "exact", "math"]))
-    assert capsys.readouterr().out == ""
-
-
-def test_other_ranks_stay_silent_and_streams_are_left_alone(config, capsys, monkeypatch):
-    verification = Verification.of(config(verifiers=["math"]).recipe)
-    stream = IterableDataset.from_generator(lambda: iter([{"prompt": "p", "answer": ""}]))
-    verification.report_golds(stream)
     monkeypatch.setenv("RANK", "1")
     verification.report_golds(rows())
     assert capsys.readouterr().out == ""
@@ -74,11 +65,7 @@ def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_datase
     assert [f"row {row}: " in said for row in (26, 30, 33, 36, 39)] == [False, True, True, True, False]
     assert verification.golds["code"]["ok"] is False
     assert verification.golds["code"]["lines"][0] == "12 of 40 rows were looked at."
-
-
-def test_sound_tests_are_not_talked_about_but_kept(config, capsys):
-    verification = Verification.of(config(verifiers=["code"]).recipe)
-    verification.report_golds(code_rows(ADD, ADD))
+    verification.report_golds(code_rows(ADD, ADD))  # sound ones are not talked about but kept
     assert capsys.readouterr().out == ""
     assert verification.golds["code"]["ok"] is True
     assert verification.golds["code"]["lines"][0].startswith("2 of 2 rows of tests fail")
@@ -89,3 +76,63 @@ def test_sound_tests_are_not_talked_about_but_kept(config, capsys):
 )
 def test_a_sample_is_spread_evenly(size, count, places):
     assert [*evenly(range(size), count)] == places
+
+
+def routed(sums, *kinds):
+    return sums.add_column("kind", [kinds[row % len(kinds)] for row in range(len(sums))])
+
+
+VERIFIERS = {"verifiers": ["exact", "numeric", "think_format"], "verifier_column": "kind"}
+
+
+def test_a_verifier_that_no_row_names_is_refused_with_the_counts(build, sums):
+    rows = routed(sums, "exact", "exact", "exact", "numeric")
+    with pytest.raises(ConfigError) as refused:
+        build(trainer={"train_dataset": rows, "reward_funcs": None}, **VERIFIERS)
+    text = str(refused.value)
+    assert "no row names the verifier 'think_format'" in text
+    assert "train_dataset has 16 rows: 'exact' 12, 'numeric' 4" in text
+    assert "remove it from verifiers, or correct the rows" in text
+
+
+def test_several_are_named_together_and_a_stranger_is_said_first(build, sums):
+    with pytest.raises(ConfigError, match="no row names the verifiers 'numeric', 'think_format'"):
+        build(trainer={"train_dataset": routed(sums, "exact")}, **VERIFIERS)
+    with pytest.raises(ConfigError) as refused:
+        build(trainer={"train_dataset": routed(sums, "exact", "numric")}, **VERIFIERS)
+    assert "Did you mean 'numeric'?" in str(refused.value)
+    assert "no row names" not in str(refused.value)
+    sets = {"train_dataset": routed(sums, "exact", "numeric"), "eval_dataset": routed(sums, "think_format")}
+    build(trainer={**sets, "reward_funcs": None}, **VERIFIERS)  # rows of an evaluation count too
+
+
+def test_a_stream_is_said_at_the_end(trained, sums, caplog):
+    rows = routed(sums, "exact", "numeric").to_iterable_dataset()
+    trained(trainer={"train_dataset": rows, "reward_funcs": None}, **VERIFIERS, rollout="stock")
+    assert "the verifier 'think_format' was never applied: none of 16 completions was its" in caplog.text
+    assert "'exact' was never" not in caplog.text
+
+
+def test_a_verifier_that_applied_to_nothing_is_said_at_the_end(trained, tmp_path, caplog):
+    plugin = tmp_path / "half.py"
+    plugin.write_text(
+        "from grpo_verifiers import Verdict\n\ndef none(completion):\n    return Verdict(None, 'not_applicable')\n\n"
+        "def some(completion):\n    return Verdict(1.0, 'correct') if len(completion) % 2 else Verdict(0.0, 'wrong')\n"
+    )
+    trained(verifiers=[f"{plugin}:none", f"{plugin}:some"])
+    assert "the verifier 'none' applied to none of the 16 completions" in caplog.text
+    assert "'some' applied" not in caplog.text
+
+
+def test_a_column_that_nobody_reads_and_is_nearly_wanted_is_said(build, sums, caplog):
+    rows = sums.add_column("row_shema", ["{}"] * len(sums))
+    schema = {"name": "json_schema", "kwargs": {"schema": {"type": "object"}}}
+    build(trainer={"train_dataset": rows}, verifiers=[schema])
+    assert "nothing reads the column 'row_shema', but json_schema would read 'row_schema'" in caplog.text
+    caplog.clear()
+    build(trainer={"train_dataset": sums}, verifiers=["exact"])
+    assert "nothing reads" not in caplog.text
+    absent = {"row_schema": ["json_schema"]}
+    assert nearly_read(["prompt", "answer", "subject"], absent, {"prompt", "answer"}) == []
+    assert nearly_read(["row_schem"], absent, {"row_schem"}) == []
+    assert len(nearly_read(["rows_schema", "rowschema"], absent, set())) == 2

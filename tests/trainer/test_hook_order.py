@@ -1,7 +1,4 @@
-"""The order of hooks: another order trains the same, bit for bit, or no trainer is built.
-
-The orders that are tried have every two hooks the other way round, but for those that declare which of them is first.
-"""
+"""The order of hooks: another order trains the same, bit for bit, or no trainer is built."""
 
 import re
 import shutil
@@ -17,9 +14,8 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook, order_problems
-from grpo_plus.training.loss import ObjectiveLoss
 from grpo_verifiers.errors import ConfigError
-from tests.trainer.conftest import SETTINGS
+from tests.trainer.conftest import SETTINGS, capture
 
 pytestmark = pytest.mark.cpu  # exact bits
 DOUBLE = f"{Path(__file__).with_name('tools_of_tests.py')}:double"
@@ -99,7 +95,7 @@ def result(run, batches):
 
 
 @pytest.fixture
-def train(build, capture, request, tmp_path):
+def train(build, request, tmp_path):
     """Trains a run with its hooks in some order, and gives its result; in another order than its own, or the error."""
 
     def train(name, order=None):
@@ -157,63 +153,29 @@ def orders(count, fixed):
         left = {(one, other) for one, other in left if order.index(one) < order.index(other)}
 
 
-def path_to(order):
-    """From the order of the list to another one: orders of which each swaps two neighbours of the one before."""
-    steps = [sorted(order)]
-    for end in range(len(order)):
-        now = steps[-1]
-        for place in range(now.index(order[end]), end, -1):
-            now = [*now[: place - 1], now[place], now[place - 1], *now[place + 1 :]]
-            steps.append(now)
-    return steps
-
-
-def wrong_pair(train, name):
-    """Two hooks whose swap changes the run though no order is declared, with what changes; None if there are none."""
-    hooks, expected = hooks_of(name), train(name)
-    steps = next(
-        (path_to(order) for order in orders(len(hooks), declared(hooks)) if train(name, order) != expected), None
-    )
-    if steps is None:
-        return None
-    same, other = 0, len(steps) - 1
-    while other - same > 1:
-        middle = (same + other) // 2
-        same, other = (middle, other) if train(name, steps[middle]) == expected else (same, middle)
-    found = train(name, steps[other])
-    one, another = (type(hooks[at]).__name__ for at, to in zip(steps[same], steps[other], strict=True) if at != to)
-    changed = {key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)}
-    return one, another, found.get("error") or sorted(map(str, changed))
-
-
 @pytest.mark.sample(1, 6)
 @pytest.mark.parametrize("name", RUNS)
 def test_hooks_in_any_order_that_is_not_refused_train_the_same(train, name):
-    if wrong := wrong_pair(train, name):
-        pytest.fail("{1} in front of {0} changes {2}: declare {0} in {1}.after".format(*wrong))
+    hooks, expected = hooks_of(name), train(name)
+    names, fixed = [type(hook).__name__ for hook in hooks], declared(hooks)
+    for order in orders(len(hooks), fixed):
+        found = train(name, order)
+        if found != expected:
+            changed = [key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key)]
+            turned = [pair for pair in combinations(order, 2) if pair[0] > pair[1]]
+            pairs = ", ".join(f"{names[first]} in {names[last]}.after" for last, first in turned)
+            pytest.fail(f"{found.get('error') or changed}: declare one of {pairs}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tpo", "target"])
-def test_an_objective_in_front_of_the_advantages_is_found_where_its_declaration_is_missing(train, name, monkeypatch):
-    monkeypatch.setattr(ObjectiveLoss, "after", ("UpdateEngine",))
-    one, another, changed = wrong_pair(train, name)
-    assert (one, another) == ("Advantages", "ObjectiveLoss")
-    assert any("weights" in key for key in changed)
-
-
-def test_a_wrong_order_is_refused_before_anything_loads(build, monkeypatch):
+def test_declared_names_are_those_of_hooks_and_a_wrong_order_is_refused_before_anything_loads(build, monkeypatch):
+    hooks = {type(hook) for name in RUNS for hook in hooks_of(name)}
+    assert {name for kind in hooks for name in kind.after} <= {kind.__name__ for kind in hooks}
     kinds = [type(hook).__name__ for hook in hooks_of("tpo")]
     order = [*range(len(kinds))]
     order.insert(kinds.index("Advantages"), order.pop(kinds.index("ObjectiveLoss")))
     monkeypatch.setattr(Reordered, "order", order)
     with pytest.raises(ConfigError, match="ObjectiveLoss must come after Advantages: move it"):
         build(Reordered, trainer={"model": "no/model"}, **RUNS["tpo"])
-
-
-def test_declared_names_are_those_of_hooks():
-    hooks = {type(hook) for name in RUNS for hook in hooks_of(name)}
-    assert {name for kind in hooks for name in kind.after} <= {kind.__name__ for kind in hooks}
 
 
 Later = type("Later", (Hook,), {"after": "Shorter"})

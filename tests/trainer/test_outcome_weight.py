@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get_advantage
@@ -13,15 +14,10 @@ from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.record.about import parts
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
+from tests.trainer.conftest import BASE
 
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 MATH, STEPS, QUIET = Reward("math"), Reward("math_steps", 0.0, True), Reward("length", 0.0)
 MAYBE = Reward("mine", 0.0, None)
-
-
-def own_default(table, *, outcome_weight: float = 0.25):
-    return table.steps.scores
 
 
 def resolved(name, keywords, rewards, source):
@@ -29,19 +25,19 @@ def resolved(name, keywords, rewards, source):
 
 
 @pytest.mark.parametrize(
-    ("rewards", "named", "expected"),
+    ("rewards", "expected"),
     [
-        ([MATH, STEPS], None, "math_steps"),
-        ([MATH, STEPS, MAYBE], None, "math_steps"),
-        ([MATH, MAYBE], None, "mine"),
-        ([MAYBE, Reward("other", None, None)], None, None),
-        ([MATH, STEPS], "math", "math"),
-        ([MATH], None, None),
-        ([], None, None),
+        ([MATH, STEPS], "math_steps"),
+        ([MATH, STEPS, MAYBE], "math_steps"),
+        ([MATH, MAYBE], "mine"),
+        ([MATH], None),
+        ([], None),
     ],
 )
-def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewards, named, expected):
-    assert source_of(rewards, named) == expected
+def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewards, expected):
+    assert source_of(rewards, None) == expected
+    assert source_of([MATH, STEPS], "math") == "math"
+    assert source_of([MAYBE, Reward("other", None, None)], None) is None
 
 
 @pytest.mark.parametrize(
@@ -83,32 +79,32 @@ def test_beside_a_part_that_reads_the_rewards_they_count_there(parts, keywords, 
     assert outcome_problems((get_advantage("mix"), given), [MATH, STEPS], "math_steps") == []
 
 
-def test_a_default_that_an_estimator_declares_itself_stays():
+def test_a_default_that_an_estimator_declares_itself_stays_and_those_without_steps_are_left_alone():
+    def own_default(table, *, outcome_weight: float = 0.25):
+        return table.steps.scores
+
     chosen = (Estimator("mine", own_default, per="step"), {})
     assert with_outcome_weight(chosen, [MATH, STEPS], "math_steps") == chosen
+    for name in ("sign", "gdpo", "raw"):
+        assert resolved(name, {}, [MATH], None) == {}
+        assert outcome_problems((get_advantage(name), {}), [MATH], None) == []
 
 
-@pytest.mark.parametrize("name", ["sign", "gdpo", "raw"])
-def test_estimators_without_steps_are_left_alone(name):
-    assert resolved(name, {}, [MATH], None) == {}
-    assert outcome_problems((get_advantage(name), {}), [MATH], None) == []
+ZERO = {"outcome_weight": 0.0}
 
 
 @pytest.mark.parametrize(
     "rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", None, None), STEPS]]
 )
 def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
-    for name, keywords in (
-        ("process", {"outcome_weight": 0.0}),
-        ("mix", {"parts": {"process": 1.0}, "process": {"outcome_weight": 0.0}}),
-    ):
+    for name, keywords in (("process", ZERO), ("mix", {"parts": {"process": 1.0}, "process": ZERO})):
         (problem,) = outcome_problems((get_advantage(name), keywords), rewards, "math_steps")
         assert f"outcome_weight of the advantage estimator 'process' is 0, and so the reward {rewards[0]}" in problem
         assert "length" not in problem
 
 
 def test_a_zero_beside_what_may_be_the_source_is_left_to_the_run():
-    zero = (get_advantage("process"), {"outcome_weight": 0.0})
+    zero = (get_advantage("process"), ZERO)
     mine, other = Reward("mine", 1.0, None), Reward("other", 0.0, None)
     assert outcome_problems(zero, [mine, other], None) == []
     (problem,) = outcome_problems(zero, [mine, Reward("other", 2.0, None)], None)
@@ -117,7 +113,7 @@ def test_a_zero_beside_what_may_be_the_source_is_left_to_the_run():
 
 def test_a_weight_of_the_source_that_nothing_reads_is_named():
     heavy = [Reward("math_steps", 2.0, True)]
-    for keywords in ({}, {"outcome_weight": 0.0}):
+    for keywords in ({}, ZERO):
         (problem,) = outcome_problems((get_advantage("process"), keywords), heavy, "math_steps")
         assert "'math_steps' (weight 2) gives the steps" in problem
         assert outcome_problems((get_advantage("process"), keywords), heavy, "math_steps", complete=False) == []
@@ -161,21 +157,14 @@ TEXTS = ["1+1=2\n\\boxed{2}", "1+1=3\n\\boxed{2}", "1+1=2\n\\boxed{9}", "1+1=3\n
 
 
 @pytest.fixture
-def answers(say):
-    from datasets import Dataset
-
+def advantages(checked, say):
     say(lambda _, row: TEXTS[row % 4] + "<|im_end|>")
-    return Dataset.from_list([{"prompt": f"one and one {number}?", "answer": "2"} for number in range(8)])
+    answers = Dataset.from_list([{"prompt": f"one and one {number}?", "answer": "2"} for number in range(8)])
 
-
-@pytest.fixture
-def advantages(checked, answers):
     def advantages(*verifiers, functions=None, scorer=None, **settings):
-        given = {"train_dataset": answers, "reward_funcs": functions}
-        given |= {"step_scorer": scorer} if scorer else {}
-        trainer = checked(
-            *verifiers, trainer=given, **{"advantage": "process", "max_completion_length": 24, **settings}
-        )
+        given = {"train_dataset": answers, "reward_funcs": functions, "step_scorer": scorer}
+        settings = {"advantage": "process", "max_completion_length": 24, **settings}
+        trainer = checked(*verifiers, trainer=given, **settings)
         return trainer.generated[0]["advantages"][:4], trainer
 
     return advantages
@@ -219,12 +208,9 @@ def test_reward_functions_and_reward_weights_are_listed_too(advantages):
     with pytest.raises(ConfigError, match=re.escape("'math_steps' (weight 3) gives the steps")):
         advantages(steps, reward_weights=[3.0])
 
-
-def test_beside_a_step_scorer_every_verifier_is_an_outcome(advantages):
-    def scorer(prompts, **_):
+    def scorer(prompts, **_):  # beside which every verifier is an outcome
         return [[(0, 1, float(row % 2)), (1, 2, 1.0)] for row in range(len(prompts))]
 
-    _, trainer = advantages({"name": "math_steps", "weight": 1}, scorer=scorer)
-    assert trainer.estimator[1] == {"outcome_weight": 1.0}
-    _, trainer = advantages({"name": "math_steps", "weight": 0}, scorer=scorer)
-    assert trainer.estimator[1] == {"outcome_weight": 0.0}
+    for weight in (1, 0):
+        _, trainer = advantages({"name": steps, "weight": weight}, scorer=scorer)
+        assert trainer.estimator[1] == {"outcome_weight": weight}

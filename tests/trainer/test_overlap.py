@@ -18,27 +18,27 @@ from tests.waiting import comes
 DRAWN = {"rollout": "auto", "rollout_rows": 4, "max_steps": 2}
 
 
-def note(folder, what):
-    with Path(folder).open("a") as file:
-        file.write(f"{what}\n")
+def note(path, completion):
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()} {completion!r}\n")
 
 
 @verifier("test_worker")
 def worker(completion: str, answer: str, completion_text: str, prompt, completion_ids, *, file: str) -> float:
-    note(file, f"{os.getpid()} {completion!r}")
+    note(file, completion)
     return len(completion) / 10 + len(completion_text) / 100 + len(completion_ids) / 1000 + answer.count("2")
 
 
 @verifier("test_awaiting")
 async def awaiting(completion: str, messages, *, file: str) -> float:
     await asyncio.sleep(0)
-    note(file, f"{os.getpid()} {completion!r}")
+    note(file, completion)
     return len(completion) / 10 + len(messages)
 
 
 @verifier("test_sleeping", timeout=500.0)
 def sleeping(completion: str, *, file: str) -> float:
-    note(file, f"{os.getpid()} {completion!r}")
+    note(file, completion)
     time.sleep(1000)
     return 1.0
 
@@ -70,11 +70,8 @@ def early(build, tmp_path):
 
 
 def logged(trainer):
-    parts = ("rewards/", "reward", "verifiers/", "completions/", "loss", "advantages")
-    return [
-        {key: value for key, value in each.items() if key.startswith(parts) and "latency" not in key}
-        for each in trainer.state.log_history
-    ]
+    parts, log = ("reward", "verifiers/", "completions/", "loss", "advantages"), trainer.state.log_history
+    return [{k: v for k, v in each.items() if k.startswith(parts) and "latency" not in k} for each in log]
 
 
 @pytest.mark.slow
@@ -93,7 +90,7 @@ def test_a_run_is_the_same_but_that_every_check_began_early(early, tmp_path, req
     overlapped.train()
     assert logged(overlapped) == logged(plain)
     assert overlapped._logs["extra"] == plain._logs["extra"]
-    for name in ("test_worker", "test_awaiting"):
+    for name in names:
         texts = [Counter(line.split(" ", 1)[1] for line in asked(tmp_path / run, name)) for run in "ab"]
         assert texts[0] == texts[1]
         assert texts[0].total() == 16
@@ -121,8 +118,7 @@ def test_checks_begin_before_the_last_completion_is_drawn(early, tmp_path):
 
 
 class Changes(Hook):
-    def __init__(self, row):
-        self.row = row
+    """Another text of row 3."""
 
     def after_loading(self, host):
         super().after_loading(host)
@@ -130,31 +126,29 @@ class Changes(Hook):
 
         def other(ids, **keywords):
             texts = inner(ids, **keywords)
-            return [text + "!" * (len(texts) > 1 and at == self.row) for at, text in enumerate(texts)]
+            return [text + "!" * (len(texts) > 1 and at == 3) for at, text in enumerate(texts)]
 
         host.processing_class.batch_decode = other
 
 
-def test_an_early_verdict_on_another_text_is_thrown_away_and_counted(early, tmp_path):
-    trainer = early("test_awaiting", trainer={"hooks": [Changes(3)]}, max_steps=1)
-    trainer.train()
-    first = trainer.state.log_history[0]
-    assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (7.0, 1.0)
-    assert sum(line.endswith("!'") for line in asked(tmp_path, "test_awaiting")) == 1
+class Twice(Hook):
+    def draw(self, draw, rows):
+        draw(rows)
+        return draw(list(reversed(rows)))
 
 
 @pytest.mark.slow
-def test_each_drawing_of_a_batch_has_checks_of_its_own(early, tmp_path):
-    class Twice(Hook):
-        def draw(self, draw, rows):
-            draw(rows)
-            return draw(list(reversed(rows)))
-
-    trainer = early("test_worker", "test_awaiting", trainer={"hooks": [Twice()]}, max_steps=1)
+@pytest.mark.parametrize(("hook", "kept", "asked_for"), [(Changes, 14.0, 9), (Twice, 16.0, 16)])
+def test_each_drawing_has_checks_of_its_own_and_verdicts_on_another_text_are_not_used(
+    early, tmp_path, hook, kept, asked_for
+):
+    trainer = early("test_worker", "test_awaiting", trainer={"hooks": [hook()]}, max_steps=1)
     trainer.train()
     first = trainer.state.log_history[0]
-    assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (16.0, 0.0)
-    assert len(asked(tmp_path, "test_worker")) == len(asked(tmp_path, "test_awaiting")) == 16
+    assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (kept, 16.0 - kept)
+    for name in ("test_worker", "test_awaiting"):
+        assert len(asked(tmp_path, name)) == asked_for
+        assert hook is Twice or any(line.endswith("!'") for line in asked(tmp_path, name))
 
 
 @pytest.mark.slow
@@ -170,12 +164,8 @@ def test_a_routed_row_begins_with_its_own_verifier(early, tmp_path, sums):
 
 @pytest.mark.slow
 def test_evaluation_begins_early_with_the_verifiers_that_only_evaluate(build, tmp_path, sums):
-    trainer = build(
-        trainer={"eval_dataset": sums.select(range(4))},
-        eval_verifiers=verifiers(tmp_path, "test_awaiting"),
-        per_device_eval_batch_size=8,
-        **DRAWN,
-    )
+    more = {"eval_verifiers": verifiers(tmp_path, "test_awaiting"), "per_device_eval_batch_size": 8}
+    trainer = build(trainer={"eval_dataset": sums.select(range(4))}, **more, **DRAWN)
     found = trainer.evaluate()
     assert found["eval_rollout/checked_early"] == 8.0
     trainer.train()

@@ -18,16 +18,11 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
 from tests.memory.test_out_of_memory import Card
 from tests.trainer.carried import Look, differences, unlike
+from tests.trainer.conftest import logged
 
 STEPS, AT = 6, 3
-RUN = {
-    "max_steps": STEPS,
-    "save_strategy": "steps",
-    "save_steps": 1,
-    "max_completion_length": 6,
-    "optim": "adamw_torch",
-    "learning_rate": 1e-2,
-}
+RUN = {"max_steps": STEPS, "save_strategy": "steps", "save_steps": 1, "max_completion_length": 6}
+RUN |= {"optim": "adamw_torch", "learning_rate": 1e-2}
 ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
 REFRESHED = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0}
 ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
@@ -66,22 +61,18 @@ def resumed(build, tmp_path):
 def record(folder):
     run = open_run(folder)
     values = {(one["kind"], one["step"], name): value for one in run.entries for name, value in one["values"].items()}
-    found = {
-        key: value for key, value in values.items() if not re.search("time|latency|_per_second|train_loss", key[-1])
-    }
+    found = {key: one for key, one in values.items() if not re.search("time|latency|_per_second|train_loss", key[-1])}
     return found | {(one["mode"], one["step"], one["group"]): {**one, "time": None} for one in run.groups()}
 
 
 def weights(trainer, model="model"):
-    named = getattr(trainer, model).named_parameters()
-    return {name: weight.detach().clone() for name, weight in named}
+    return {name: weight.detach().clone() for name, weight in getattr(trainer, model).named_parameters()}
 
 
 def assert_same(one, other, model="model"):
     found, expected = weights(other, model), weights(one, model)
     assert found.keys() == expected.keys()
-    wrong = [name for name in expected if not torch.equal(found[name], expected[name])]
-    assert not wrong, f"{model}: {len(wrong)} of {len(expected)} weights differ, the first is {wrong[0]}"
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == [], model
 
 
 def assert_nothing_lost(whole, again):
@@ -117,7 +108,8 @@ def lora(modules=("q_proj", "v_proj"), **more):
 
 
 FAILING = {"verifiers": [{"name": "fails", "on_error": "zero"}], "advantage": "center"}
-PROCESS = {"advantage": "process", "verifiers": ["some_steps"], "advantage_kwargs": {"outcome_weight": 1.0}}
+PROCESS = {"verifiers": ["some_steps"], "advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
+PLAINLY = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
 PARTS = {
     "TRL's own loss": ({}, {}),
     "the KL coefficient": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}, {}),
@@ -181,20 +173,16 @@ def test_the_reference_of_another_dtype_is_refused(build, trained, tmp_path):
     trained(**{**RUN, **REFRESHED, "max_steps": 2})
     path = tmp_path / "out" / "checkpoint-2" / "grpo_plus_reference_model.safetensors"
     save_file({name: weight.bfloat16() for name, weight in load_file(path).items()}, path)
-    for manifest in path.parent.glob("grpo_plus_manifest.json"):
-        manifest.unlink()
+    path.with_name("grpo_plus_manifest.json").unlink()
     again = build(**RUN, **REFRESHED)
     with pytest.raises(StateError, match=r"of torch\.bfloat16, expected \(.*\) of torch\.float32"):
         state.load(again.hooks, path.parent, rank=0, processes=1)
 
 
+TWICE = {"objective": "target", "num_iterations": 2}
 BOUNDS = {
     "the update": ("backward", {}, lambda run: run.engine.tokens_per_pass),
-    "passes without gradient": (
-        "scoring",
-        {"objective": "target", "num_iterations": 2},
-        lambda run: run.retry._scoring.most_rows,
-    ),
+    "passes without gradient": ("scoring", TWICE, lambda run: run.retry._scoring.most_rows),
     "completions in flight": ("drawing", {"rollout": "auto"}, lambda run: run.rollouts.most_rows),
 }
 
@@ -223,9 +211,6 @@ def test_a_bound_that_the_config_sets_anew_wins(build, tmp_path):
     assert (again.rollouts.most_rows, again.engine.tokens_per_pass) == (7, 1000)
 
 
-PLAINLY = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "error", "settings"),
@@ -251,21 +236,15 @@ def test_counts_of_a_composed_verifier_are_those_of_its_parts():
     assert [part.state_dict() for part in other.parts] == [{}, {"failures": 3, "late": 0}]
 
 
-def test_the_bytes_of_a_resumed_record_are_those_of_the_run():
-    budget, done = Budget(), 0.5
-    budget.counted = 1000
-    budget.begin(BYTES)  # of which the run takes back all but 1000
-    with budget.spending():
-        assert not budget.used_up(done)
-        budget.wrote(BYTES // 2)
-        assert not budget.used_up(done)
-        budget.wrote(BYTES // 2)
-        assert budget.used_up(done)
+@pytest.mark.parametrize(("given", "steps"), [(BYTES, [False, False, True]), (3 * BYTES, [True])])
+def test_the_bytes_of_a_resumed_record_are_those_of_the_run(given, steps):
     budget = Budget()
     budget.counted = 1000
-    budget.begin(3 * BYTES)
+    budget.begin(given)  # of which the run takes back all but 1000
     with budget.spending():
-        assert budget.used_up(1.0)
+        for used_up in steps:
+            assert budget.used_up(0.5 if given == BYTES else 1.0) is used_up
+            budget.wrote(BYTES // 2)
 
 
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_reward"}
@@ -275,22 +254,17 @@ def scheduled(kind, **options):
     return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": options}
 
 
+DORA = {"use_dora": True, "use_rslora": True}
 HOSTS = {
     **{name: ({"optim": name}, {}) for name in ("adamw_8bit", "paged_adamw_8bit", "adafactor", "rmsprop", "adagrad")},
     "sgd with momentum": ({"optim": "sgd", "optim_args": "momentum=0.9"}, {}),
     "cosine with restarts": (scheduled("cosine_with_restarts", num_cycles=3) | {"warmup_steps": 2}, {}),
     "warmup, stable, decay": (scheduled("warmup_stable_decay", num_decay_steps=2) | {"warmup_steps": 2}, {}),
-    "reduced on a plateau": (
-        scheduled("reduce_lr_on_plateau", patience=0, mode="max") | EVALUATING,
-        {"eval_dataset": "sums"},
-    ),
+    "reduced on a plateau": (scheduled("reduce_lr_on_plateau", patience=0, mode="max") | EVALUATING, {}),
     "dropout": ({"beta": 0.1}, {"peft_config": lora("all-linear", lora_dropout=0.3)}),
     "weights in bf16": ({"model_init_kwargs": {"dtype": "bfloat16"}, "optim": "adamw_torch_fused"}, {}),
     "weights of other modules": ({}, {"peft_config": lora(["q_proj"], modules_to_save=["lm_head"], use_dora=True)}),
-    "DoRA, rank-stabilised": (
-        {"optim": "paged_adamw_8bit"},
-        {"peft_config": lora("all-linear", use_dora=True, use_rslora=True)},
-    ),
+    "DoRA, rank-stabilised": ({"optim": "paged_adamw_8bit"}, {"peft_config": lora("all-linear", **DORA)}),
     "a base changed by PiSSA": ({}, {"peft_config": lora(["q_proj"], init_lora_weights="pissa_niter_4")}),
 }
 
@@ -299,8 +273,7 @@ HOSTS = {
 @pytest.mark.parametrize("name", HOSTS)
 def test_what_the_host_carries_over_a_step_is_kept(resumed, sums, name):
     settings, trainer = HOSTS[name]
-    trainer = {key: sums.select(range(2)) if value == "sums" else value for key, value in trainer.items()}
-    whole, again = resumed(settings, **trainer)
+    whole, again = resumed(settings, **trainer, eval_dataset=sums.select(range(2)))
     assert_nothing_lost(whole, again)
 
 
@@ -349,19 +322,14 @@ def test_what_tokens_are_guessed_from_goes_on_with_the_run(trained, repeating_mo
     assert whole.rollouts.state_dict() == again.rollouts.state_dict()
     one, other = whole.rollouts.tensors(), again.rollouts.tensors()
     assert all(torch.equal(one[name], other[name]) for name in one.keys() | other.keys())
-    logged = [
-        {name: entry.get(f"rollout/{name}") for name in ("tokens_per_pass", "drafts_accepted", "useful")}
-        for entry in whole.state.log_history
-        if "reward" in entry
-    ]
+    passes, accepted = (logged(whole, f"rollout/{name}") for name in ("tokens_per_pass", "drafts_accepted"))
     if draft == "none":
         assert not one
-        assert logged == [{"tokens_per_pass": 1.0, "drafts_accepted": None, "useful": 1.0}] * 4
+        assert (passes, accepted, logged(whole, "rollout/useful")) == ([1.0] * 4, [], [1.0] * 4)
     else:
-        assert min(entry["tokens_per_pass"] for entry in logged[2:]) > 1.3
-        assert min(entry["drafts_accepted"] for entry in logged[2:]) > 0.5
-        after = [entry for entry in again.state.log_history if "reward" in entry]
-        assert [entry["rollout/tokens_per_pass"] for entry in after] == [entry["tokens_per_pass"] for entry in logged]
+        assert min(passes[2:]) > 1.3
+        assert min(accepted[-2:]) > 0.5
+        assert logged(again, "rollout/tokens_per_pass") == passes
         only = trained(trainer=given, **settings | {"max_steps": 2}, save_only_model=True)
         assert only.rollouts._rollout.known()[1]["slots"].numel() > 0
         assert not list(folder.glob("grpo_plus_rollouts*.safetensors"))

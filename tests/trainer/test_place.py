@@ -21,11 +21,9 @@ EVERY_STEP = {
     "save_steps": 1,
     "optim": "adamw_torch",
     "learning_rate": 1e-2,
-    "num_generations": 2,
-    "per_device_train_batch_size": 2,
-    "max_completion_length": 8,
     "temperature": 1.0,
 }
+EVERY_STEP |= {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 8}
 TIMES = ("time", "runtime", "per_second", "flos")
 
 
@@ -55,13 +53,10 @@ class Notes(Hook):
         self.passes.append((self.host.state.global_step, self.host.place.here.passes))
 
 
-def logged(trainer):
+def logs(trainer):
     """The history of logs, without times; the summary of the end is of one call, and has no place in it."""
-    return [
-        {name: value for name, value in entry.items() if not any(word in name for word in TIMES)}
-        for entry in trainer.state.log_history
-        if "train_loss" not in entry
-    ]
+    log = [entry for entry in trainer.state.log_history if "train_loss" not in entry]
+    return [{k: v for k, v in entry.items() if not any(word in k for word in TIMES)} for entry in log]
 
 
 def start(build, settings, *, data=6, evaluation=4, hooks=()):
@@ -89,7 +84,7 @@ def ran(build):
 
 def same(whole, notes, resumed, again, at):
     assert torch.equal(weights(resumed), weights(whole)), at
-    assert logged(resumed) == logged(whole), at
+    assert logs(resumed) == logs(whole), at
     later = [entry for entry in notes.states if entry[0] >= at]
     assert again.states == later, at
     drawn = [entry for entry in notes.prompted if entry[0] > at]
@@ -105,29 +100,24 @@ def batch(steps, accumulated=None, iterations=1, **more):
 
 BY_STEPS = {"eval_strategy": "steps", "eval_steps": 3}
 PASSES = {"max_steps": -1, "num_train_epochs": 2}
+BY_PASSES = ("save_strategy", "logging_strategy")
 CASES = {
     "several iterations": {"num_iterations": 2, "max_steps": 4},
     "four iterations over three passes": {"num_iterations": 4, "max_steps": 26},
     "a batch of four, accumulated by two": batch(4, 2, max_steps=7),
     "a batch of four in single steps": batch(4, 1, max_steps=10),
-    "a batch of three, accumulated by two": batch(3, 2, max_steps=8),
     "passes of an odd number of micro-batches": batch(3, 2, max_steps=8, data=3),
     "passes that end": batch(2, iterations=2, **PASSES),
     "unshuffled": batch(2, shuffle_dataset=False, **PASSES),
     "logs of three steps": batch(2, iterations=2, logging_steps=3, max_steps=8),
     "logs at the ends of passes": batch(2, logging_strategy="epoch", max_steps=14),
     "evaluation at the ends of passes": batch(2, eval_strategy="epoch", max_steps=8, data=3),
-    "evaluation by steps, and at the start": batch(
-        1, iterations=2, eval_on_start=True, **BY_STEPS, max_steps=7, data=3
-    ),
+    "evaluation by steps, and at the start": batch(1, None, 2, eval_on_start=True, **BY_STEPS, max_steps=7, data=3),
     "checkpoints of passes": batch(2, save_strategy="epoch", eval_strategy="epoch", max_steps=8, data=3),
     "a stream over its passes": batch(2, iterations=2, data="stream", max_steps=18, eval_strategy="epoch"),
     "a stream that ends within an accumulation": batch(3, 2, data="stream", max_steps=9),
-    "packed": batch(4, iterations=2, engine="packed", objective="grpo", max_steps=9),
     "packed and accumulated": batch(4, 2, 2, engine="packed", objective="dapo", max_steps=6),
-    "a stream with checkpoints of passes": batch(
-        2, data="stream", save_strategy="epoch", logging_strategy="epoch", max_steps=18
-    ),
+    "a stream with checkpoints of passes": batch(2, data="stream", **dict.fromkeys(BY_PASSES, "epoch"), max_steps=18),
     "dropout": {"model_init_kwargs": {"attention_dropout": 0.3}, "num_iterations": 2, "max_steps": 6},
     "stock": batch(4, iterations=2, engine="stock", rollout="stock", max_steps=9),
     "a workers' loader": batch(2, dataloader_num_workers=1, max_steps=8),
@@ -138,9 +128,7 @@ CASES = {
         "num_iterations": 3,
         "max_steps": 6,
     },
-    "a target that stops": batch(
-        2, iterations=3, objective="target", objective_kwargs={"stop_fraction": 0.5}, max_steps=9
-    ),
+    "a target that stops": batch(2, None, 3, objective="target", objective_kwargs={"stop_fraction": 0.5}, max_steps=9),
 }
 MOST = 5
 """Checkpoints of a run that it is resumed from: other ones each day."""
@@ -193,15 +181,20 @@ def saved(ran, tmp_path):
     return saved
 
 
-def test_a_finished_checkpoint_trains_no_step_and_gives_its_weights(saved, build):
-    whole, _, kept = saved({**BATCH, "eval_strategy": "epoch"})
-    again, notes = start(build, {**BATCH, "eval_strategy": "epoch", "max_steps": 7})
+def test_a_finished_checkpoint_trains_no_step_and_a_longer_run_goes_on_within_its_pass(ran, build, tmp_path):
+    settings = {**BATCH, "lr_scheduler_type": "constant", "eval_strategy": "epoch"}
+    longer, notes = ran({**settings, "max_steps": 12})
+    (tmp_path / "out").rename(tmp_path / "longer")
+    whole, _ = ran({**settings, "max_steps": 7})
+    last = str((tmp_path / "out").rename(tmp_path / "kept") / "checkpoint-7")
+    again, later = start(build, {**settings, "max_steps": 7})
     assert not torch.equal(weights(again), weights(whole))
-    state = again.train(resume_from_checkpoint=str(kept / "checkpoint-7"))
-    assert state.global_step == 7
-    assert notes.states == []
+    assert again.train(resume_from_checkpoint=last).global_step == 7
+    assert later.states == []
     assert torch.equal(weights(again), weights(whole))
-    assert logged(again) == logged(whole)
+    assert logs(again) == logs(whole)
+    resumed, again = ran({**settings, "max_steps": 12}, resume=last)
+    same(longer, notes, resumed, again, 7)
 
 
 def test_one_trainer_object_trains_resumes_and_trains_anew(saved, ran):
@@ -221,18 +214,12 @@ class Pictures(Hook):
         output["picture"] = [object() for _ in output["completion_ids"]]
 
 
-ANEW = {
-    "an older checkpoint": ({}, {}),
-    "one without its place": ({}, {}),
-    "weights only": ({"save_only_model": True}, {}),
-    "a batch that cannot be stored": ({}, {}),
-    "a run that is to skip no data": ({}, {"ignore_data_skip": True}),
-}
+ANEW = ("an older checkpoint", "one without its place", "weights only", "a batch that cannot be stored", "no skipping")
 
 
 @pytest.mark.parametrize("name", ANEW)
 def test_where_the_batch_is_not_there_it_starts_anew(saved, build, caplog, name):
-    before, after = ANEW[name]
+    before, after = {"save_only_model": name == "weights only"}, {"ignore_data_skip": name == "no skipping"}
     hooks = [Pictures()] if name == "a batch that cannot be stored" else []
     _, notes, kept = saved({**BATCH, **before}, hooks=hooks)
     if hooks:
@@ -256,15 +243,6 @@ def test_where_the_batch_is_not_there_it_starts_anew(saved, build, caplog, name)
         assert caplog.text.count("A new generation batch begins at prompt 1 of pass 1: 4 that were drawn before") == 1
 
 
-def test_a_run_that_is_made_longer_goes_on_within_its_pass(ran, tmp_path):
-    settings = {**BATCH, "lr_scheduler_type": "constant", "eval_strategy": "epoch"}
-    whole, notes = ran({**settings, "max_steps": 12})
-    (tmp_path / "out").rename(tmp_path / "whole")
-    ran({**settings, "max_steps": 7})
-    resumed, again = ran({**settings, "max_steps": 12}, resume=str(tmp_path / "out" / "checkpoint-7"))
-    same(whole, notes, resumed, again, 7)
-
-
 class Press(Hook):
     def __init__(self, interruption, step):
         self.interruption, self.at = interruption, step
@@ -286,9 +264,8 @@ def test_a_run_that_a_signal_stopped_leaves_nothing_out(build, ran, tmp_path, st
         stopped.add_callback(interruption)
         stopped.train()
         assert stopped.state.global_step == step
-        resumed, again = ran(
-            settings | {"save_strategy": "no"}, data=3, resume=str(tmp_path / "out" / f"checkpoint-{step}")
-        )
+        checkpoint = str(tmp_path / "out" / f"checkpoint-{step}")
+        resumed, again = ran(settings | {"save_strategy": "no"}, data=3, resume=checkpoint)
         same(whole, notes, resumed, again, step)
 
 

@@ -1,9 +1,14 @@
-"""Step verdicts in the trainer: on the right tokens, from the right verifier, with errors that name names."""
+"""Step verdicts in the trainer: from the right verifier, as all ranks saw it, and on the right tokens."""
+
+from types import SimpleNamespace
 
 import pytest
 
 from grpo_plus.advantages import RewardTable, compute_advantages
-from grpo_verifiers import Step, Verdict, all_of, gated, get_verifier, verifier
+from grpo_plus.training.hooks import Completions
+from grpo_plus.training.step_source import PATIENCE, StepSource, steps_seen
+from grpo_plus.training.verification import LiveVerifier, Verification
+from grpo_verifiers import Status, Step, Verdict, all_of, gated, get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
 
 SOLUTIONS = ["1+1=2\n2+1=3", "1+1=3\n3+1=4", "2+2=4\nso\n4+4=9", "hm"]
@@ -37,6 +42,7 @@ def supervised(checked, solved):
 
 
 QUIET = {"name": "math_steps", "weight": 0}
+OWN = {"name": "math_steps", "kwargs": {"aggregate": "last"}}
 
 
 @pytest.mark.parametrize("credit", ["step", "return"])
@@ -89,11 +95,7 @@ def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(sup
         (["math_steps", {"name": "math_steps", "label": "again"}], {}, "give steps: math_steps, again"),
         (["math", "math_steps"], {"steps_from": "math"}, "'math' gives no step scores: math_steps does"),
         (["math", "math_steps"], {"steps_from": "maths"}, "math_steps"),
-        (
-            ["math", {"name": "math_steps", "kwargs": {"aggregate": "last"}}],
-            {"aggregate": "mean"},
-            "aggregate is 'mean' and the verifier 'math_steps' has its own .'last'.*keep one",
-        ),
+        (["math", OWN], {"aggregate": "mean"}, "aggregate is 'mean' and the verifier 'math_steps' has its own .'last'"),
         (["math", "math_steps"], {"aggregate": "sum"}, "aggregate.*'sum'"),
     ],
 )
@@ -116,24 +118,110 @@ def test_sources_that_only_running_tells(supervised):
 
 def test_stopping_the_verifier_is_no_way_out():
     """A completion that the verifier was too late on is one bad step."""
-    from grpo_plus.training.hooks import Completions
-    from grpo_plus.training.verification import LiveVerifier, Verification
-    from grpo_verifiers.verdict import Status
-
     live = LiveVerifier(get_verifier("math_steps"))
     live.verdicts = [Verdict(0.0, Status.TIMEOUT), Verdict(None, Status.ERROR), Verdict(1.0, steps=(Step(0, 2, 1.0),))]
     ids = [[65, 66, 67], [65], [65, 66]]
 
-    class Characters:
-        @staticmethod
-        def decode(ids, **_):
-            return "".join(map(chr, ids))
-
+    characters = SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids)))
     completions = Completions([{}] * 3, [""] * 3, [""] * 3, ids)
-    assert Verification([live]).steps(["math_steps"], completions, Characters()) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
+    assert Verification([live]).steps(["math_steps"], completions, characters) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
 
 
 def test_what_is_known_of_a_composition():
     assert gated("math", "math_steps").gives_steps is True
     assert all_of("math", "exact").gives_steps is False
     assert all_of("math", "halves").gives_steps is None
+
+
+PLAIN, STEPPED = Verdict(0.5), Verdict(0.5, steps=(Step(0, 1, 1.0),))
+NOTHING = [Verdict(None), *(Verdict(score, Status.ERROR) for score in (None, 0.0))]
+NOTHING += [Verdict(0.0, Status.TIMEOUT), Verdict(0.0, Status.UNPARSABLE)]
+
+
+IDLE = [
+    Verdict(1.0, steps=(Step(0, 1, None),)),
+    Verdict(0.5, steps=(Step(0, 0, 1.0), Step(3, 3, 0.5))),
+    Verdict(0.0, steps=(Step(5, 6, 1.0), Step(10**6, 10**7, 1.0))),
+    Verdict(1.0, steps=(Step(0, 1, None), Step(2, 2, 1.0), Step(5, 9, 0.0))),
+]
+"""Steps of a text of five characters that nothing can be trained with."""
+
+
+def seen(*verdicts, empty=False):
+    return steps_seen(verdicts, [[] if empty else [1]] * len(verdicts), lambda ids: 5 * len(ids))
+
+
+def test_only_judged_completions_that_are_not_empty_say_something():
+    assert seen(*NOTHING).without == 0
+    assert seen(PLAIN, *NOTHING, STEPPED, PLAIN).without == 2
+    assert seen(PLAIN, empty=True).without == 0
+    assert seen(*NOTHING, STEPPED).given
+    assert not seen(PLAIN, *NOTHING).given
+    for idle in IDLE:  # one scored character beside them is enough
+        found = seen(idle, Verdict(0.0, steps=(Step(0, 1, None), Step(4, 9, 0.0))))
+        assert (found.given, found.without) == (True, 1)
+    assert seen(Verdict(None, Status.WRONG)).example == "the score None (wrong)"
+
+
+@pytest.mark.parametrize("idle", IDLE)
+@pytest.mark.parametrize("name", ["mine", None])
+def test_steps_without_a_score_or_a_character_are_none(idle, name):
+    found = seen(idle, *NOTHING)
+    assert (found.given, found.without) == (False, 1)
+    assert "only steps that have no score or hold no character" in found.example
+    source = StepSource(name, {"mine": None})
+    for _ in range(PATIENCE - 1):
+        assert source.labels([{"mine": found}], training=True) == ["mine"]
+    with pytest.raises(ValueError, match=r"gave no step in 32|no verifier gave any"):
+        source.labels([{"mine": found}], training=True)
+
+
+def test_completions_of_all_ranks_count_together():
+    source = StepSource("named", {"named": None})
+    batch = [{"named": seen(*[PLAIN] * 3)}, {"named": seen(*NOTHING, PLAIN)}, {"named": seen()}]
+    for _ in range(PATIENCE // 4 - 1):
+        assert source.labels(batch, training=True) == ["named"]
+    with pytest.raises(ValueError, match=f"'named' gave no step in {PATIENCE} completions.*the score 0.5 .partial."):
+        source.labels(batch, training=True)
+
+
+@pytest.mark.parametrize("known", [True, None])
+def test_a_step_on_any_rank_or_in_an_evaluation_settles_it_and_what_is_known_to_give_steps_is_waited_for(known):
+    def goes_on(source, *found, training=True):
+        for _ in range(2 * PATIENCE):
+            assert source.labels([{"named": one} for one in found], training=training) == ["named"]
+
+    source = StepSource("named" if known is None else None, {"named": known, "other": False})
+    if known is None:
+        goes_on(StepSource("named", {"named": True}), seen(*IDLE))
+        source.labels([{"named": seen(PLAIN)}, {"named": seen(STEPPED)}], training=True)
+    goes_on(source, seen(PLAIN), seen(PLAIN))
+    source = StepSource("named", {"named": known})
+    goes_on(source, seen(PLAIN), training=False)  # evaluations show steps but lack none
+    source.labels([{"named": seen(STEPPED)}], training=False)
+    goes_on(source, seen(PLAIN))
+
+
+def test_without_a_name_the_only_one_that_may_give_steps_is_the_source():
+    source = StepSource(None, {"math": False, "mine": None})
+    assert source.labels([{"math": seen(PLAIN), "mine": seen(*NOTHING)}], training=True) == ["mine"]
+    for _ in range(PATIENCE - 1):
+        assert source.labels([{"mine": seen(PLAIN)}], training=True) == ["mine"]
+    with pytest.raises(ValueError, match="no verifier gave any: math, mine"):
+        source.labels([{"mine": seen(PLAIN)}], training=True)
+
+
+def test_without_a_name_a_step_now_and_then_is_enough():
+    source = StepSource(None, {"mine": None})
+    source.labels([{"mine": seen(*[PLAIN] * (PATIENCE - 1))}], training=True)
+    source.labels([{"mine": seen(STEPPED)}], training=True)
+    for _ in range(PATIENCE):
+        assert source.labels([{"mine": seen(PLAIN)}], training=True) == ["mine"]
+
+
+def test_two_that_may_give_steps_are_told_apart_by_what_they_give():
+    source = StepSource(None, {"one": None, "two": None})
+    assert source.labels([{"one": seen(PLAIN), "two": seen(*NOTHING)}], training=True) == []
+    assert source.labels([{"one": seen(PLAIN), "two": seen(STEPPED)}], training=True) == ["two"]
+    with pytest.raises(ValueError, match="several verifiers give steps: one, two"):
+        source.labels([{"one": seen(STEPPED), "two": seen(PLAIN)}], training=True)

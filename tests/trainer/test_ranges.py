@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import typing
 
 import numpy as np
@@ -9,22 +10,22 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trl import GRPOConfig, ModelConfig
+from trl import GRPOConfig, ModelConfig, TrlParser
 
-from grpo_plus import GRPOPlusConfig
+from grpo_plus import GRPOPlusConfig, _trl
+from grpo_plus.cli._arguments import GROUPS
 from grpo_plus.recipe.ranges import RULES, judge
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.options import Range
-from tests.device import FLOAT32
+from tests.trainer.conftest import BASE
 
-BASE = {"output_dir": "out", **FLOAT32, "report_to": "none"}
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}
 HINTS = typing.get_type_hints(GRPOPlusConfig)
-OURS_ALONE = {
-    *("hacking_monitor", "stop_on", "critic", "reward_model", "advantage", "objective", "verifiers", "eval_verifiers"),
-    *("plugins", "advantage_kwargs", "dead_groups_kwargs", "rounds", "selection", "selection_kwargs"),
-    "objective_kwargs",
-}
+OURS_ALONE = re.findall(
+    r"\w+",
+    "hacking_monitor stop_on critic reward_model advantage objective verifiers eval_verifiers plugins advantage_kwargs "
+    "dead_groups_kwargs rounds selection selection_kwargs objective_kwargs",
+)
 
 
 def kinds_of(name):
@@ -78,8 +79,6 @@ def test_every_number_of_the_host_has_a_range():
 
 
 def test_every_name_of_the_table_is_a_field_of_a_supported_host():
-    from grpo_plus.cli._arguments import GROUPS
-
     known = {spec.name for group in GROUPS for spec in dataclasses.fields(group)}
     assert sorted({name for rule in RULES for name in rule.names.split()} - known) == []
 
@@ -108,7 +107,7 @@ def test_what_is_of_another_type_is_one_problem_of_the_config(name, value):
 
 
 @pytest.mark.sample(15, 30)
-@pytest.mark.parametrize("name", sorted(set(FIELDS) - OURS_ALONE))
+@pytest.mark.parametrize("name", sorted(set(FIELDS).difference(OURS_ALONE)))
 def test_nothing_is_accepted_or_named_for_every_field(name):
     judged = judge(GRPOPlusConfig, {name: None})
     if judged.problems:
@@ -117,51 +116,37 @@ def test_nothing_is_accepted_or_named_for_every_field(name):
         GRPOPlusConfig(**BASE | {name: None})
 
 
-def outside(bounds, whole):
-    """Values just outside the bounds, and far."""
-    step = 1 if whole else 1e-9
-    found = []
+def outside(bounds, name):
+    """Values just outside the bounds of a field, and far."""
+    whole, found = float not in kinds_of(name), []
     if bounds.low > -math.inf:
-        found += [bounds.low - step, -1e9 if not whole else int(bounds.low) - 10**6]
+        found += [bounds.low - (1 if whole else 1e-9), -1e9 if not whole else int(bounds.low) - 10**6]
         found += [bounds.low] if bounds.open_low else []
     if bounds.high < math.inf:
         found += [bounds.high + (1 if whole else 1e-6), 10**12] + ([bounds.high] if bounds.open_high else [])
-    if bounds.finite:
-        found += [math.inf]
-    if bounds.whole_from is not None:
-        found += [bounds.whole_from + 0.5]
-    return found
+    found += [math.inf] if bounds.finite else []
+    found += [] if bounds.whole_from is None else [bounds.whole_from + 0.5]
+    return [int(value) if whole and math.isfinite(value) else value for value in found]
 
 
-@pytest.mark.sample(7, 20)
-@pytest.mark.parametrize("name", sorted(RANGES))
-def test_values_outside_a_range_are_named_with_what_is_allowed(name):
-    whole = float not in kinds_of(name)
-    values = outside(RANGES[name], whole)
-    assert values, name
-    for value in values:
-        text = refused(name, int(value) if whole and math.isfinite(value) else value, **BESIDE.get(name, {}))
-        assert RANGES[name].words() in text or "integer" in text
-
-
-def test_values_outside_any_range_are_problems():
+def test_values_outside_any_range_are_named_with_what_is_allowed():
     for name, bounds in RANGES.items():
-        whole = float not in kinds_of(name)
-        for value in outside(bounds, whole):
-            value = int(value) if whole and math.isfinite(value) else value  # noqa: PLW2901 - the same value
-            assert judge(GRPOPlusConfig, {**BESIDE.get(name, {}), name: value}).problems.get(name), (name, value)
+        values = outside(bounds, name)
+        assert values, name
+        for value in values:
+            text = judge(GRPOPlusConfig, {**BESIDE.get(name, {}), name: value}).problems[name]
+            assert bounds.words() in text or "integer" in text, (name, value)
 
 
+STEPS = st.sampled_from([0.1, 0.5, 1, 2, 500])
 EXAMPLES = {
+    **dict.fromkeys(("save_steps", "logging_steps", "eval_steps"), STEPS),
     "per_device_train_batch_size": st.sampled_from([8, 16, 24]),
     "num_generations": st.sampled_from([2, 4, 8]),
     "num_generations_eval": st.integers(1, 64),
     "generation_batch_size": st.sampled_from([8, 16, 64]),
     "vllm_importance_sampling_clip_min": st.floats(0, 2.9),
     "vllm_importance_sampling_clip_max": st.floats(0.1, 100),
-    "save_steps": st.sampled_from([0.1, 0.5, 1, 2, 500]),
-    "logging_steps": st.sampled_from([0.1, 0.5, 1, 2, 500]),
-    "eval_steps": st.sampled_from([0.1, 0.5, 1, 2, 500]),
 }
 """Where one value depends on another."""
 
@@ -169,10 +154,9 @@ EXAMPLES = {
 def inside(name):
     if name in EXAMPLES:
         return EXAMPLES[name]
-    bounds, whole = RANGES[name], float not in kinds_of(name)
-    high = min(bounds.high, 1e6)
-    low = max(bounds.low, -1e6)
-    if whole:
+    bounds = RANGES[name]
+    low, high = max(bounds.low, -1e6), min(bounds.high, 1e6)
+    if float not in kinds_of(name):
         return st.integers(int(low), int(high))
     numbers = st.floats(low, high, exclude_min=bounds.open_low, exclude_max=bounds.open_high)
     return st.one_of(numbers, st.integers(math.ceil(low), math.floor(high))).filter(bounds.holds)
@@ -198,9 +182,7 @@ def test_several_wrong_fields_are_all_in_one_report(data):
     names = data.draw(st.lists(st.sampled_from(sorted(RANGES)), min_size=2, max_size=6, unique=True))
     values, beside = {}, {}
     for name in names:
-        whole = float not in kinds_of(name)
-        value = data.draw(st.sampled_from(outside(RANGES[name], whole)))
-        values[name] = int(value) if whole and math.isfinite(value) else value
+        values[name] = data.draw(st.sampled_from(outside(RANGES[name], name)))
         beside |= {key: value for key, value in BESIDE.get(name, {}).items() if key not in names}
     found = problems(**beside | values)
     for name, value in values.items():
@@ -209,17 +191,13 @@ def test_several_wrong_fields_are_all_in_one_report(data):
             assert any(text.startswith(f"{name} is {value!r}") for text in found), (name, found)
 
 
-@pytest.mark.sample(22)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         ({"max_steps": 0}, "max_steps is 0, expected at least 1, or -1 for num_train_epochs."),
-        ({"max_steps": -2}, "max_steps is -2"),
-        ({"max_steps": True}, "max_steps is True, expected an integer."),
-        ({"top_p": 2}, "top_p is 2, expected more than 0 and at most 1."),
         ({"top_k": -1}, "top_k is -1, expected at least 0"),
         ({"save_steps": 1.5}, "save_steps is 1.5, expected a whole number of at least 1, or a fraction below 1"),
-        ({"seed": 2**32}, "seed is 4294967296, expected at least 0 and at most 4294967295."),
         ({"optim": "adamm"}, "optim is 'adamm', expected one of"),
         ({"lr_scheduler_type": "cosin"}, "Did you mean 'cosine'?"),
         ({"eval_strategy": "sometimes"}, "expected one of 'no', 'steps', 'epoch'."),
@@ -236,7 +214,6 @@ def test_several_wrong_fields_are_all_in_one_report(data):
         ({"generation_kwargs": "top_h"}, "expected a mapping, or the JSON text of one."),
         ({"accelerator_config": "nowhere.json"}, "expected a mapping, or the path of a file."),
         ({"run_name": ["a"]}, "run_name is ['a'], expected text."),
-        ({"output_dir": 3}, "output_dir is 3, expected text."),
         ({"label_names": [3]}, "expected a list of texts."),
         ({"num_generations": 2.5}, "num_generations is 2.5, expected an integer."),
         ({"learning_rate": 10**400}, "expected at least 0 and finite."),
@@ -246,34 +223,22 @@ def test_each_wrong_value_says_what_is_allowed(values, expected):
     assert expected in "\n".join(problems(**values))
 
 
-@pytest.mark.sample(18)
 @pytest.mark.parametrize(
     "values",
     [
-        {"save_steps": -1, "save_strategy": "no"},
-        {"save_steps": None, "save_strategy": "epoch"},
-        {"logging_steps": None, "logging_strategy": "no"},
-        {"num_train_epochs": 0, "max_steps": 3},
-        {"top_k": -1, "use_vllm": True},
-        {"gradient_checkpointing": None},
-        {"max_grad_norm": math.inf},
-        {"epsilon_high": math.inf},
-        {"learning_rate": 0},
-        {"learning_rate": np.float32(1e-5)},
-        {"num_generations": np.int64(4)},
-        {"log_completions": np.bool_(True)},
-        {"scale_rewards": False},
-        {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
+        {"save_steps": -1, "save_strategy": "no", "logging_steps": None, "logging_strategy": "no", "top_k": -1}
+        | {"use_vllm": True, "max_grad_norm": math.inf, "epsilon_high": math.inf, "learning_rate": 0},
+        {"save_steps": None, "save_strategy": "epoch", "num_train_epochs": 0, "max_steps": 3, "save_total_limit": 0}
+        | {"gradient_checkpointing": None, "learning_rate": np.float32(1e-5), "num_generations": np.int64(4)},
+        {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}', "fsdp": False}
+        | {"log_completions": np.bool_(True), "scale_rewards": False, "report_to": ["none"]},
         {"pad_to_multiple_of": "8"},
-        {"fsdp": False},
-        {"report_to": ["none"]},
-        {"save_total_limit": 0},
         {"torch_compile_mode": "lite"},
         {"reward_weights": (1.0, 2)},
         {"reward_weights": np.array([1.0, 2.0])},
         {"reward_weights": torch.tensor([1.0, 2.0])},
     ],
-    ids=str,
+    ids=lambda values: f"{values}"[:60],
 )
 def test_what_the_host_takes_is_taken(values):
     annotation = GRPOConfig.__dataclass_fields__["pad_to_multiple_of"].type
@@ -283,36 +248,14 @@ def test_what_the_host_takes_is_taken(values):
     GRPOPlusConfig(**BASE | values)
 
 
-@pytest.mark.parametrize(
-    "given", [(1, 0.5), np.array([1.0, 0.5]), torch.tensor([1.0, 0.5])], ids=lambda v: type(v).__name__
-)
-def test_weights_in_any_form_become_a_list(given):
-    assert GRPOPlusConfig(**BASE, reward_weights=given).reward_weights == [1.0, 0.5]
-
-
-@pytest.mark.parametrize("value", [["full_shard"], ["full_shard", "auto_wrap"], []], ids=str)
-def test_a_list_of_texts_chooses_how_to_shard_as_with_the_host(value):
-    assert not judge(GRPOPlusConfig, {"fsdp": value}).problems
-    assert judge(GRPOPlusConfig, {"fsdp": [3]}).problems
-
-
-DIVIDING = [
-    {"loss_type": "dr_grpo"},
-    {"objective": "dr_grpo"},
-    {"objective": "grpo", "objective_kwargs": {"reduce": "constant"}},
-]
-
-
-@pytest.mark.parametrize("loss", DIVIDING, ids=str)
-def test_completions_of_any_length_are_refused_where_the_loss_divides_by_the_limit(loss):
-    (problem,) = problems(max_completion_length=None, **loss)
-    assert "max_completion_length is None" in problem
-    assert "divides by it" in problem
-
-
-def test_a_length_of_its_own_stands_for_the_limit():
-    kwargs = {"objective": "dr_grpo", "objective_kwargs": {"length": 64}}
-    assert GRPOPlusConfig(**BASE, max_completion_length=None, **kwargs).max_completion_length is None
+def test_completions_of_any_length_are_refused_where_the_loss_divides_by_the_limit():
+    constant = {"objective": "grpo", "objective_kwargs": {"reduce": "constant"}}
+    for loss in ({"loss_type": "dr_grpo"}, {"objective": "dr_grpo"}, constant):
+        (problem,) = problems(max_completion_length=None, **loss)
+        assert "max_completion_length is None" in problem
+        assert "divides by it" in problem
+    own = {"objective": "dr_grpo", "objective_kwargs": {"length": 64}}
+    assert GRPOPlusConfig(**BASE, max_completion_length=None, **own).max_completion_length is None
 
 
 def test_what_no_float_path_or_mapping_can_be_is_refused():
@@ -321,27 +264,29 @@ def test_what_no_float_path_or_mapping_can_be_is_refused():
         refused(name, 10**400)
     for name in ("accelerator_config", "fsdp_config"):
         assert "or the path of a file" in "\n".join(problems(**{name: "x" * 100_000}))
-    mappings = [name for name in set(FIELDS) - OURS_ALONE if any(typing.get_origin(k) is dict for k in kinds_of(name))]
+    mappings = [
+        name for name in set(FIELDS).difference(OURS_ALONE) if any(typing.get_origin(k) is dict for k in kinds_of(name))
+    ]
     for name in mappings:
         for value in (np.array([1, 2]), torch.tensor([1, 2]), np.array(3.0)):
             assert "expected a mapping" in judge(GRPOPlusConfig, {name: value}).problems[name]
     assert len(mappings) > 4
 
 
-def test_whole_numbers_written_as_floats_are_integers():
+def test_values_of_other_types_become_those_of_the_field():
     config = GRPOPlusConfig(**BASE, max_steps=1e3, num_generations=8.0)
     assert (config.max_steps, config.num_generations) == (1000, 8)
     assert type(config.max_steps) is type(config.num_generations) is int
-
-
-def test_a_switch_of_nothing_is_off_where_off_is_the_default():
-    assert GRPOPlusConfig(**BASE, use_vllm=None).use_vllm is False
+    for weights in ((1, 0.5), np.array([1.0, 0.5]), torch.tensor([1.0, 0.5])):
+        assert GRPOPlusConfig(**BASE, reward_weights=weights).reward_weights == [1.0, 0.5]
+    assert GRPOPlusConfig(**BASE, use_vllm=None).use_vllm is False  # where off is the default
     refused("use_bias_correction_kl", None)
+    for value in (["full_shard"], ["full_shard", "auto_wrap"], []):
+        assert not judge(GRPOPlusConfig, {"fsdp": value}).problems
+    assert judge(GRPOPlusConfig, {"fsdp": [3]}).problems
 
 
 def test_types_are_those_of_the_class_even_after_a_parser_was_made():
-    from trl import TrlParser
-
     TrlParser((GRPOPlusConfig,))
     assert GRPOPlusConfig(**BASE, generation_kwargs={"top_h": 0.4}).generation_kwargs == {"top_h": 0.4}
     assert "expected a list of numbers." in "\n".join(problems(reward_weights=["1"]))
@@ -383,7 +328,5 @@ def test_a_value_under_its_old_name_is_seen_by_every_check():
 
 
 def test_old_names_are_those_that_the_host_calls_deprecated():
-    from grpo_plus import _trl
-
     deprecated = {name for name, spec in FIELDS.items() if "deprecated" in str(spec.metadata.get("help", "")).lower()}
     assert {name for name in deprecated if name.startswith(("use_transformers", "vllm_"))} <= set(_trl.OLD_NAMES)

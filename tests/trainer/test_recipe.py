@@ -15,18 +15,11 @@ from grpo_plus.objectives import Objective, objectives
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_verifiers import verifying
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
+from tests.trainer.conftest import BASE
 
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
-
-PARTS = {
-    "advantage": "mix",
-    "advantage_kwargs": {"parts": {"rloo": 1.0, "process": 0.5}},
-    "objective": "dapo",
-    "beta": 0.01,
-    "verifiers": ["math", {"name": "math_steps", "weight": 0}],
-    "eval_verifiers": [{"name": "exact", "weight": 2.0}],
-}
+PARTS = {"advantage": "mix", "advantage_kwargs": {"parts": {"rloo": 1.0, "process": 0.5}}, "objective": "dapo"}
+PARTS |= {"beta": 0.01, "verifiers": ["math", {"name": "math_steps", "weight": 0}]}
+PARTS |= {"eval_verifiers": [{"name": "exact", "weight": 2.0}]}
 
 
 @pytest.fixture
@@ -51,7 +44,7 @@ def config(**settings):
     return GRPOPlusConfig(**{**BASE, **settings})
 
 
-def test_the_recipe_holds_the_resolved_parts():
+def test_the_recipe_holds_the_resolved_parts_and_says_where_they_come_from(tmp_path):
     recipe = config(**PARTS, verifier_column="kind", reward_weights=None).recipe
     assert recipe.advantage.estimator.name == "mix"
     assert [part.name for part, _ in recipe.estimator_parts] == ["rloo", "process"]
@@ -63,9 +56,6 @@ def test_the_recipe_holds_the_resolved_parts():
     assert recipe.step_sources == (None,)
     assert recipe.verifier_column == "kind"
     assert recipe.records
-
-
-def test_it_says_where_each_part_comes_from(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def mine(completions, **_):\n    return [1.0 for _ in completions]\n")
     given = {"advantage": "rloo", "verifiers": [{"name": f"{file}:mine", "label": "own"}], "eval_verifiers": ["exact"]}
@@ -76,16 +66,13 @@ def test_a_plain_config_has_the_stock_recipe():
     assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
     assert Recipe.stock().engine == Recipe.stock().rollout == "stock"
     assert config().recipe == dataclasses.replace(Recipe.stock(), engine="auto")
-
-
-def test_divergence_in_the_reward_brings_the_estimator_that_the_hosts_fields_amount_to():
     kl = {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}
-    recipe = config(**kl, scale_rewards="none").recipe
-    assert recipe.advantage.estimator.name == "center"
     assert config(objective="grpo").recipe.advantage is None
+    recipe = config(**kl, scale_rewards="none").recipe  # brings the estimator that the host's fields amount to
+    assert recipe.advantage.estimator.name == "center"
 
 
-def test_it_is_the_same_frozen_object_until_a_field_changes():
+def test_it_is_the_same_frozen_object_until_a_field_changes(build):
     made = config(**PARTS)
     before = made.recipe
     assert made.recipe is before
@@ -98,27 +85,17 @@ def test_it_is_the_same_frozen_object_until_a_field_changes():
     assert made.recipe.advantage.keywords["parts"]["rloo"] == 2.0
     made.verifiers = "math_steps"
     assert [part.label for part in made.recipe.verifiers] == ["math_steps"]
-
-
-def test_problems_of_a_field_that_was_set_later_are_reported():
-    made = config(objective="dapo")
-    made.objective = "dapoo"
-    made.verifiers = ["maths"]
+    made.objective, made.verifiers = "dapoo", ["maths"]
     with pytest.raises(ConfigError) as refusal:
         _ = made.recipe
     assert ["dapoo" in problem or "maths" in problem for problem in map(str, refusal.value.problems)] == [True, True]
-    made.objective, made.verifiers = "dapo", ["math"]
-    assert made.recipe.objective.name == "dapo"
 
-
-def test_a_trainer_runs_with_what_was_set_later(build):
     def changed(**settings):
         made = GRPOPlusConfig(**settings)
         made.advantage = "sign"
         return made
 
-    trainer = build(config_class=changed, advantage="rloo")
-    assert trainer.estimator[0].name == "sign"
+    assert build(config_class=changed, advantage="rloo").estimator[0].name == "sign"
 
 
 @pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])

@@ -1,18 +1,28 @@
-"""Replay: live groups of earlier batches in the place of dead ones, with what they were drawn with."""
+"""Replay: live groups of earlier batches in the place of dead ones, through a checkpoint too, with what they were drawn with."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
 
 from grpo_plus import GRPOPlusConfig, _trl
+from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.notes import config_notes
-from grpo_plus.training.hooks import Hook
+from grpo_plus.selection.dead_groups.assemble import Source
+from grpo_plus.training.advantages import Scored
+from grpo_plus.training.drawn_rounds import Round, everywhere, rows_of
+from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.replaying import Memory, kept, round_of
+from grpo_plus.training.reward_table import step_scores
+from grpo_plus.training.turn_spans import state_number
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
-from tests.trainer.conftest import weights
+from grpo_verifiers.turns import Call, Turn
+from grpo_verifiers.verdict import Step, Verdict
+from tests.device import DEVICE, FLOAT32
+from tests.trainer.conftest import logged, weights
 
 REPLAY = {"dead_groups": "replay", "per_device_train_batch_size": 16, "max_steps": 3, "objective": "grpo"}
 
@@ -73,10 +83,8 @@ def run(build):
 
 
 def texts(batch):
-    return [
-        tuple(ids[mask.bool()].tolist())
-        for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
-    ]
+    pairs = zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+    return [tuple(ids[mask.bool()].tolist()) for ids, mask in pairs]
 
 
 @pytest.mark.sample(1)
@@ -95,18 +103,15 @@ def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_w
     assert_close(old[4:8], now[4:8], second, 4)
     assert kept.rewards[1] == [0, 1] * 8
     assert texts(third)[4:8] not in ([*drawn], [*found])
-    log = [entry for entry in trainer.state.log_history if "dead_groups/replaced" in entry]
-    assert [entry["dead_groups/replaced"] for entry in log] == [0, 0.75, 0.5]  # of the 4 there were 1 + 1 are left
-    assert [entry["dead_groups/still_dead"] for entry in log] == [0, 0, 0.25]
-    assert [entry["dead_groups/drawn"] for entry in log] == [16, 16, 16]
-    assert [entry.get("dead_groups/age") for entry in log] == [None, 1, 1.5]
+    assert logged(trainer, "dead_groups/replaced") == [0, 0.75, 0.5]  # of the 4 there were 1 + 1 are left
+    assert logged(trainer, "dead_groups/still_dead") == [0, 0, 0.25]
+    assert logged(trainer, "dead_groups/drawn") == [16, 16, 16]
+    assert logged(trainer, "dead_groups/age") == [1, 1.5]
 
 
 def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(run):
-    found = [
-        run(lambda batch, place: True, dead_groups=way, advantage="zscore", objective=None)[0]
-        for way in ("keep", "replay")
-    ]
+    settings = {"advantage": "zscore", "objective": None}
+    found = [run(lambda batch, place: True, dead_groups=way, **settings)[0] for way in ("keep", "replay")]
     assert torch.equal(*map(weights, found))
 
 
@@ -124,24 +129,24 @@ def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(run, tmp_path
     checkpoint = tmp_path / "out" / f"checkpoint-{settings['save_steps']}"
     resumed, kept = run(live, began=2, resume=str(checkpoint), **settings)
     assert len(kept.batches) == (1 if inside else 2)
-    log = [entry for entry in resumed.state.log_history if "dead_groups/replaced" in entry]
-    assert sum(entry["dead_groups/replaced"] for entry in log[-2:]) > 0
+    assert sum(logged(resumed, "dead_groups/replaced")[-2:]) > 0
     assert torch.equal(weights(whole), weights(resumed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "kept"),
+    "settings",
     [
-        ({"num_generations": 8}, False),
-        ({"beta": 0.1}, False),
-        ({"top_p": 0.8}, False),
-        ({"advantage": "gdpo", "verifiers": [{"name": "regex", "kwargs": {"pattern": ".*b"}}]}, False),
-        ({"learning_rate": 0.01}, True),
+        *(
+            {name: value}
+            for name, value in (("num_generations", 8), ("beta", 0.1), ("top_p", 0.8), ("learning_rate", 0.01))
+        ),
+        {"advantage": "gdpo", "verifiers": [{"name": "regex", "kwargs": {"pattern": ".*b"}}]},
     ],
     ids=str,
 )
-def test_groups_that_were_drawn_under_other_settings_are_dropped_with_a_warning(run, tmp_path, caplog, settings, kept):
+def test_groups_that_were_drawn_under_other_settings_are_dropped_with_a_warning(run, tmp_path, caplog, settings):
+    kept = "learning_rate" in settings
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
     run(lambda batch, place: True, **saving)
     again = {"max_steps": 2, "resume": str(tmp_path / "out" / "checkpoint-1"), **settings}
@@ -218,3 +223,95 @@ def test_groups_that_span_two_ranks_come_back_whole(ranks):
     assert second["old"][0] == pytest.approx(second["now"][0], abs=1e-5)
     assert second["items"] == sum(map(len, second["texts"]))
     assert all(second["advantages"])
+
+
+LENGTHS = [3, 1, 2, 0]
+STATE = state_number("a board")
+tensor = partial(torch.tensor, device=DEVICE)
+
+
+def drawn():
+    """Two groups of two, as a run with vLLM, tools, truncated sampling and steps would draw them."""
+    mask = (torch.arange(3, device=DEVICE) < tensor(LENGTHS)[:, None]).long()
+    numbers = torch.arange(12.0, device=DEVICE).reshape(4, 3) / 7
+    output = {
+        "prompt_ids": tensor([[0, 5], [0, 5], [6, 7], [6, 7]]),
+        "prompt_mask": tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
+        "completion_ids": tensor([[11, 12, 13], [14, 0, 0], [15, 16, 0], [0, 0, 0]]),
+        "completion_mask": mask,
+        "tool_mask": tensor([[1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]),
+        "old_per_token_logps": -numbers,
+        "ref_per_token_logps": -2 * numbers,
+        "sampling_per_token_logps": -3 * numbers,
+        "importance_sampling_ratio": tensor([[1.5], [0.5], [2.0], [1.0]]),
+        "advantages": tensor([1.0, -1.0, 0.5, -0.5]),
+        "support": [torch.tensor([1, 2], dtype=torch.int32), *[torch.zeros(0, dtype=torch.int32)] * 3],
+        "num_items_in_batch": mask.sum(),
+    }
+    ids = [[11, 12, 13], [14], [15, 16], []]
+    rows = [{"prompt": f"p{row // 2}", "answer": None, "level": row // 2} for row in range(4)]
+    behind = [[5], [5], [6, 7], [6, 7]]
+    call = Call("add", {"number": 1}, "2", "late", 0.5)
+    turns = [[Turn(0, 1, "a", (call,), "s", 0.25), Turn(2, 3, "c")], [Turn(0, 1, "d")], [Turn(0, 2, "ef")], []]
+    tokens = [[(0, 1), (2, 3)], [(0, 1)], [(0, 2)], []]
+    texts = ["abc", "d", "ef", ""]
+    completions = Completions(rows, [row["prompt"] for row in rows], texts, ids, behind, turns, tokens)
+    given = [0, 0, 2], [1.0, float("nan"), 0.5], [[0, 1], [1, 3], [0, 2]], [STATE, -1, STATE]
+    steps = StepScores(*map(tensor, given))
+    rewards, flags = tensor([[1.0], [0.0], [float("nan")], [0.25]]), tensor([True, False, False, True])
+    scored = Scored(completions, rewards, tensor(LENGTHS), flags, steps)
+    verdicts = [[Verdict(1.0, detail="x", steps=(Step(0, 1, 1.0), Step(1, 3, None)))], *[[Verdict(0.0)]] * 3]
+    table = {"prompt": list("ppqq"), "completion": texts, "images": [], "advantages": [1, -1, 0.5, -0.5]}
+    table |= {"rewards": {"r": [1.0, 0.0, None, 0.25]}, "extra": {}}
+    return Round(output, scored, mask.bool(), verdicts, table, {"reward": [0.5]})
+
+
+def assert_alike(found, expected):
+    assert found.values.keys() == expected.values.keys()
+    for name, value in expected.values.items():
+        assert torch.equal(found.values[name], value), name
+        assert found.values[name].dtype == value.dtype
+    assert found[1:] == expected[1:]
+
+
+def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
+    one = drawn()
+    memory, resumed = Memory(age=2, groups=8), Memory(age=2, groups=8)
+    memory.buffer.begin()
+    memory.buffer.put(kept(one, [0, 1], 2, rank=0))
+    resumed.load(*memory.packed())
+    assert resumed.buffer.batch == 1
+    back = resumed.buffer.take(2)  # the newest first: the second group
+    rows = [row for held in back for row in held.group]
+    again = round_of(rows, rank=0, ranks=1, pad=0, multiple=None, device=torch.device(DEVICE))
+    turned = [2, 3, 0, 1]
+    for found, place in zip(rows_of(again), turned, strict=True):
+        assert_alike(found, rows_of(one)[place])
+    assert again.scored.rewards.nan_to_num(nan=7).tolist() == [[7], [0.25], [1], [0]]
+    assert again.scored.lengths.tolist() == [2, 0, 3, 1]
+    assert again.scored.truncated.tolist() == [False, True, True, False]
+    assert again.scored.steps.rows.tolist() == [0, 2, 2]
+    assert again.scored.steps.scores.nan_to_num(nan=7).tolist() == [0.5, 1, 7]
+    assert again.scored.steps.spans.tolist() == [[0, 2], [0, 1], [1, 3]]
+    assert again.scored.steps.states.tolist() == [STATE, STATE, -1]
+    assert torch.equal(again.trainable, one.trainable[turned])
+    table = {"prompt": list("qqpp"), "completion": ["ef", "", "abc", "d"], "advantages": [0.5, -0.5, 1, -1]}
+    assert again.table == {**table, "images": [], "extra": {}, "rewards": {"r": [None, 0.25, 1.0, 0.0]}}
+    assert again.metrics == {}
+
+
+def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none():
+    one = drawn()
+    sources = [Source(0, row) for row in (2, 3, 0, 1)]
+    assert everywhere([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
+    older = step_scores([[(0, 1, 1.0)], [(0, 2, None)]], device=torch.device(DEVICE), dtype=torch.float32)
+    assert older.states.tolist() == [-1, -1]
+    assert step_scores([[], []], device=torch.device(DEVICE), dtype=torch.float32).states.tolist() == []
+
+
+def test_what_is_kept_holds_no_more_memory_than_its_own():
+    (group,) = kept(drawn(), [0], 2, rank=0)
+    for row in group:
+        values = [value for value in row.drawn.values.values() if isinstance(value, torch.Tensor)]
+        for tensor in (*values, row.rewards, row.trainable):
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes

@@ -3,10 +3,15 @@
 import json
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
+import yaml
+from datasets import Dataset
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli import main
 from grpo_plus.heads import distributed_problems
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.options import RewardModelOptions
@@ -25,9 +30,8 @@ def test_nothing_is_no_reward_model_and_an_empty_mapping_is_one_with_all_default
     assert config().recipe.reward_model is None
     assert config(reward_model="null").recipe.reward_model is None
     options = config(reward_model={}).recipe.reward_model
-    assert (options.every, options.replay, options.held_out, options.weight, options.reward_scale) == (
-        10, 0.1, 0.1, 0.5, "wins"
-    )  # fmt: skip
+    assert (options.every, options.replay, options.held_out) == (10, 0.1, 0.1)
+    assert (options.weight, options.reward_scale) == (0.5, "wins")
     assert config(reward_model='{"every": 3, "learning_rate": 1e-3}').recipe.reward_model.learning_rate == 1e-3
 
 
@@ -44,6 +48,8 @@ def folder(tmp_path, **files):
     return str(tmp_path)
 
 
+STEPS, BOTH = {"verifiers": ["math_steps"]}, {"verifiers": ["math_steps", "exact"]}
+NAMED = [{"name": "exact", "label": "reward_model"}]
 WRONG = {
     "an unknown option": ({"evry": 3}, {}, "unknown option 'evry'"),
     "no number of steps": ({"every": -1}, {}, "every is -1"),
@@ -52,9 +58,7 @@ WRONG = {
     "a strange place": ({"on": "trunk"}, {}, "on' is 'trunk'"),
     "weights twice": ({"weight": 0.5}, {"reward_weights": [1, 1]}, "keep one of the two"),
     "no weight in its place": ({}, {"reward_weights": [1, 0]}, "has 0 in the last place"),
-    "a scale of steps": (
-        {"head": "process", "scale": "raw"}, {"verifiers": ["math_steps"]}, "scale is 'raw', but its"
-    ),
+    "a scale of steps": ({"head": "process", "scale": "raw"}, STEPS, "scale is 'raw', but its"),
     "a threshold of pairs": ({"threshold": 0.5}, {}, "threshold is 0.5, but its head scores whole completions"),
     "a scale without a weight": ({"weight": 0, "scale": "raw"}, {}, "its weight is 0"),
     "a model that is an adapter": ({"on": "adapter", "model": "x"}, {}, "it is no model of its own"),
@@ -64,24 +68,16 @@ WRONG = {
     "patience within one epoch": ({"patience": 2}, {}, "patience is 2, but epochs is 1"),
     "never trained": ({"every": 0}, {}, "it would never learn anything"),
     "dead groups": ({}, {"dead_groups": "resample"}, "no group would ever be dead"),
-    "a single completion": ({}, {"num_generations": 1, "advantage": "raw"}, "learns from two completions of one prompt"),
-    "a verifier of its name": (
-        {}, {"verifiers": [{"name": "exact", "label": "reward_model"}]}, "give it another label"
-    ),
-    "a verifier of evaluation of its name": (
-        {}, {"eval_verifiers": [{"name": "exact", "label": "reward_model"}]}, "give it another label"
-    ),
-    "a gradient scaler": ({}, {"fp16": True}, "reward_model has a loss of its own, which no gradient scaler (fp16)"),
+    "a single completion": ({}, {"num_generations": 1, "advantage": "raw"}, "learns from two completions of one"),
+    "a verifier of its name": ({}, {"verifiers": NAMED}, "give it another label"),
+    "a verifier of evaluation of its name": ({}, {"eval_verifiers": NAMED}, "give it another label"),
+    "a gradient scaler": ({}, {"fp16": True}, "reward_model has a loss of its own, which no gradient scaler"),
     "no steps": ({"head": "process"}, {}, "no verifier gives steps"),
-    "steps of nobody": (
-        {"head": "process", "steps_from": "maths"}, {"verifiers": ["math_steps"]}, "unknown verifier label 'maths'"
-    ),
-    "steps of one without": (
-        {"head": "process", "steps_from": "exact"}, {"verifiers": ["math_steps", "exact"]}, "'exact' gives no steps"
-    ),
+    "steps of nobody": ({"head": "process", "steps_from": "maths"}, STEPS, "unknown verifier label 'maths'"),
+    "steps of one without": ({"head": "process", "steps_from": "exact"}, BOTH, "'exact' gives no steps"),
     "no folder": ({"start": "/nowhere/at/all"}, {}, "which is no folder"),
     "no mapping": ("every", {}, "expected a mapping"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -102,15 +98,10 @@ def test_a_start_of_another_kind_is_refused_before_anything_loads(tmp_path):
     (tmp_path / "adapter_config.json").unlink()
     with pytest.raises(ConfigError, match="holds no reward model"):
         config(reward_model={"start": folder(tmp_path, config={"architectures": ["Qwen2ForCausalLM"]})})
-    assert config(
-        reward_model={"start": folder(tmp_path, config={"architectures": ["Qwen2ForSequenceClassification"]})}
-    )
-
-
-def test_a_model_that_is_not_trained_reads_no_option_of_training(tmp_path):
     start = folder(tmp_path, config={"architectures": ["Qwen2ForSequenceClassification"]})
+    assert config(reward_model={"start": start})
     assert config(reward_model={"start": start, "every": 0}).recipe.reward_model.every == 0
-    with pytest.raises(ConfigError, match="epochs is 2, but every is 0"):
+    with pytest.raises(ConfigError, match="epochs is 2, but every is 0"):  # it reads no option of training
         config(reward_model={"start": start, "every": 0, "epochs": 2})
 
 
@@ -123,22 +114,16 @@ def test_a_reward_that_compares_nothing_is_refused_with_one_completion_a_prompt(
         assert config(reward_model={"start": start, "every": 0, **options}, **single)
 
 
-@pytest.mark.parametrize(
-    ("variable", "name"), [("ACCELERATE_USE_DEEPSPEED", "DeepSpeed"), ("ACCELERATE_USE_FSDP", "FSDP")]
-)
-def test_runs_in_which_it_cannot_be_trained_are_refused_before_anything_loads(monkeypatch, variable, name):
-    monkeypatch.setenv(variable, "true")
-    with pytest.raises(ConfigError, match=f"reward_model trains weights beside the policy's, .* not built for {name}"):
-        config(reward_model={})
-
-
-@pytest.mark.parametrize("name", ["deepspeed", "fsdp"])
-def test_runs_that_only_the_trainer_shows_to_be_sharded_are_refused_too(name):
-    enabled = {f"is_{one}_enabled": one == name for one in ("deepspeed", "fsdp")}
+@pytest.mark.parametrize("name", ["DeepSpeed", "FSDP"])
+def test_runs_in_which_it_cannot_be_trained_are_refused_in_a_config_and_in_a_trainer(monkeypatch, name):
+    enabled = {f"is_{one.lower()}_enabled": one == name for one in ("DeepSpeed", "FSDP")}
     (problem,) = distributed_problems(SimpleNamespace(**enabled), "reward_model")
     assert problem.startswith("reward_model trains weights beside the policy's")
     with pytest.raises(ConfigError, match="not built for"):
         make(SimpleNamespace(**enabled), RewardModelOptions(), "model")
+    monkeypatch.setenv(f"ACCELERATE_USE_{name.upper()}", "true")
+    with pytest.raises(ConfigError, match=f"reward_model trains weights beside the policy's, .* not built for {name}"):
+        config(reward_model={})
 
 
 def test_explain_shows_it_with_its_defaults(cli, tmp_path):
@@ -160,3 +145,88 @@ def test_labels_are_the_weighted_sum_of_all_rewards_but_its_own():
     totals = hook._totals(rewards)
     assert totals[:2].tolist() == [2.5, 0.5]
     assert totals[2].isnan()
+
+
+DIGITS = {"name": "regex", "kwargs": {"pattern": "(?s).*[0-9].*"}}
+TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "4 2<|im_end|>", "none"]
+
+
+@pytest.fixture(scope="module")
+def judge(tiny_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judge") / "my-judge"
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    config = AutoConfig.from_pretrained(tiny_model, num_labels=1, pad_token_id=tokenizer.pad_token_id)
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def letters(completions, **_):
+    return [sum(character.isalpha() for character in text) for text in completions]
+
+
+def scores_of(folder, texts):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        ids = [tokenizer(text, return_tensors="pt", add_special_tokens=False) for text in texts]
+        return [model(**each).logits[0, 0].item() for each in ids]
+
+
+@pytest.fixture
+def data():
+    return Dataset.from_list([{"prompt": f"{n}=", "answer": "42"} for n in range(8)])
+
+
+@pytest.mark.parametrize("how", ["object", "path"])
+def test_a_reward_model_counts_with_its_weight(trained, data, say, judge, how):
+    say(lambda prompt, row: TEXTS[row % 4])
+    given = {"reward_funcs": str(judge), "train_dataset": data}
+    if how == "object":
+        given["reward_funcs"] = AutoModelForSequenceClassification.from_pretrained(judge)
+        given["reward_processing_classes"] = AutoTokenizer.from_pretrained(judge)
+    more = {"verifiers": ["exact", DIGITS], "reward_weights": [0.25, 2.0, -1.0], "advantage": "raw", "max_steps": 1}
+    trainer = trained(trainer=given, **more)
+    assert trainer.reward_func_names == ["my-judge", "exact", "regex"]
+    prompts = list(trainer._logs["prompt"])
+    plain = [text.removesuffix("<|im_end|>") for text in TEXTS] * 2
+    learned = scores_of(judge, [prompt + text for prompt, text in zip(prompts, plain, strict=True)])
+    assert len(set(learned)) > 4
+    exact, regex = [1.0, 0.0, 0.0, 0.0] * 2, [1.0, 1.0, 1.0, 0.0] * 2
+    expected = [0.25 * m + 2 * e - r for m, e, r in zip(learned, exact, regex, strict=True)]
+    assert trainer.generated[0]["advantages"].tolist() == pytest.approx(expected, abs=1e-5)
+    assert trainer.state.log_history[0]["rewards/my-judge/mean"] == pytest.approx(sum(learned) / 8, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_reward_model_by_path_in_a_config_file(judge, tiny_model, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("def mine(completions, **_):\n    return [1.0] * len(completions)\n")
+    (tmp_path / "data.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 8)
+    values = {
+        "model_name_or_path": tiny_model, "dataset_name": "./data.jsonl", "output_dir": str(tmp_path / "out"),
+        "reward_model_name_or_path": str(judge), "reward_funcs": ["./mine.py:mine"],
+        "verifiers": [DIGITS], "reward_weights": [0.5, 1.0, 3.0],
+        "advantage": "raw", "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8,
+        "max_completion_length": 8, "log_completions": True, "logging_steps": 1, "report_to": "none", **FLOAT32,
+        "save_strategy": "no", "disable_tqdm": True,
+    }  # fmt: skip
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "run.yaml"]) == 0
+    (file,) = (tmp_path / "out").rglob("completions_*.parquet")
+    rows = pd.read_parquet(file)
+    learned = scores_of(judge, [row["prompt"] + row["completion"] for _, row in rows.iterrows()])
+    assert list(rows["my-judge"]) == pytest.approx(learned, abs=1e-4)
+    digits = [float(any(c.isascii() and c.isdigit() for c in text)) for text in rows["completion"]]
+    assert list(rows["regex"]) == digits
+    expected = [0.5 * m + 1 + 3 * d for m, d in zip(learned, digits, strict=True)]
+    assert list(rows["advantage"]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_weights_of_another_number_than_rewards_are_named_before_a_model_loads(build, data):
+    given = {"model": "/no/such/model", "reward_funcs": ["some/where/my-judge", letters], "train_dataset": data}
+    with pytest.raises(ConfigError) as caught:
+        build(trainer=given, verifiers=["exact"], reward_weights=[1.0, 2.0])
+    assert "reward_weights holds 2 weights ([1.0, 2.0])" in str(caught.value)
+    assert "3 rewards, in this order: my-judge, letters, exact" in str(caught.value)

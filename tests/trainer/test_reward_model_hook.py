@@ -15,13 +15,8 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from safetensors.torch import load_file
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    GraniteConfig,
-    GraniteForCausalLM,
-)
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
+from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
 from grpo_plus.reward_model.history import replayed
 from grpo_plus.reward_model.options import RewardModelOptions
@@ -31,6 +26,7 @@ from grpo_plus.training.reward_pairs import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.verifying import REGISTRY
+from tests.trainer.conftest import capture
 
 TARGETS = ["q_proj", "v_proj", "up_proj"]
 PROMPTS = [f"{number}+{number}=" for number in range(24)]
@@ -88,10 +84,16 @@ def stirred(trainer):
     return scorer
 
 
+def scores_of(folder, texts):
+    """What Transformers makes of a reward model's files."""
+    plain = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
+    return [plain(input_ids=torch.tensor([[*prompt, *text]])).logits[0, 0].item() for prompt, text in texts]
+
+
 def saved(trainer):
     trainer.reward_model.on_train_end()
     folder = Path(trainer.args.output_dir) / "reward_model"
-    return folder, AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
+    return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
 
 
 def weights(trainer):
@@ -114,9 +116,7 @@ def test_the_gradient_of_pairs_is_that_of_a_plain_loop_in_float64(build, kind):
         scorer.loss(pairs).backward()
         found = {**scorer.passes.trunk.named_parameters(), "score": scorer.passes.head.weight}
         found = {name: one.grad.cpu() for name, one in found.items() if one.grad is not None}
-    _, plain = saved(trainer)
-    plain = plain.double()
-    plain.requires_grad_(requires_grad=True)
+    plain = saved(trainer).double().requires_grad_(requires_grad=True)
     for prompt, chosen, rejected in pairs:
         right, wrong = (plain(input_ids=torch.tensor([[*prompt, *text]])).logits[0, 0] for text in (chosen, rejected))
         torch.log1p(torch.exp(wrong - right)).backward()
@@ -140,8 +140,7 @@ STILL = {"num_generations": 8, "per_device_train_batch_size": 24, "learning_rate
 
 def run(trained, reward, steps=12, **options):
     options = {**LEARNS, "weight": 0, "pairs": 12, **options}
-    given = {"reward_funcs": [reward]}
-    trainer = trained(trainer=given, reward_model=options, max_steps=steps, **STILL)
+    trainer = trained(trainer={"reward_funcs": [reward]}, reward_model=options, max_steps=steps, **STILL)
     return trainer, [entry for entry in trainer.state.log_history if "reward_model/accuracy" in entry]
 
 
@@ -178,14 +177,9 @@ def test_a_quarter_of_each_training_are_pairs_of_earlier_ones_and_enough_accurac
 
 
 def test_patience_ends_a_training_whose_accuracy_does_not_rise(trained, texts):
-    trainer = trained(
-        trainer={"reward_funcs": [noise]},
-        reward_model={"every": 100, "epochs": 30, "patience": 2, "held_out": 0.5, "weight": 0},
-        max_steps=3,
-        learning_rate=0.0,
-    )
-    calls = []
-    measured = trainer.reward_model._accuracy
+    options = {"every": 100, "epochs": 30, "patience": 2, "held_out": 0.5, "weight": 0}
+    trainer = trained(trainer={"reward_funcs": [noise]}, reward_model=options, max_steps=3, learning_rate=0.0)
+    calls, measured = [], trainer.reward_model._accuracy
     trainer.reward_model._accuracy = lambda: calls.append(1) or min(0.6, measured() * 0 + 0.5 + 0.05 * len(calls))
     assert trainer.reward_model.train_now()["reward_model/stopped"] == 1
     assert len(calls) == 4  # .55 before it, .6, and twice no rise
@@ -193,16 +187,11 @@ def test_patience_ends_a_training_whose_accuracy_does_not_rise(trained, texts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advantages(build, texts, capture, kind):
-    trainer = build(
-        trainer={"reward_funcs": [share_of_digits], **KINDS[kind]},
-        reward_model={"on": kind, "weight": 2.0, "every": 100},
-        advantage="raw",
-        max_steps=1,
-    )
+def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advantages(build, texts, kind):
+    given = {"reward_funcs": [share_of_digits], **KINDS[kind]}
+    trainer = build(trainer=given, reward_model={"on": kind, "weight": 2.0, "every": 100}, advantage="raw", max_steps=1)
     scorer = stirred(trainer)
-    _, plain = saved(trainer)
-    kept = capture(trainer)
+    plain, kept = saved(trainer), capture(trainer)
     trainer.train()
     output = kept[0]
     scores, rules = [], []
@@ -211,9 +200,9 @@ def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advan
         ids = torch.cat([prompt[mask.bool()], text[there.bool()]])
         scores.append(plain(input_ids=ids[None]).logits[0, 0].item())
         rules += share_of_digits([trainer.processing_class.decode(text[there.bool()], skip_special_tokens=True)])
-    expected = torch.tensor(rules) + 2.0 * wins(torch.tensor(scores), torch.arange(8) // 4)
-    assert torch.allclose(output["advantages"], expected, atol=1e-4)
-    assert wins(torch.tensor(scores), torch.arange(8) // 4).std() > 0.05
+    won = wins(torch.tensor(scores), torch.arange(8) // 4)
+    assert torch.allclose(output["advantages"], torch.tensor(rules) + 2.0 * won, atol=1e-4)
+    assert won.std() > 0.05
     assert trainer.reward_func_names == ["share_of_digits", "reward_model"]
     assert scorer is trainer.reward_model.scorer
 
@@ -242,9 +231,8 @@ def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(trained, tmp
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_policy_alone(trained, kind):
-    trainer = trained(
-        trainer=KINDS[kind], reward_model={"on": kind, "every": 100, "held_out": 0.0}, max_steps=2, optim="adamw_torch"
-    )
+    options = {"on": kind, "every": 100, "held_out": 0.0}
+    trainer = trained(trainer=KINDS[kind], reward_model=options, max_steps=2, optim="adamw_torch")
     assert len(trainer.reward_model.pairs.fresh) > 0
     for parameter in trainer.model.parameters():
         if parameter.requires_grad:
@@ -301,15 +289,10 @@ def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build,
     texts = rows(5)
     folder = Path(trainer.args.output_dir) / "reward_model"
     mine = trainer.reward_model.scorer.outcomes(texts)
-    plain = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
-    theirs = [plain(input_ids=torch.tensor([[*prompt, *text]])).logits[0, 0].item() for prompt, text in texts]
-    assert mine.tolist() == pytest.approx(theirs, abs=1e-4)
+    assert mine.tolist() == pytest.approx(scores_of(folder, texts), abs=1e-4)
     assert mine.std() > 1e-3
-    further = build(
-        trainer=copy.deepcopy(KINDS[kind]),
-        output_dir=str(tmp_path / "further"),
-        reward_model={"start": str(folder), "every": 0},
-    )
+    given, further = copy.deepcopy(KINDS[kind]), str(tmp_path / "further")
+    further = build(trainer=given, output_dir=further, reward_model={"start": str(folder), "every": 0})
     assert further.reward_model.scorer.outcomes(texts).tolist() == pytest.approx(mine.tolist(), abs=1e-5)
     further.train()
     assert not any("reward_model/loss" in entry for entry in further.state.log_history)
@@ -335,9 +318,8 @@ def digit_steps():
 
 
 def process_run(trained, tmp_path, **options):
-    given = {"trainer": {"reward_funcs": None}, "output_dir": str(tmp_path / "process")}
-    options = {"head": "process", **LEARNS, **options}
-    return trained(**given, verifiers=["digit_steps"], reward_model=options, max_steps=12, **STILL)
+    given = {"output_dir": str(tmp_path / "process"), "reward_model": {"head": "process", **LEARNS, **options}}
+    return trained(trainer={"reward_funcs": None}, verifiers=["digit_steps"], max_steps=12, **given, **STILL)
 
 
 def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(trained, texts, digit_steps, tmp_path):
@@ -379,30 +361,34 @@ def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, 
     assert told() == []  # the prompts are held out; the batch lasts that long
 
 
-def test_labels_from_nowhere_and_an_adapter_without_lora_are_one_error_before_anything_loads(build, sums):
-    with pytest.raises(ConfigError, match="there is no other reward"):
-        build(trainer={"reward_funcs": None}, reward_model={})
-    answered = {"train_dataset": sums.add_column("answer", ["1"] * len(sums)), "reward_funcs": None}
-    with pytest.raises(ConfigError, match=r"every other reward \(exact\) has weight 0"):
-        build(trainer=answered, verifiers=[{"name": "exact", "weight": 0}], reward_model={})
-    with pytest.raises(ConfigError, match="the run trains no LoRA adapter"):
-        build(reward_model={"on": "adapter"})
-
-
-def test_another_reward_of_its_name_is_refused_and_so_is_a_place_with_the_files_of_others(build, tmp_path):
+def test_what_only_the_trainer_knows_is_refused_before_anything_loads(build, sums, tmp_path, tiny_model):
     def reward_model(completions, **_):
         return [0.0] * len(completions)
 
+    def refuses(words, options, verifiers=None, **given):
+        with pytest.raises(ConfigError, match=words) as caught:
+            build(trainer=given, reward_model=options, verifiers=verifiers)
+        assert len(caught.value.problems) == 1
+
+    refuses("there is no other reward", {}, reward_funcs=None)
+    answered = {"train_dataset": sums.add_column("answer", ["1"] * len(sums)), "reward_funcs": None}
+    refuses(r"every other reward \(exact\) has weight 0", {}, [{"name": "exact", "weight": 0}], **answered)
+    refuses("the run trains no LoRA adapter", {"on": "adapter"})
     for rewards in ([reward_model], [reward_model, share_of_digits], [share_of_digits, "somewhere/reward_model"]):
         for weight in (0.5, 0):
-            with pytest.raises(ConfigError) as caught:
-                build(trainer={"reward_funcs": rewards}, reward_model={"weight": weight})
-            assert len(caught.value.problems) == 1
-            assert "is named 'reward_model', which is the name of the column" in str(caught.value)
+            named = "is named 'reward_model', which is the name of the column"
+            refuses(named, {"weight": weight}, reward_funcs=rewards)
+    shutil.copytree(tiny_model, tmp_path / "other")
+    file = tmp_path / "other/tokenizer.json"
+    told = json.loads(file.read_text())
+    words = told["model"]["vocab"]
+    told["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
+    file.write_text(json.dumps(told))
+    another = r"reward_model: model is .* another tokenizer than the policy: the token"
+    refuses(another, {"on": "model", "model": str(tmp_path / "other")})
     (tmp_path / "out/reward_model").mkdir(parents=True)
     (tmp_path / "out/reward_model/thesis.txt").write_text("years")
-    with pytest.raises(ConfigError, match=r"out/reward_model holds other files and no reward model of ours"):
-        build(reward_model={})
+    refuses(r"out/reward_model holds other files and no reward model of ours", {})
 
 
 @pytest.mark.slow
@@ -458,13 +444,10 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
     for number, rooted in enumerate((False, True, True, False)):
         adapter = LoraConfig(r=4, target_modules=TARGETS, use_rslora=rooted, task_type="CAUSAL_LM")
         start = tmp_path / ("out" if number == 0 else f"out{number}") / "reward_model"
-        plain = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1).eval()
-        scores.append([plain(input_ids=torch.tensor([[*one, *two]])).logits[0, 0].item() for one, two in texts])
-        trainer = build(
-            trainer={"peft_config": adapter},
-            output_dir=str(tmp_path / f"out{number + 1}"),
-            reward_model={"start": str(start), "every": 0},
-        )
+        scores.append(scores_of(start, texts))
+        further = str(tmp_path / f"out{number + 1}")
+        started = {"start": str(start), "every": 0}
+        trainer = build(trainer={"peft_config": adapter}, output_dir=further, reward_model=started)
         scores.append(trainer.reward_model.scorer.outcomes(texts).tolist())
         trainer.reward_model.on_train_end()
     for others in scores[1:]:
@@ -476,8 +459,8 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
     assert "was trained on /other, and stands on" in caplog.text
 
 
-def test_a_checkpoint_names_tensors_as_it_always_did(build):
-    made, other = (build(reward_model={}).reward_model for _ in range(2))
+def test_a_checkpoint_names_tensors_as_it_always_did_and_updates_without_numbers_are_said(build, caplog):
+    made, other = (build(reward_model={"every": 100, "held_out": 0.0}).reward_model for _ in range(2))
     for parameter in made.scorer.optimizer.parameters.values():
         parameter.grad = torch.ones_like(parameter)
     made.scorer.optimizer.step()
@@ -486,8 +469,12 @@ def test_a_checkpoint_names_tensors_as_it_always_did(build):
     assert {"head/weight", "head/bias", "adam/head.weight/exp_avg", "trunk/norm.weight"} <= saved.keys()
     assert "adam/norm.weight/exp_avg_sq" in saved
     other.load_tensors(saved)
-    assert other.tensors().keys() == saved.keys()
-    assert all(torch.equal(tensor, saved[name]) for name, tensor in other.tensors().items())
+    assert same(other.tensors(), saved)
+    made.pairs.add(comparisons(3), held_out=False)
+    with torch.no_grad():
+        made.scorer.passes.head.weight.fill_(float("nan"))
+    made.train_now()
+    assert "the loss of a training was nan" in caplog.text
 
 
 def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_moments(trained, texts, tmp_path):
@@ -498,17 +485,6 @@ def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_
     assert trainer.reward_model.trainings
     now = trainer.reward_model.scorer.tensors()
     assert all(torch.equal(tensor, now[name]) for name, tensor in kept.items())
-
-
-def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, tmp_path, tiny_model):
-    shutil.copytree(tiny_model, tmp_path / "other")
-    file = tmp_path / "other/tokenizer.json"
-    told = json.loads(file.read_text())
-    words = told["model"]["vocab"]
-    told["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
-    file.write_text(json.dumps(told))
-    with pytest.raises(ConfigError, match=r"reward_model: model is .* another tokenizer than the policy: the token"):
-        build(reward_model={"on": "model", "model": str(tmp_path / "other")})
 
 
 def test_stores_of_pairs_are_saved_as_they_stand_and_loaded_over_what_was_there():
@@ -527,29 +503,13 @@ def test_stores_of_pairs_are_saved_as_they_stand_and_loaded_over_what_was_there(
 
     pairs, made = RewardPairs(RewardModelOptions(replay=0.5)), comparisons(9)
     pairs.host = host
-    for change in (
-        lambda: pairs.add(made[:4], held_out=False),
-        lambda: pairs.add(made[4:6], held_out=True),
-        lambda: pairs.add(made[6:8], held_out=False),
-        pairs.take,
-        lambda: pairs.add(made[8:], held_out=False),
-    ):
-        change()
+    for first, last in ((0, 4), (4, 6), (6, 8), (8, 8), (8, 9)):
+        pairs.add(made[first:last], held_out=first == 4) if first < last else pairs.take()
         assert stores(copied(pairs)) == stores(pairs)
     other = copied(pairs)
     other.load_state_dict({"draws": 0, "seen": 0})  # of a checkpoint without pairs
     assert stores(other) == [[], [], []]
     assert other.tensors() == {}
-
-
-@pytest.mark.slow
-def test_updates_of_which_nothing_is_a_number_are_said(build, caplog):
-    trainer = build(reward_model={"every": 100, "held_out": 0.0})
-    trainer.reward_model.pairs.add(comparisons(3), held_out=False)
-    with torch.no_grad():
-        trainer.reward_model.scorer.passes.head.weight.fill_(float("nan"))
-    trainer.reward_model.train_now()
-    assert "the loss of a training was nan" in caplog.text
 
 
 def test_two_ranks_train_one_model_whatever_pairs_each_of_them_has(tmp_path, ranks, build):

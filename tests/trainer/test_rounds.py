@@ -1,6 +1,7 @@
 """Rounds: what ends after so many steps, at the end of a generation batch, resumed and on two ranks."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.record import open_run
 from grpo_plus.training.rounds import Rounds
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
+from tests.trainer import conftest
 from tests.trainer.carried import Look, unlike
+from tests.trainer.conftest import logged
 
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none", "per_device_train_batch_size": 8}
+BASE = {**conftest.BASE, "per_device_train_batch_size": 8}
 FRESH = {"every": 2, "reference": "refresh"}
 RUN = {"beta": 0.1, "objective": "grpo", "max_completion_length": 6, "learning_rate": 0.05, "rounds": FRESH}
+RESELECT = {"every": 2, "prompts": "reselect"}
 SAVED = {"save_strategy": "steps", "save_steps": 1}
 
 
@@ -37,30 +40,19 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_every_problem_of_the_field_is_found(name):
-    rounds, message = PROBLEMS[name]
-    with pytest.raises(ConfigError) as caught:
-        GRPOPlusConfig(**BASE, beta=0.1, rounds=rounds)
-    assert message in str(caught.value)
-    assert len(caught.value.problems) == 1
-
-
 BESIDE = {
+    **{name: ({"rounds": rounds}, message) for name, (rounds, message) in PROBLEMS.items()},
     "no reference": ({"beta": 0.0}, "rounds reference is 'refresh', but beta is 0"),
     "two that refresh": ({"sync_ref_model": True}, "both refresh the reference policy"),
     "replayed log-probabilities": ({"dead_groups": "replay", "objective": "grpo"}, "dead_groups is 'replay', but"),
     "one round": ({"max_steps": 2}, "rounds every is 2, but max_steps is 2, so no second round would begin"),
     "inside a batch": ({"num_iterations": 3}, "a generation batch is trained on for 3 optimizer steps ("),
-    "selection without weights": (
-        {"selection": "uniform", "rounds": {"every": 2, "prompts": "reselect"}},
-        "the selection 'uniform' draws by no weights",
-    ),
+    "selection without weights": ({"selection": "uniform", "rounds": RESELECT}, "'uniform' draws by no weights"),
 }
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_what_cannot_stand_beside_rounds_is_refused(name):
+def test_every_problem_of_the_field_and_what_cannot_stand_beside_it_is_refused(name):
     settings, message = BESIDE[name]
     with pytest.raises(ConfigError) as caught:
         GRPOPlusConfig(**BASE, **{"beta": 0.1, "rounds": FRESH, **settings})
@@ -68,20 +60,17 @@ def test_what_cannot_stand_beside_rounds_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("steps", "iterations", "accumulation", "every", "choices"),
+    ("sizes", "every", "choices"),
     [
-        (2, 3, 1, 7, "6 or 12"),
-        (2, 3, 2, 4, "3 or 6"),
-        (2, 2, 3, 6, "4 or 8"),  # four micro-batches and windows of three meet after four steps
-        (1, 1, 4, 3, None),
-        (2, 3, 4, 6, None),
+        ((2, 3, 1), 7, "6 or 12"),
+        ((2, 3, 2), 4, "3 or 6"),
+        ((2, 2, 3), 6, "4 or 8"),  # four micro-batches and windows of three meet after four steps
+        *(((1, 1, 4), 3, None), ((2, 3, 4), 6, None)),
     ],
 )
-def test_a_round_is_so_many_generation_batches(steps, iterations, accumulation, every, choices):
-    settings = {
-        "steps_per_generation": steps, "num_iterations": iterations, "gradient_accumulation_steps": accumulation,
-        "rounds": {"every": every, "reference": "refresh"}, "beta": 0.1,
-    }  # fmt: skip
+def test_a_round_is_so_many_generation_batches(sizes, every, choices):
+    names = ("steps_per_generation", "num_iterations", "gradient_accumulation_steps")
+    settings = {**dict(zip(names, sizes, strict=True)), "rounds": {**FRESH, "every": every}, "beta": 0.1}
     if choices is None:
         assert GRPOPlusConfig(**BASE, **settings).recipe.rounds.every == every
         return
@@ -108,9 +97,8 @@ class Watch(TrainerCallback):
         if self.trainer.ref_model is not None:
             pairs = zip(named.values(), self.trainer.ref_model.parameters(), strict=True)
         else:
-            pairs = [
-                (one, named[name.replace(".default.", ".ref.")]) for name, one in named.items() if ".default." in name
-            ]
+            own = [name for name in named if ".default." in name]
+            pairs = [(named[name], named[name.replace(".default.", ".ref.")]) for name in own]
         self.apart.append(max(float((one - other).abs().max().detach()) for one, other in pairs))
 
 
@@ -124,15 +112,11 @@ def test_the_reference_becomes_the_policy_at_the_end_of_each_round(build, tmp_pa
     watch.trainer = trainer
     trainer.train()
     assert [apart == 0 for apart in watch.apart] == [False, True, False, True, False]
-    kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
-    assert [value == pytest.approx(0, abs=1e-7) for value in kl] == [True, False, True, False, True]
-    numbers = [entry["rounds/number"] for entry in trainer.state.log_history if "rounds/number" in entry]
-    assert numbers == [1, 1, 2, 2, 3]
+    assert [value == pytest.approx(0, abs=1e-7) for value in logged(trainer, "kl")] == [True, False, True, False, True]
+    assert logged(trainer, "rounds/number") == [1, 1, 2, 2, 3]
     lines = open_run(tmp_path / "out").rounds()
-    assert [(line["number"], line["first"], line["step"], line["did"]) for line in lines] == [
-        (1, 1, 2, ["reference"]),
-        (2, 3, 4, ["reference"]),
-    ]
+    told = [(line["number"], line["first"], line["step"], *line["did"]) for line in lines]
+    assert told == [(1, 1, 2, "reference"), (2, 3, 4, "reference")]
     assert all(line["seconds"] >= 0 for line in lines)
 
 
@@ -146,7 +130,7 @@ def test_a_refreshed_second_model_is_what_the_host_makes_of_it(trained):
     assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
 
 
-SELECTED = {"selection": "contrast", "rounds": {"every": 2, "prompts": "reselect"}, "max_completion_length": 6}
+SELECTED = {"selection": "contrast", "rounds": RESELECT, "max_completion_length": 6}
 LEARNED = {
     "reward_model": {"every": 0, "on": "adapter", "lora_r": 2}, "max_completion_length": 6,
     "rounds": {"every": 2, "reward_model": "train"},
@@ -208,16 +192,8 @@ def test_a_round_waits_for_the_end_of_its_batch():
     recipe_rounds = GRPOPlusConfig(**BASE, beta=0.1, rounds=FRESH).recipe.rounds
     hook = Rounds(recipe_rounds, {"reference": lambda: ended.append(host.state.global_step)}, None)
 
-    class State:
-        global_step = 0
-
-    class Args:
-        steps_per_generation = 2
-
-    class Host:
-        state, args, num_iterations, _step, _buffered_inputs = State(), Args(), 1, 0, []
-
-    host = hook.host = Host()
+    state, args = SimpleNamespace(global_step=0), SimpleNamespace(steps_per_generation=2)
+    host = hook.host = SimpleNamespace(state=state, args=args, num_iterations=1, _step=0, _buffered_inputs=[])
     for host._step, host.state.global_step in ((1, 1), (3, 2), (4, 3), (6, 4), (8, 5)):
         hook.on_step_end()
     assert ended == [3, 5]

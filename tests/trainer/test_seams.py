@@ -12,15 +12,7 @@ from packaging.requirements import Requirement
 
 import grpo_plus
 from grpo_plus import _trl
-from grpo_plus._trl import (
-    SEAMS,
-    UnsupportedTRLError,
-    check_version,
-    is_supported,
-    is_untested,
-    seam_problems,
-    source_file,
-)
+from grpo_plus._trl import SEAMS, UnsupportedTRLError, check_version, is_supported, is_untested, seam_problems
 
 PACKAGE = Path(grpo_plus.__file__).parent
 
@@ -36,30 +28,29 @@ def named(part):
 @pytest.fixture(scope="module")
 def sources():
     """The host's classes, with the methods' bodies cut down to what they assign: thousands of lines fewer to parse."""
-    return {seam.name: outline(source_file(seam.package, seam.path).read_text(), seam.name) for seam in SEAMS}
+    return {seam.name: outline(_trl.source_file(seam.package, seam.path).read_text(), seam.name) for seam in SEAMS}
 
 
 def outline(source, name):
     owner = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
     methods = [node for node in owner.body if isinstance(node, ast.FunctionDef)]
     for method in methods:
-        stored = [node for node in ast.walk(method) if isinstance(node, ast.Attribute) and not is_read(node)]
+        stored = [node for node in ast.walk(method) if isinstance(node, ast.Attribute)]
+        stored = [node for node in stored if not isinstance(node.ctx, ast.Load)]
         method.body = [ast.parse(f"{ast.unparse(node)} = None").body[0] for node in stored] or [ast.Pass()]
     owner.body, owner.bases, owner.decorator_list = methods, [], []
     return ast.unparse(owner)
 
 
-def is_read(node):
-    return isinstance(node.ctx, ast.Load)
-
-
-def test_the_installed_release_has_every_seam():
+def test_the_installed_release_has_every_seam_and_a_class_or_head_of_another_name_is_named(sources):
     assert seam_problems() == []
     assert _trl.main() == 0
-
-
-def test_the_outline_that_the_next_tests_change_has_every_seam(sources):
-    assert seam_problems(sources) == []
+    assert seam_problems(sources) == []  # as the next tests change them
+    assert seam_problems({"GRPOTrainer": "class Trainer: pass"}) == ["the class GRPOTrainer is gone"]
+    head = "def add_fused_lm_head(model):\n    other.apply(model)\n"
+    gone = ["add_fused_lm_head no longer scores by _ChunkedLogProbFunction"]
+    assert seam_problems({**sources, "add_fused_lm_head": head}) == gone
+    assert not seam_problems({**sources, "add_fused_lm_head": "def selective_log_softmax(): ..."})
 
 
 def changed(sources, name, change):
@@ -104,18 +95,6 @@ def test_a_method_that_passes_everything_on_will_do(sources):
     assert len(problems("self, model")) == 1
 
 
-def test_a_head_that_scores_by_something_else_is_named(sources):
-    head = "def add_fused_lm_head(model):\n    other.apply(model)\n"
-    assert seam_problems({**sources, "add_fused_lm_head": head}) == [
-        "add_fused_lm_head no longer scores by _ChunkedLogProbFunction"
-    ]
-    assert not seam_problems({**sources, "add_fused_lm_head": "def selective_log_softmax(): ..."})
-
-
-def test_a_trainer_of_another_name():
-    assert seam_problems({"GRPOTrainer": "class Trainer: pass"}) == ["the class GRPOTrainer is gone"]
-
-
 VERSIONS = {
     **dict.fromkeys(["1.14.1", "1.15.0", "1.15.3"], (False, False)),
     **dict.fromkeys(["1.14.2", "1.14.9", "1.16.0", "1.16.4", "1.16.9"], (True, False)),
@@ -141,15 +120,13 @@ def installed(monkeypatch):
 
     def installed(version, other=None):
         monkeypatch.setattr("importlib.metadata.version", lambda name: version)
-        if other is not None:
-            monkeypatch.setattr(
-                _trl, "source_file", lambda package, file: other if "grpo" in file else path(package, file)
-            )
+        stands = lambda package, file: other if other and "grpo" in file else path(package, file)  # noqa: E731
+        monkeypatch.setattr(_trl, "source_file", stands)
 
     return installed
 
 
-def test_another_release_is_refused_with_what_to_do(installed, monkeypatch):
+def test_an_older_release_is_refused_with_what_to_do_and_a_newer_one_let_in(installed, monkeypatch):
     installed("1.3.0")
     with pytest.raises(UnsupportedTRLError) as caught:
         check_version()
@@ -157,9 +134,7 @@ def test_another_release_is_refused_with_what_to_do(installed, monkeypatch):
         assert word in str(caught.value)
     monkeypatch.setenv(_trl.OVERRIDE, "1")
     check_version()
-
-
-def test_a_newer_release_with_every_seam_is_let_in_with_one_warning(installed):
+    monkeypatch.delenv(_trl.OVERRIDE)  # a newer one with every seam is let in with one warning
     installed("1.17.0")
     with pytest.warns(_trl.UntestedTRLWarning, match=r"TRL 1\.17\.0 is newer than 1\.16\.0") as caught:
         check_version()

@@ -12,29 +12,16 @@ from datasets import Dataset
 from grpo_plus.selection.part import SelectionOutputError
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
-from tests.trainer.conftest import weights
+from tests.trainer.conftest import logged, weights
+from tests.trainer.resumed_ranks import solved
 
-MIX = {
-    "max_steps": 40,
-    "num_generations": 4,
-    "per_device_train_batch_size": 12,
-    "max_completion_length": 8,
-    "learning_rate": 1e-6,
-    "rollout": "stock",
-    "objective": "grpo",
-    "beta": 0.0,
-}
+MIX = {"max_steps": 40, "num_generations": 4, "per_device_train_batch_size": 12, "max_completion_length": 8}
+MIX |= {"learning_rate": 1e-6, "rollout": "stock", "objective": "grpo", "beta": 0.0}
 
 
 def thirds(count=6, **columns):
-    """Prompts that begin with a are never solved, those with b always, those with c sometimes."""
     rows = [{"prompt": f"{kind}{number}", "level": float(number)} for kind in "abc" for number in range(count)]
     return Dataset.from_list([{**row, **columns} for row in rows])
-
-
-def solved(prompts, completions, **_):
-    kinds = {"a": lambda _: 0.0, "b": lambda _: 1.0, "c": lambda text: float(sum(map(ord, text)) % 2)}
-    return [kinds[prompt[0]](text) for prompt, text in zip(prompts, completions, strict=True)]
 
 
 class Notes(Hook):
@@ -155,9 +142,8 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
     late = torch.cat(notes.shares[8:])
     assert late.min() < 0.9
     assert late.max() > 1.1
-    logged = [entry for entry in trainer.state.log_history if "selection/unseen" in entry]
     names = ("unseen", "impossible", "died_out", "effective", "contrast")
-    first, last = ({name: entry[f"selection/{name}"] for name in names} for entry in (logged[0], logged[-1]))
+    first, last = ({name: logged(trainer, f"selection/{name}")[at] for name in names} for at in (0, -1))
     assert first["unseen"] == pytest.approx(1 - len(set(notes.drawn[0])) / 18)
     assert last["unseen"] < first["unseen"]
     summary = trainer.selecting.summary()
@@ -171,8 +157,7 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
 
 def test_groups_that_come_back_are_remembered_once(drawn):
     trainer, _ = drawn(dead_groups="replay", keywords={"weighted": False}, max_steps=12)
-    returned = [entry["dead_groups/replaced"] for entry in trainer.state.log_history if "dead_groups/replaced" in entry]
-    assert max(returned) > 0
+    assert max(logged(trainer, "dead_groups/replaced")) > 0
     assert trainer.selecting.summary()["draws"] == 12 * 3
 
 
@@ -214,14 +199,6 @@ def test_prompts_that_several_rows_hold_are_one(select):
     assert {str(number) for number in range(6)} <= set(seen)
 
 
-@pytest.mark.sample(1)
-def test_an_evaluation_is_not_remembered(drawn):
-    trainer, _ = drawn(max_steps=2)
-    before = trainer.selecting.history
-    trainer.evaluate(Dataset.from_list([{"prompt": f"c{number}", "level": 0.0} for number in range(100, 108)]))
-    assert trainer.selecting.history is before
-
-
 def test_completions_without_a_score_count_for_nothing(drawn):
     def unscored(prompts, **_):
         return [None if prompt[0] == "a" else 1.0 for prompt in prompts]
@@ -249,12 +226,9 @@ def test_data_that_cannot_be_drawn_from_is_refused(select, name):
         select(data=data())
 
 
-def test_a_missing_column_is_told_before_anything_loads(select):
+def test_a_missing_column_and_wrong_weights_of_a_plug_in_are_told_before_anything_loads(select, tmp_path):
     with pytest.raises(ConfigError, match=r"selection 'curriculum': unknown column 'levels'. Did you mean 'level'"):
         select("curriculum", keywords={"column": "levels"})
-
-
-def test_wrong_weights_of_a_plug_in_are_told_before_anything_loads(select, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("import torch\ndef mine(history):\n    return torch.full((len(history),), float('nan'))\n")
     with pytest.raises(ConfigError, match=r"the selection '.*mine.py:mine' .*returned nan for prompt 0 \('a0'\)"):
@@ -272,18 +246,16 @@ def test_wrong_weights_later_on_end_the_run_with_their_prompt(select, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"selection": "contrst"}, "unknown selection 'contrst'. Did you mean 'contrast'"),
+        ({"name": "contrst"}, "unknown selection 'contrst'. Did you mean 'contrast'"),
         ({"keywords": {"explre": 0.1}}, "unknown keyword 'explre'. Did you mean 'explore'"),
         ({"shuffle_dataset": False}, r"shuffle_dataset is False, but selection \('contrast'\) draws the prompts"),
         ({"accelerator_config": {"dispatch_batches": True}}, "accelerator_config has dispatch_batches: true"),
-        ({"selection": None, "keywords": {"power": 1}}, "selection_kwargs is .* but selection is unset"),
+        ({"name": None, "keywords": {"power": 1}}, "selection_kwargs is .* but selection is unset"),
     ],
 )
 def test_configs_that_contradict_themselves_are_refused(select, settings, message):
-    settings = dict(settings)
-    name = settings.pop("selection", "contrast")
     with pytest.raises(ConfigError, match=message):
-        select(name, **settings)
+        select(**settings)
 
 
 WIDE = {**SAVES, "per_device_train_batch_size": 12}
@@ -298,13 +270,8 @@ def saved(drawn, tmp_path):
 
 @pytest.fixture
 def resumed(drawn, saved, tmp_path):
-    def resumed(**changes):
-        trainer, notes = drawn(
-            **{**WIDE, "max_steps": 6, "output_dir": str(tmp_path / "again"), **changes}, resume=saved[2]
-        )
-        return trainer, notes
-
-    return resumed
+    settings = {**WIDE, "max_steps": 6, "output_dir": str(tmp_path / "again")}
+    return lambda **changes: drawn(**{**settings, **changes}, resume=saved[2])
 
 
 def test_a_history_is_kept_as_far_as_the_prompts_are(saved, resumed, caplog):
@@ -312,9 +279,8 @@ def test_a_history_is_kept_as_far_as_the_prompts_are(saved, resumed, caplog):
     old = thirds()["prompt"]
     data = Dataset.from_list([*thirds().select(range(6, 18)), {"prompt": "c9", "level": 1.0}])
     trainer, _ = resumed(data=data)
-    told = [record.message for record in caplog.records if "training data changed" in record.message]
-    assert len(told) == 1
-    assert "of 13 prompts have no history" in told[0]
+    (told,) = [record.message for record in caplog.records if "training data changed" in record.message]
+    assert "of 13 prompts have no history" in told
     visits = dict(zip(data["prompt"], trainer.selecting.history.drawn.tolist(), strict=True))
     for prompt, count in zip(old, before.selecting.history.drawn.tolist(), strict=True):
         if prompt in visits and count > 2:
@@ -324,16 +290,14 @@ def test_a_history_is_kept_as_far_as_the_prompts_are(saved, resumed, caplog):
 def test_a_history_of_another_dataset_is_left_behind(resumed, caplog):
     data = Dataset.from_list([{"prompt": f"c{number}", "level": 1.0} for number in range(100, 118)])
     trainer, notes = resumed(data=data)
-    told = [record.message for record in caplog.records if "is of another dataset" in record.message]
-    assert len(told) == 1
+    assert caplog.text.count("is of another dataset") == 1
     assert trainer.selecting.history.drawn.sum() == 2 * len(notes.drawn[0]) / 4  # two steps of three groups each
 
 
 def test_a_checkpoint_without_a_history_is_gone_on_from(drawn, tmp_path):
     drawn(None, **SAVES, max_steps=4)
-    trainer, notes = drawn(
-        **SAVES, max_steps=8, output_dir=str(tmp_path / "again"), resume=str(tmp_path / "out" / "checkpoint-4")
-    )
+    checkpoint, again = (str(tmp_path / name) for name in ("out/checkpoint-4", "again"))
+    trainer, notes = drawn(**SAVES, max_steps=8, output_dir=again, resume=checkpoint)
     assert len(notes.drawn) == 4
     assert trainer.selecting.history.drawn.sum() == 4
 
@@ -344,8 +308,11 @@ def test_more_rows_a_batch_go_on_in_the_draws_of_the_pass(saved, resumed):
 
 
 @pytest.mark.sample(1)
-def test_the_record_and_the_card_name_the_selection(drawn, tmp_path):
-    trainer, _ = drawn(max_steps=1, keywords={"power": 2.0})
+def test_an_evaluation_is_not_remembered_and_the_record_and_the_card_name_the_selection(drawn, tmp_path):
+    trainer, _ = drawn(max_steps=2, keywords={"power": 2.0})
+    before = trainer.selecting.history
+    trainer.evaluate(Dataset.from_list([{"prompt": f"c{number}", "level": 0.0} for number in range(100, 108)]))
+    assert trainer.selecting.history is before
     info = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())
     found = info["parts"]["selection"]
     assert (found["name"], found["keywords"], found["host"]) == ("contrast", {"power": 2.0}, False)

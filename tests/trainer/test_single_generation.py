@@ -7,18 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.record import open_run
 from grpo_plus.report import write_report
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
+from tests.trainer import conftest
 from tests.trainer.conftest import weights
 
-from .turn_ranks import COUNTER
+from .ranks import COUNTER
 
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none", "num_generations": 1}
+BASE = {**conftest.BASE, "num_generations": 1}
 EVERY = [entry.name for entry in advantages.entries() if entry.way == "built-in" and entry.name != "mix"]
 ALONE = [name for name in EVERY if not get_advantage(name).group_relative]
 
@@ -65,10 +66,7 @@ def test_estimators_of_ones_own_and_mixes_are_asked_alike(mine):
     in_reward = {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}
     assert "TRL's own" in problems(**in_reward)[0]
     assert problems(**in_reward, advantage="raw") == []
-
-
-def test_drawing_by_contrast_is_refused_since_a_group_of_one_has_none():
-    (text,) = problems(advantage="raw", selection="contrast")
+    (text,) = problems(advantage="raw", selection="contrast")  # a group of one has none
     assert "selection is 'contrast', but num_generations is 1" in text
     assert problems(advantage="raw", selection="contrast", num_generations=2) == []
 
@@ -95,11 +93,8 @@ def test_a_config_with_one_is_kept_and_read_like_any_other(batch, tmp_path):
     assert type(config.num_generations) is int
     assert config.generation_batch_size == batch
     config.save(tmp_path / "config.json")
-    for again in (
-        GRPOPlusConfig.load(tmp_path / "config.json"),
-        pickle.loads(pickle.dumps(config)),
-        dataclasses.replace(config, steps_per_generation=None, generation_batch_size=None),
-    ):
+    replaced = dataclasses.replace(config, steps_per_generation=None, generation_batch_size=None)
+    for again in (GRPOPlusConfig.load(tmp_path / "config.json"), pickle.loads(pickle.dumps(config)), replaced):
         assert again.num_generations == 1
         assert again.to_dict()["num_generations"] == 1
 
@@ -112,8 +107,6 @@ def half(completions, **_):
 @pytest.mark.parametrize("split", [(8, 1, "auto"), (8, 1, "stock"), (2, 4, "auto")])
 @pytest.mark.parametrize("objective", ["reinforce", "dapo", None])
 def test_one_step_is_reinforce_in_double_precision(trained, tiny_model, objective, split):
-    from transformers import AutoModelForCausalLM
-
     rows, accumulation, engine = split
     split = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation, "engine": engine}
     plain = {"num_generations": 1, "max_steps": 1, "max_grad_norm": 0.0, "lr_scheduler_type": "constant"}

@@ -1,6 +1,7 @@
 """Truncated sampling: tokens are scored within what they were drawn from, on every path, and the policy's ratio is 1."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -9,13 +10,13 @@ from peft import LoraConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.sampling.sampler import Sampling, processors
-from grpo_plus.sampling.support import Support
+from grpo_plus.sampling.support import Support, listed
+from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json, kept_ids
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resuming.generation_batch import packed, unpacked
 from grpo_plus.training.reward_table import CRITIC_FEATURES
-from tests.device import FLOAT32
-from tests.trainer.conftest import weights
+from tests.trainer.conftest import BASE, weights
 
 OURS = {"rollout": "auto", "learning_rate": 0.5}
 CUTS = {
@@ -159,10 +160,13 @@ def test_without_truncation_nothing_is_kept_and_the_run_is_the_same_to_the_bit(b
     assert not any("rollout/outside_support" in entry for entry in trainer.state.log_history)
 
 
-def test_with_adapters_the_ratio_is_one(watched):
+def test_with_adapters_and_with_experts_the_ratio_is_one(watched, tmp_path):
     peft = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     for engine in ("stock", "packed"):
         check_run(watched, "top_k", "two iterations", engine, trainer={"peft_config": peft})
+    make_tiny_model(tmp_path / "moe", architecture="mixtral")  # which keep their balance loss beside it
+    more = {"router_aux_loss_coef": 0.01, "trainer": {"model": str(tmp_path / "moe")}}
+    check_run(watched, "top_k", "two iterations", "auto", **more)
 
 
 BESIDE = {
@@ -176,15 +180,8 @@ BESIDE = {
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_else_a_run_does_leaves_the_ratio_at_one(watched, sums, name):
-    check_run(
-        watched, "top_k", "two iterations", "auto", **BESIDE[name], trainer={"eval_dataset": sums.select(range(4))}
-    )
-
-
-def test_experts_keep_their_balance_loss_beside_it(watched, tmp_path):
-    make_tiny_model(tmp_path / "moe", architecture="mixtral")
-    more = {"router_aux_loss_coef": 0.01, "trainer": {"model": str(tmp_path / "moe")}}
-    check_run(watched, "top_k", "two iterations", "auto", **more)
+    given = {"eval_dataset": sums.select(range(4))}
+    check_run(watched, "top_k", "two iterations", "auto", **BESIDE[name], trainer=given)
 
 
 def test_rounds_carry_the_supports(watched):
@@ -269,15 +266,14 @@ def test_two_ranks_score_within_their_supports(ranks):
 @pytest.mark.sample(1)
 def test_where_the_support_is_unknown_a_run_says_so_once(watched, caplog):
     trainer, watch = watched(generation_kwargs={"no_repeat_ngram_size": 2}, **CUTS["top_k"])
-    said = [record.getMessage() for record in caplog.records if "not known which tokens" in record.getMessage()]
-    assert len(said) == 1
-    assert "top_k (5)" in said[0]
-    assert "no_repeat_ngram_size" in said[0]
+    (said,) = [record.getMessage() for record in caplog.records if "not known which tokens" in record.getMessage()]
+    assert "top_k (5)" in said
+    assert "no_repeat_ngram_size" in said
     assert all(len(row) == 0 for output in watch.batches for row in output["support"])
     assert "rollout/outside_support" not in trainer.state.log_history[0]
 
 
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
+KEPT = ({"top_p": 0.9, "rollout": "auto"}, {"top_k": 5, "advantage": "zscore"}, {"top_p": 1.0, "top_k": 0})
 
 
 @pytest.mark.parametrize(
@@ -286,24 +282,15 @@ BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
         ({"top_p": 0.9, "rollout": "stock"}, ["top_p (0.9)", "rollout: auto"]),
         ({"generation_kwargs": {"min_p": 0.1}}, ["min_p (0.1)", "rollout: auto"]),
         ({"top_k": 5, "use_vllm": True}, ["top_k (5)", "importance sampling correction", "below 1", "use_vllm: false"]),
-        (
-            {"top_k": 5, "use_vllm": True, "vllm_importance_sampling_correction": False},
-            ["top_k (5)", "use_vllm: false with"],
-        ),
+        ({"top_k": 5, "use_vllm": True, "vllm_importance_sampling_correction": False}, ["use_vllm: false with"]),
+        *((kept, []) for kept in KEPT),
         ({"repetition_penalty": 1.2}, ["repetition_penalty (1.2)", "without it"]),
     ],
 )
 def test_a_config_that_draws_from_another_distribution_has_a_note(settings, words):
     notes = [note for note in config_notes(GRPOPlusConfig(**{**BASE, **settings})) if "scores" in note]
-    assert len(notes) == 1
-    for word in words:
-        assert word in notes[0]
-
-
-def test_truncation_that_is_kept_needs_no_note():
-    kept = ({"top_p": 0.9, "rollout": "auto"}, {"top_k": 5, "advantage": "zscore"}, {"top_p": 1.0, "top_k": 0})
-    for settings in kept:
-        assert not [note for note in config_notes(GRPOPlusConfig(**{**BASE, **settings})) if "scores" in note]
+    assert len(notes) == bool(words)  # truncation that is kept needs none
+    assert all(word in notes[0] for word in words)
 
 
 def test_explain_says_what_is_scored_over(cli, tmp_path):
@@ -313,3 +300,39 @@ def test_explain_says_what_is_scored_over(cli, tmp_path):
         code, out, _ = cli("explain", "--config", path)
         assert code == 0
         assert f"log-probabilities: over {words}; top_p (0.9) leaves out some" in out
+
+
+def test_only_where_tokens_are_left_out_more_is_asked_for():
+    assert asked_about({"top_p": 1.0, "top_k": 0, "min_p": 0.0}) == 0
+    assert asked_about({"top_k": -1, "min_p": None}) == 0
+    assert asked_about({"top_p": 0.9}) == asked_about({"min_p": 0.1}) == MOST
+    assert asked_about({"top_p": 0.9, "top_k": 5}) == 6
+    assert asked_about({"top_k": 200}) == 201
+    assert asked_about({"top_k": 200, "min_p": 0.1}) == MOST  # which mostly leaves far fewer
+    assert asked_about({"top_k": 10_000}) == LEAST  # more than anybody tells: nothing is gained by asking
+    assert asked_about({"top_k": 200}, vocabulary=101) == 100
+    assert asked_about({"top_p": 0.9}, vocabulary=101) == 100
+    assert LEAST < MOST
+
+
+def test_all_are_known_once_one_that_was_left_out_is_told():
+    assert kept_ids({7: -0.1, 3: -2.5, 9: -math.inf}) == [3, 7]
+    assert kept_ids({7: -0.1, 3: -2.5, 9: -9999.0}) == [3, 7]
+    assert kept_ids({7: -0.1, 3: -2.5}) is None
+    assert kept_ids({7: math.nan}) is None
+
+
+def test_a_servers_answer_is_read_and_what_cannot_be_is_unknown():
+    unknown = [{"token_id:7": -0.1}, {"the": -0.1}, None, {"token_id:1": None}]
+    assert from_json([{"token_id:7": -0.1, "token_id:9": -9999.0}, *unknown]) == [[7], None, None, None, None]
+    assert from_json(None) == []
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_a_completions_support_is_scored_within_and_one_gap_makes_it_unknown(width, device):
+    support = Support([listed([[1, 4], [2]]), listed([[1], None])], width, device)
+    allowed = support.allowed(torch.arange(2 * width, device=device), 5).reshape(2, width, 5)
+    assert allowed[0, 0].tolist() == [False, True, False, False, True]
+    assert allowed[0, 1].tolist() == [False, False, True, False, False]
+    assert allowed[0, 2:].all()
+    assert allowed[1].all()

@@ -1,18 +1,17 @@
 """Estimators inside a real step: TRL's numbers where TRL has them, exact ones where it has none."""
 
-import copy
 import math
 
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
-from tests.trainer.conftest import weights
+from tests.trainer.conftest import capture, weights
+from tests.trainer.tools_of_tests import double
 
 
 def first(completions, **_):
@@ -21,10 +20,6 @@ def first(completions, **_):
 
 def second(completions, **_):
     return [None if sum(map(ord, text)) % 3 == 0 else float(text.count("a") + len(text) % 4) for text in completions]
-
-
-def nobody(completions, **_):
-    return [None for _ in completions]
 
 
 def fixed(*rewards):
@@ -66,17 +61,20 @@ def test_the_named_equivalents_give_the_hosts_numbers(step, name):
     assert list(ours._logs["advantages"]) == pytest.approx(list(host._logs["advantages"]), rel=1e-5, abs=1e-6)
 
 
-def test_unscorable_completions_get_nothing_and_move_nobody(step):
-    trainer, output = step(reward=fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None), advantage="center")
-    expected = [0.0, 2 / 3, -1 / 3, -1 / 3, 0.0, 0.0, 0.0, 0.0]
+@pytest.mark.parametrize(
+    ("advantage", "rewards", "expected"),
+    [
+        ("center", [(None, 1.0, 0.0, 0.0, 2.0, None, None, None)], [0.0, 4 / 3, -2 / 3, -2 / 3, *[0.0] * 4]),
+        ("zscore", [(None,)], [0.0] * 8),
+        ("raw", [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)], [2.0, -1.0, 0.0, 0.0] * 2),
+    ],
+)
+def test_weights_reach_the_estimator_and_what_has_no_score_gets_nothing(step, build, advantage, rewards, expected):
+    given = {"reward_funcs": [fixed(*each) for each in rewards]}
+    trainer, output = step(trainer=given, reward_weights=[2.0, -1.0][: len(rewards)], advantage=advantage)
     assert output["advantages"].tolist() == pytest.approx(expected, abs=1e-6)
     assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
-
-
-def test_a_batch_that_nobody_can_score_teaches_nothing_and_breaks_nothing(step, build):
-    trainer, output = step(reward=nobody, advantage="zscore")
-    assert output["advantages"].tolist() == [0.0] * 8
-    assert torch.equal(weights(trainer), weights(build()))
+    assert torch.equal(weights(trainer), weights(build())) is not any(expected)
 
 
 @pytest.mark.sample(1)
@@ -97,27 +95,15 @@ def test_the_log_holds_the_last_generation_batch_only(trained):
     assert len(trainer._logs["advantages"]) == len(trainer._logs["completion"]) == 8
 
 
-def test_an_estimator_in_evaluation(build, sums, capture):
-    trainer = build(
-        trainer={"eval_dataset": sums.select(range(4)), "reward_funcs": [fixed(1.0, 0.0)]},
-        advantage="center",
-        num_generations_eval=2,
-        per_device_eval_batch_size=4,
-    )
+def test_an_estimator_in_evaluation(build, sums):
+    given = {"eval_dataset": sums.select(range(4)), "reward_funcs": [fixed(1.0, 0.0)]}
+    trainer = build(trainer=given, advantage="center", num_generations_eval=2, per_device_eval_batch_size=4)
     kept = capture(trainer)
     found = trainer.evaluate()
     assert kept[0]["advantages"].tolist() == [0.5, -0.5, 0.5, -0.5]
     assert found["eval_advantages/abs_mean"] == 0.5
     assert "eval_advantages/zero_fraction" in found
 
-
-def test_weights_reach_the_estimator(step):
-    rewards = [fixed(1.0, 0.0, 0.0, 0.0), fixed(0.0, 1.0, 0.0, 0.0)]
-    _, output = step(trainer={"reward_funcs": rewards}, reward_weights=[2.0, -1.0], advantage="raw")
-    assert output["advantages"].tolist() == [2.0, -1.0, 0.0, 0.0] * 2
-
-
-# Per-token values.
 
 TEXTS = ["abcdefgh<|im_end|>", "abc<|im_end|>", "abcdef", "a<|im_end|>"]
 LENGTHS = [9, 4, 6, 2]
@@ -142,13 +128,12 @@ def scorer(prompts, completions, completion_ids, **columns):
     return [STEPS[row % 4] for row in range(len(prompts))]
 
 
-def table(rewards=(0.0, 0.0, 0.0, 0.0), trainable=None):
+def table(rewards, trainable):
     rows = [row for row in range(4) for _ in STEPS[row]]
     flat = [step for steps in STEPS for step in steps]
     scores = torch.tensor([math.nan if score is None else score for *_, score in flat])
     steps = StepScores(torch.tensor(rows), scores, torch.tensor([step[:2] for step in flat]))
-    extras = {} if trainable is None else {"trainable": trainable}
-    return RewardTable.of(list(rewards), lengths=LENGTHS, steps=steps, extras=extras)
+    return RewardTable.of(list(rewards), lengths=LENGTHS, steps=steps, extras={"trainable": trainable})
 
 
 def brute(credit, weight=0.0, outcome=(0.0, 0.0, 0.0, 0.0)):
@@ -233,15 +218,7 @@ def test_completions_that_are_masked_have_no_steps(scored):
 
 @pytest.fixture
 def doubling(chats, tool_calls, tool_tokenizer):
-    def double(number: int) -> int:
-        """Double a number.
-
-        Args:
-            number: the number.
-        """
-        return 2 * number
-
-    return {"train_dataset": chats, "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer)}
+    return {"train_dataset": chats, "tools": [double], "processing_class": tool_tokenizer}
 
 
 def test_tool_results_are_never_credited(step, doubling):
@@ -275,15 +252,13 @@ def by_hand(reward, values):
     return got
 
 
-def test_a_critics_values_step_over_tool_results(build, trained, doubling, capture):
+def test_a_critics_values_step_over_tool_results(step, doubling):
+    def stir(trainer):  # zeros would show nothing
+        head = trainer.critic.head.weight.data
+        head.copy_(torch.randn(head.shape, generator=torch.Generator().manual_seed(0)))
+
     estimator = {"advantage": "gae", "advantage_kwargs": {"gamma": GAMMA, "lam": LAM}, "critic": {"on": "trunk"}}
-    trainer = build(trainer=doubling, **estimator, max_completion_length=160, max_steps=1)
-    (critic,) = (hook for hook in trainer.hooks if hook.name == "critic")
-    drawn = torch.randn(critic.head.weight.shape, generator=torch.Generator().manual_seed(0))
-    critic.head.weight.data.copy_(drawn)  # zeros would show nothing
-    kept = capture(trainer)
-    trainer.train()
-    (batch,) = kept
+    trainer, batch = step(trainer=doubling, before=stir, **estimator, max_completion_length=160)
     trained = (batch["completion_mask"] * batch["tool_mask"]).bool()
     assert (batch["completion_mask"].sum() - trained.sum()) > 50
     totals = trainer._advantages.table.totals()
@@ -307,15 +282,12 @@ def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
         build(trainer=trainer, **settings)
 
 
-def test_a_step_scorer_that_forgets_a_completion(trained):
-    with pytest.raises(ValueError, match="returned steps for 7 completions, but 8 were given"):
-        trained(trainer={"step_scorer": lambda prompts, **_: [[]] * (len(prompts) - 1)}, advantage="process")
-
-
 def test_a_user_function_that_returns_nonsense_stops_the_run_by_name(trained, tmp_path):
     (tmp_path / "mine.py").write_text("def twice(table):\n    return table.rewards\n")
     with pytest.raises(ValueError, match=r"twice.*returned .*shape \(8, 1\)"):
         trained(advantage=f"{tmp_path / 'mine.py'}:twice")
+    with pytest.raises(ValueError, match="returned steps for 7 completions, but 8 were given"):
+        trained(trainer={"step_scorer": lambda prompts, **_: [[]] * (len(prompts) - 1)}, advantage="process")
 
 
 def test_shuffled_and_split_rows_keep_their_advantages(build, trained):
@@ -334,10 +306,3 @@ def test_shuffled_and_split_rows_keep_their_advantages(build, trained):
     trainer.train()
     assert len(seen) == 4
     assert all(trained == expected for trained, expected in seen)
-
-
-def test_a_plain_python_config_runs_what_it_says(build):
-    trainer = build(advantage="zscore", advantage_kwargs={"ddof": 0, "eps": 0.0})
-    assert isinstance(trainer.args, GRPOPlusConfig)
-    estimator, keywords = trainer.estimator
-    assert (estimator.name, keywords) == ("zscore", {"ddof": 0, "eps": 0.0})

@@ -5,8 +5,10 @@ import math
 
 import pytest
 import torch
+import yaml
 from datasets import Dataset, IterableDataset
 
+from grpo_plus.recipe.entries import read_entries
 from grpo_plus.training.verification import LiveVerifier, Verification
 from grpo_verifiers import Step, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, ConfigError, VerifierFailedError
@@ -45,10 +47,9 @@ def _registered():
 
 @pytest.fixture
 def sums():
-    rows = [
-        {"prompt": f"{n}=", "answer": "42", "gold": "7", "kind": "exact" if n % 2 else "test_length"} for n in range(8)
-    ]
-    return Dataset.from_list(rows)
+    row = {"answer": "42", "gold": "7"}
+    kinds = ["test_length", "exact"] * 4
+    return Dataset.from_list([{"prompt": f"{n}=", **row, "kind": kind} for n, kind in enumerate(kinds)])
 
 
 @pytest.fixture(autouse=True)
@@ -60,19 +61,14 @@ def one(completions, **_):
     return [float(len(text)) for text in completions]
 
 
-def test_verifiers_stand_beside_reward_functions(build, say, capture):
-    trainer = build(
-        trainer={"reward_funcs": [one]},
-        verifiers=["exact", {"name": "test_length", "label": "long", "weight": 0.5, "kwargs": {"unit": 2}}],
-        advantage="raw",
-    )
-    kept = capture(trainer)
-    trainer.train()
+def test_verifiers_stand_beside_reward_functions(checked):
+    long = {"name": "test_length", "label": "long", "weight": 0.5, "kwargs": {"unit": 2}}
+    trainer = checked("exact", long, trainer={"reward_funcs": [one]}, advantage="raw")
     assert trainer.reward_func_names == ["one", "exact", "long"]
     assert trainer.reward_weights.tolist() == [1.0, 1.0, 0.5]
     lengths = [2, 4, 10, 4]
     expected = [n + exact + 0.5 * n / 2 for n, exact in zip(lengths, [1, 0, 0, 0], strict=True)]
-    assert kept[0]["advantages"].tolist() == pytest.approx(expected * 2)
+    assert trainer.generated[0]["advantages"].tolist() == pytest.approx(expected * 2)
     logged = trainer.state.log_history[0]
     assert logged["rewards/exact/mean"] == 0.25
     assert logged["verifiers/exact/mean"] == 0.25
@@ -115,6 +111,10 @@ def test_all_verifiers_work_before_the_first_reward_and_none_is_left_when_it_fai
         trainer.train()
     assert under_way == [[True, True]]
     assert [live._pending for live in trainer.verification.live] == [None, None]
+    trainer = build(trainer={"reward_funcs": None}, verifiers=["test_fails", "exact"])
+    with pytest.raises(VerifierFailedError, match="the checker's own fault"):
+        trainer.train()
+    assert [live._pending for live in trainer.verification.live] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -126,18 +126,15 @@ def test_all_verifiers_work_before_the_first_reward_and_none_is_left_when_it_fai
         ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
         (
             {"verifiers": ["exact"], "advantage": "process", "advantage_kwargs": {"steps_from": "exakt"}},
-            "Did you mean 'exact'?",
+            "mean 'exact'?",
         ),
     ],
 )
-def test_what_is_missing_is_found_before_the_model_loads(build, settings, expected):
+def test_what_is_missing_is_found_before_the_model_loads(build, sums, settings, expected):
     with pytest.raises(ConfigError) as caught:
         build(trainer={"model": "/no/such/model"}, **settings)
     assert expected in str(caught.value)
-
-
-def test_an_evaluation_set_is_looked_at_too(build, sums):
-    sets = {"eval_dataset": {"a": sums, "b": sums.remove_columns("answer")}}
+    sets = {"eval_dataset": {"a": sums, "b": sums.remove_columns("answer")}}  # an evaluation set is looked at too
     with pytest.raises(ConfigError, match=r"eval_dataset\['b'\] has no column 'answer'"):
         build(trainer={**sets, "model": "/no/such/model"}, verifiers=["exact"])
 
@@ -167,14 +164,6 @@ def test_a_rollout_may_bring_the_columns(checked, sums):
     assert trainer.state.log_history[0]["rewards/exact/mean"] == 0.5
 
 
-@pytest.mark.slow
-def test_a_verifier_that_cannot_work_stops_the_run_and_leaves_nothing_behind(build):
-    trainer = build(trainer={"reward_funcs": None}, verifiers=["test_fails", "exact"])
-    with pytest.raises(VerifierFailedError, match="the checker's own fault"):
-        trainer.train()
-    assert [live._pending for live in trainer.verification.live] == [None, None]
-
-
 def test_steps_of_a_verifier_land_on_the_sampled_tokens(checked, say, tmp_path):
     """A token is a character, so words are token spans and spaces lie outside."""
     say(lambda prompt, row: WORDS[row % 4])
@@ -193,30 +182,22 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(checked, say, tmp_path):
     assert trainer.state.log_history[0]["steps/scored_fraction"] == pytest.approx(5 / 7)
 
 
-def test_what_turns_out_to_be_the_outcome_counts_as_listed(checked, say):
+def test_what_turns_out_to_be_the_outcome_counts_as_listed_and_two_sources_must_be_told_apart(checked, say):
     """Only running tells which of the two gives steps; either way the other one has a weight."""
     say(lambda prompt, row: WORDS[row % 4])
-    both, given = ({"name": "test_words", "weight": 0}, "test_length"), {}
-    assert checked(*both, trainer=given, advantage="process").estimator[1] == {"outcome_weight": 1.0}
+    both = {"name": "test_words", "weight": 0}, "test_length"
+    assert checked(*both, advantage="process").estimator[1] == {"outcome_weight": 1.0}
     with pytest.raises(ConfigError, match=r"'test_length' \(weight 1\) would be ignored"):
-        checked(*both, trainer=given, advantage="process", advantage_kwargs={"outcome_weight": 0})
-
-
-def test_two_sources_of_steps_must_be_told_apart(checked):
+        checked(*both, advantage="process", advantage_kwargs={"outcome_weight": 0})
     both = ("test_words", {"name": "test_words", "label": "again"})
     with pytest.raises(ValueError, match=r"several verifiers give steps: again, test_words\. Name one"):
         checked(*both, advantage="process")
-    named = {"advantage_kwargs": {"steps_from": "again"}}
-    checked(*both, advantage="process", **named)
+    checked(*both, advantage="process", advantage_kwargs={"steps_from": "again"})
 
 
 def test_verifiers_in_evaluation(build, sums):
-    trainer = build(
-        trainer={"reward_funcs": None, "eval_dataset": sums.select(range(2))},
-        verifiers=["exact"],
-        per_device_eval_batch_size=8,
-    )
-    found = trainer.evaluate()
+    given = {"reward_funcs": None, "eval_dataset": sums.select(range(2))}
+    found = build(trainer=given, verifiers=["exact"], per_device_eval_batch_size=8).evaluate()
     assert found["eval_rewards/exact/mean"] == 0.25
     assert found["eval_verifiers/exact/status/correct"] == 0.25
 
@@ -242,3 +223,38 @@ def test_evaluation_counts_rows_and_only_those_with_a_score():
     assert logged["rewards/test_letters/mean"] == [1, 2, 1]
     assert logged["rewards/test_value/mean"] == [7, 9]
     assert sorted(logged["score"]) == [-2, 6, 8]
+
+
+@pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name", "isolation"])
+def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
+    told = f"verifiers[0] (math): {key} stands in kwargs, but is a key of the entry itself: move it one level up."
+    assert read_entries([{"name": "math", "kwargs": {key: 1}}]) == ([], [told])
+
+
+@pytest.mark.parametrize(
+    ("entry", "name", "value"),
+    [
+        ("{name: exact, isolation: process}", "isolation", "process"),
+        ("{name: math}", "on_error", "zero"),
+        ("{name: math, on_error: null}", "on_error", "null"),  # without quotes, the policy of that name
+        ('{name: math, on_error: "null"}', "on_error", "null"),
+        ("{name: math, on_error: zero}", "on_error", "zero"),
+    ],
+)
+def test_keys_of_the_entry_are_read(entry, name, value):
+    (read,), problems = read_entries([yaml.safe_load(entry)])
+    assert problems == []
+    assert read.build().describe()[name] == value
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("weight", each) for each in (1e39, -1e39, 10**400, float("nan"), float("-inf"), True, "1")),
+        *(("label", each) for each in ("\x00", "a\nb", "\ud800", " ", "x" * 300, 3)),
+    ],
+)
+def test_a_weight_that_float32_and_a_label_that_no_table_can_hold_are_problems_of_the_entry(key, value):
+    entries, (problem,) = read_entries([{"name": "math", key: value}])
+    assert entries == []
+    assert problem.startswith(f"verifiers[0] (math): {key} is " + (f"{value!r}, expected a" if key == "weight" else ""))

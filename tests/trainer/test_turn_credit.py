@@ -1,26 +1,21 @@
 """Credit to turns through the trainer: the advantages of a batch are those of a float64 loop over its turns."""
 
-import copy
-import json
 import math
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.training.turn_spans import NO_STATE, state_number, turn_scores, with_states
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Turn
-from tests.device import FLOAT32
-
-from . import turn_ranks
-from .tools_of_tests import Counting, Other
-from .turn_ranks import COUNTER, TURNS
+from tests.trainer import ranks
+from tests.trainer.conftest import BASE
+from tests.trainer.ranks import COUNTER, TURNS
+from tests.trainer.tools_of_tests import Counting, Other
 
 EPS, SIZE = 1e-4, 4
 PROCESS = {"advantage": "process", "verifiers": [TURNS]}
@@ -89,9 +84,7 @@ def expected(run, estimator, *, credit="step", gamma=None, outcome_weight=0.0, o
         mine = [(turn, value) for turn, value in zip(turns, values, strict=True) if turn[0] == row]
         line = [0.0] * len(trained)
         for place, (turn, _) in enumerate(mine):
-            value = math.fsum(
-                later ** (k - place) * v for k, (_, v) in enumerate(mine) if k >= place and (later or k == place)
-            )
+            value = math.fsum(later ** (k - place) * v for k, (_, v) in enumerate(mine) if k >= place)
             for token in range(turn[2], turn[3]):
                 line[token] = value + whole[row] if trained[token] else 0.0
         found.append(line)
@@ -99,24 +92,15 @@ def expected(run, estimator, *, credit="step", gamma=None, outcome_weight=0.0, o
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory, tiny_model, two_ranks):
-    """What one process, this one, and two launched ones make of the same completions."""
-    folder = tmp_path_factory.mktemp("turns")
-    script = Path(turn_ranks.__file__)
-    with (
-        two_ranks(script, folder, tiny_model, json.dumps(RUNS), log=folder / "log", seconds=600),
-        pytest.MonkeyPatch.context() as patched,
-    ):
-        patched.setattr(GRPOTrainer, "_generate_single_turn", turn_ranks.say)
-        one = {name: turn_ranks.run(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
-    return one, json.loads((folder / "found.json").read_text())
+def worlds(in_two_worlds):
+    return in_two_worlds("turns", RUNS)
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_every_token_has_the_credit_of_its_turn_and_tool_tokens_have_none(worlds, name, ranks):
-    run = worlds[ranks - 1][name]
-    assert run["world"] == ranks
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_token_has_the_credit_of_its_turn_and_tool_tokens_have_none(worlds, name, count):
+    run = worlds[count - 1][name]
+    assert run["world"] == count
     wanted = expected(run, RUNS[name]["advantage"], **run["keywords"])
     seen = 0.0
     for row, (got, line, trained) in enumerate(zip(run["advantages"], wanted, run["trained"], strict=True)):
@@ -150,10 +134,9 @@ def test_two_ranks_tell_states_apart_as_one_does(worlds):
 
 
 @pytest.mark.slow
-def test_completions_of_several_rounds_keep_the_states_of_their_turns(tmp_path, tiny_model, monkeypatch):
-    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", turn_ranks.say)
+def test_completions_of_several_rounds_keep_the_states_of_their_turns(tmp_path, tiny_model):
     roulette = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}}
-    run = turn_ranks.run(str(tmp_path), tiny_model, 12, advantage="gigpo", **roulette)
+    run = ranks.turns(str(tmp_path), tiny_model, 12, advantage="gigpo", **roulette)
     assert run["log"]["dead_groups/rounds"] == 2
     rows, ordinals, states = run["steps"]
     keys = {state_number(str(at)) for at in range(9)}
@@ -182,17 +165,15 @@ def test_a_step_that_is_a_turn_takes_its_state_and_no_other_does(drawn):
     assert [step[3] for step in with_states(steps, turns, spans)] == known
     halves = [(first, last + 1, 1.0) for first, last in spans]
     assert [step[3] for step in with_states(halves, turns, spans)] == [NO_STATE] * len(halves)
-    for one, state in zip(known, drawn, strict=True):
-        assert (one == NO_STATE) == (not state[2])
-        assert all(
-            (one == other) == ((state[2] or "") == (again[2] or "")) for other, again in zip(known, drawn, strict=True)
-        )
+    for one, (*_, state, _) in zip(known, drawn, strict=True):
+        assert (one == NO_STATE) == (not state)
+        alike = [(state or "") == (again[2] or "") for again in drawn]
+        assert alike == [one == other for other in known]
 
 
 GIGPO = {"advantage": "gigpo", "environment": COUNTER}
 VALID = {"advantage": "process", "verifiers": [{"name": "tool_valid", "weight": 0}]}
 NAMED = r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}"
-BASE = {"output_dir": "unused", **FLOAT32, "report_to": "none"}
 OTHER = COUNTER.replace("Counter", "Other")
 COUNTING = COUNTER.replace("Counter", "Counting")
 
@@ -227,11 +208,7 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
         ({**GIGPO, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
         ({**GIGPO, "advantage_kwargs": {"steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
         (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
-        (
-            {**VALID, "environment": OTHER, "advantage_kwargs": {"credit": "turn", "outcome_weight": 0.5}},
-            {},
-            "no reward has a weight",
-        ),
+        ({**VALID, "environment": OTHER, "advantage_kwargs": {"outcome_weight": 0.5}}, {}, "no reward has a weight"),
     ],
 )
 def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):
@@ -245,7 +222,7 @@ def test_the_reward_of_an_environment_that_the_trainer_was_given_is_an_outcome_t
     build, chats, tool_tokenizer, factory, weight
 ):
     given = {"reward_funcs": None, "train_dataset": chats, "environment_factory": factory}
-    trainer = build(trainer=given | {"processing_class": copy.deepcopy(tool_tokenizer)}, **VALID)
+    trainer = build(trainer=given | {"processing_class": tool_tokenizer}, **VALID)
     assert trainer.estimator[1]["outcome_weight"] == weight
 
 

@@ -1,7 +1,6 @@
 """Completions with tools and environments that begin with the same turns: TRL's gradient, from fewer tokens."""
 
 import copy
-import json
 import math
 from pathlib import Path
 
@@ -13,16 +12,11 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer import utils
 
 from . import tools_of_tests as own
+from .conftest import capture
 
 FILE = Path(own.__file__)
-SETTINGS = {
-    "max_completion_length": 400,
-    "max_steps": 1,
-    "num_generations": 4,
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 2,
-    "mask_truncated_completions": True,
-}
+SETTINGS = {"max_completion_length": 400, "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 4}
+SETTINGS |= {"gradient_accumulation_steps": 2, "mask_truncated_completions": True}
 
 
 class Gradients(TrainerCallback):
@@ -33,19 +27,13 @@ class Gradients(TrainerCallback):
         self.kept.append({name: p.grad.double().clone() for name, p in model.named_parameters() if p.grad is not None})
 
 
-def called(name, **arguments):
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call><|im_end|>"
-
-
 def speak(name, key):
     """Rows in pairs make the same first turn, all four the same call before it; the last one never ends its answer."""
 
     def script(prompt, row):
-        at = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
-        if at == 0:
-            return called(name, **{key: 1})
-        if at == 1:
-            return called(name, **{key: row % 4 // 2})
+        at = own.turn_of(prompt)
+        if at < 2:
+            return own.called(name, **{key: row % 4 // 2 if at else 1}) + "<|im_end|>"
         return f"it is {row}" * 60 if row == 3 else f"it is {row}<|im_end|>"
 
     return script
@@ -129,7 +117,7 @@ def test_an_environment_whose_observations_differ_has_trls_gradient(steps, say):
 
 
 @pytest.mark.skipif(not hasattr(utils, "add_fused_lm_head"), reason="this release of TRL has no fused head")
-def test_logits_are_made_of_each_written_token_once_and_of_no_result(steps, say, capture, monkeypatch):
+def test_logits_are_made_of_each_written_token_once_and_of_no_result(steps, say, monkeypatch):
     kernel, made = utils._ChunkedLogProbFunction, []
 
     class Counted:

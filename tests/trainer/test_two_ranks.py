@@ -1,7 +1,9 @@
-"""Two CPU processes through `accelerate launch` train as one does, with prompt groups that span both."""
+"""Two CPU processes train as one does, with prompt groups that span both, rows that move, and groups that are replaced."""
 
 import pytest
 
+RESAMPLE = {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}}
+ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}}
 RUNS = {
     "trl": {},
     "zscore": {"advantage": "zscore"},
@@ -12,11 +14,26 @@ RUNS = {
     "mix": {"advantage": "mix", "advantage_kwargs": {"parts": {"process": 1.0, "sign": 0.5}}},
     "objective": {"advantage": "sign", "objective": "dapo"},
 }
+DRAWN = {
+    "resample": RESAMPLE,
+    "resample, steps": {**RESAMPLE, "advantage": "process"},
+    "resample, batch": {**RESAMPLE, "advantage": "batch_whiten", "pad_to_multiple_of": 8},
+    "roulette": {**ROULETTE, "objective": "dapo"},
+    "roulette, reference": {**ROULETTE, "objective": "grpo", "beta": 0.1},
+    "roulette, several updates": {**ROULETTE, "objective": "dr_grpo", "num_iterations": 2},
+}
+FIRST = ("reward", "completions/")
+"""Metrics of the whole first round."""
 
 
 @pytest.fixture(scope="module")
 def worlds(in_two_worlds):
-    return in_two_worlds("ranks.py", RUNS)
+    return in_two_worlds("advantages", RUNS)
+
+
+@pytest.fixture(scope="module")
+def drawn(in_two_worlds):
+    return in_two_worlds("drawing", DRAWN)
 
 
 def flat(rows):
@@ -45,3 +62,55 @@ def test_the_group_in_the_middle_spans_both_ranks(worlds):
     assert sum(values[4:8]) == pytest.approx(0.0, abs=1e-5)
     assert abs(sum(values[4:6])) > 0.1
     assert values[8:] == [0.0] * 4
+
+
+def close(one, other, path=""):
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+    if isinstance(one, dict | list):
+        keys = one if isinstance(one, dict) else range(len(one))
+        assert len(one) == len(other), path
+        for key in keys:
+            close(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, float):
+        assert other == pytest.approx(one, rel=1e-4, abs=1e-5), path
+    else:
+        assert one == other, path
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_two_processes_put_the_same_batch_together_as_one_does(drawn, name):
+    one, two = (world[name] for world in drawn)
+    assert (one["world"], two["world"]) == (1, 2)
+    others = ("dead_groups/drawn", "num_tokens", *(FIRST if name.startswith("roulette") else ()))
+    for found in (one, two):  # groups that are there for the other processes' sake are drawn and counted
+        found["logs"] = [{k: v for k, v in entry.items() if not k.startswith(others)} for entry in found["logs"]]
+    width = max(len(row) for whole, *_ in (*one["batches"], *two["batches"]) for row in whole["advantages"])
+    for whole, *_ in (*one["batches"], *two["batches"]):
+        whole["advantages"] = [row + [0.0] * (width - len(row)) for row in whole["advantages"]]
+    for part in ("batches", "table", "logs", "state"):
+        close(one[part], two[part], part)
+    assert max(map(abs, one["moved"])) > 1e-2
+    assert two["moved"] == pytest.approx(one["moved"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_runs_are_worth_the_comparison(drawn, name):
+    """Groups are replaced or stop and go on, rounds come to unlike numbers of rows, and some rows have no reward."""
+    _, two = (world[name] for world in drawn)
+    rows = {count for rounds in two["each"] for count in rounds}
+    assert len(rows) > 1
+    logs = [entry for entry in two["logs"] if "dead_groups/dead" in entry]
+    changed = [entry.get("dead_groups/replaced", entry.get("dead_groups/stopped")) for entry in logs]
+    assert max(changed) > 0
+    if name.startswith("roulette"):
+        weights = {weight for whole, *_ in two["batches"] for weight in whole["share"]}
+        assert weights == {0.0, 1.0, 2.0}
+        assert any(rounds[0] == 6 for rounds in two["each"])  # nine rows do not divide by two
+    assert {"correct", "wrong"} < {verdict for whole, *_ in two["batches"] for verdict in [*whole["verdicts"], ""]}
+    for whole, (rewards, lengths, *_), count in two["batches"]:
+        assert [len(ids) for ids in whole["completion"]] == lengths
+        assert [prompt for prompt in whole["rows"][::4] for _ in range(4)] == whole["rows"]
+        shares = whole["share"] if "objective" in DRAWN[name] else [1.0] * 12
+        assert count == sum(share * len(ids) for share, ids in zip(shares, whole["tool"], strict=True))
+        assert len(rewards) == 12

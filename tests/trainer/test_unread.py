@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from trl import GRPOConfig, ModelConfig
 
 from grpo_plus import GRPOPlusConfig
@@ -14,151 +15,98 @@ from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.notes import config_notes, weight_notes
 from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
 from grpo_verifiers.errors import ConfigError
-from tests.device import FLOAT32
-from tests.trainer.conftest import weights
+from tests.trainer.conftest import BASE, weights
 
-PLAIN = {**FLOAT32, "report_to": "none"}
-SERVER = {"use_vllm": True, "vllm_mode": "server"}
-COLOCATED = {"use_vllm": True}
-MOVING = {"num_iterations": 2}
-EVALUATING = {"eval_strategy": "steps", "eval_steps": 5}
-ALWAYS = None
+TABLE = yaml.safe_load("""
+named: [&colocated {use_vllm: true}, &server {use_vllm: true, vllm_mode: server}, &moving {num_iterations: 2},
+  &evaluating {eval_strategy: steps, eval_steps: 5}, &adaptive {use_adaptive_entropy: true}]
+rows:
+- [{}, *colocated, {vllm_mode: server, vllm_structured_outputs_regex: a+, vllm_importance_sampling_correction: false,
+    vllm_max_model_length: 99, vllm_model_impl: transformers, vllm_importance_sampling_clip_max: 2.0,
+    vllm_importance_sampling_clip_min: 0.5, vllm_importance_sampling_cap: 2.0}]
+- [{}, *server, {vllm_server_base_url: "http://here", vllm_group_port: 3}]
+- [*colocated, *server, {vllm_server_base_url: "http://here", vllm_server_host: here, vllm_server_timeout: 3.0}]
+- [{<<: *server, vllm_server_base_url: "http://there"}, *server, {vllm_server_host: here, vllm_server_port: 80}]
+- [*server, *colocated, {vllm_gpu_memory_utilization: 0.5, vllm_tensor_parallel_size: 2, vllm_enable_sleep_mode: true}]
+- [{<<: *colocated, vllm_importance_sampling_correction: false}, *colocated, {vllm_importance_sampling_mode: token_mask}]
+- [*colocated, {}, {use_transformers_continuous_batching: true, use_transformers_paged: true, cache_implementation: static}]
+- [{}, {use_transformers_continuous_batching: true}, {transformers_continuous_batching_config: {block_size: 16}}]
+- [{generation_kwargs: {top_p: 0.5}}, {generation_kwargs: {top_k: 5}}, {top_p: 0.9}]
+- [{generation_kwargs: '{"top_k": 6}'}, {}, {top_k: 5}]
+- [{generation_kwargs: {min_p: 0.5}}, {}, {min_p: 0.1}]
+- [{generation_kwargs: {repetition_penalty: 1.2}}, {}, {repetition_penalty: 1.1}]
+- [{generation_kwargs: {max_new_tokens: 9}}, {}, {max_completion_length: 99}]
+- [{multi_objective_aggregation: normalize_then_sum}, {}, {scale_rewards: batch}]
+- [{loss_type: sapo, <<: *moving}, *moving, {delta: 1.5, epsilon_high: 0.3}]
+- [{}, *moving, {delta: 1.5}]
+- [{loss_type: vespo, <<: *moving}, *moving, {epsilon: 0.3}]
+- [{loss_type: cispo, epsilon_high: 5.0}, {loss_type: cispo}, {epsilon: 0.3}]
+- [{}, {gradient_accumulation_steps: 2, steps_per_generation: 4}, {epsilon: 0.3}]
+- [{loss_type: dapo}, {loss_type: cispo}, {epsilon_high: 0.3}]
+- [*moving, {loss_type: sapo, <<: *moving}, {sapo_temperature_neg: 2.0}]
+- [{loss_type: sapo}, {loss_type: sapo, <<: *moving}, {sapo_temperature_pos: 2.0}]
+- [{}, {loss_type: vespo}, {vespo_k_pos: 1.0, vespo_k_neg: 1.0, vespo_lambda_pos: 1.0, vespo_lambda_neg: 1.0}]
+- [{}, {beta: 0.1}, {use_bias_correction_kl: false}]
+- [{beta: 0.1}, {beta: 0.1, sync_ref_model: true}, {ref_model_mixup_alpha: 0.5}]
+- [{}, {beta: 0.1, sync_ref_model: true}, {ref_model_sync_steps: 5}]
+- [{entropy_coef: 0.2}, *adaptive, {entropy_coef_min: 0.1}]
+- [{}, *adaptive, {entropy_coef_max: 0.5, entropy_coef_delta: 0.5, entropy_target: 0.5}]
+- [{}, always, {ds3_gather_for_generation: false, prediction_loss_only: true, eval_accumulation_steps: 2,
+    eval_do_concat_batches: false, eval_use_gather_object: true, include_for_metrics: [loss], batch_eval_metrics: true,
+    label_names: [a], label_smoothing_factor: 0.1, average_tokens_across_devices: false, data_seed: 3, do_train: true,
+    train_sampling_strategy: group_by_length, length_column_name: size, do_predict: true, local_rank: 0,
+    liger_kernel_config: {rope: false}, fsdp_config: {min_num_params: 3}, ddp_find_unused_parameters: false,
+    ddp_bucket_cap_mb: 5, ddp_broadcast_buffers: true, ddp_static_graph: true, ddp_timeout: 9,
+    optim_target_modules: [all-linear]}]  # the optimizers that read the last are not installed
+- [{}, *evaluating, {num_generations_eval: 4, per_device_eval_batch_size: 16, bf16_full_eval: true, eval_delay: 3,
+    eval_verifiers: [exact], do_eval: true}]
+- [{}, {eval_on_start: true}, {fp16_full_eval: true}]
+- [{eval_strategy: epoch}, {eval_strategy: steps}, {eval_steps: 3}]
+- [{max_steps: 5}, {}, {num_train_epochs: 2.0}]
+- [{lr_scheduler_type: constant}, {lr_scheduler_type: constant_with_warmup}, {warmup_steps: 5}]
+- [{optim: sgd}, {}, {adam_beta1: 0.5}]
+- [{optim: adafactor}, {}, {adam_beta2: 0.5}]
+- [{optim: rmsprop}, {optim: lion_32bit}, {adam_epsilon: 0.5}]
+- [{gradient_checkpointing: false}, {}, {gradient_checkpointing_kwargs: &plain {use_reentrant: false},
+    activation_checkpointing_kwargs: *plain}]
+- [{}, {dataloader_num_workers: 1}, {dataloader_in_order: false}]
+- [{save_strategy: epoch}, {}, {save_steps: 5}]
+- [{save_strategy: "no"}, {}, {save_total_limit: 2}]
+- [{}, {save_strategy: best, <<: *evaluating}, {metric_for_best_model: eval_reward}]
+- [{}, {lr_scheduler_type: reduce_lr_on_plateau, <<: *evaluating}, {greater_is_better: true}]
+- [{logging_strategy: epoch}, {}, {logging_steps: 5}]
+- [{}, {log_completions: true}, {num_completions_to_print: 5, log_unique_prompts: true, log_multimodal: false}]
+- [{}, {push_to_hub: true}, {hub_strategy: end, hub_always_push: true, hub_revision: mine}]
+- [{}, {log_completions: true, log_completions_hub_repo: a/b}, {hub_private_repo: true}]
+- [{}, {report_to: trackio}, {trackio_space_id: a/b, trackio_bucket_id: a/b, trackio_static_space_id: a/b, run_name: mine,
+    project: mine}]
+read: reward_model tools environment hacking_monitor stop_on selection selection_kwargs dead_groups dead_groups_kwargs
+  rounds critic output_dir per_device_train_batch_size max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs optim
+  optim_args weight_decay gradient_accumulation_steps max_grad_norm bf16 fp16 tf32 activation_checkpointing
+  gradient_checkpointing torch_compile torch_compile_backend torch_compile_mode use_liger_kernel use_cache
+  neftune_noise_alpha torch_empty_cache_steps auto_find_batch_size logging_strategy logging_first_step log_on_each_node
+  logging_nan_inf_filter include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to eval_strategy
+  eval_on_start save_only_model save_strategy save_on_each_node enable_jit_checkpoint push_to_hub hub_token hub_model_id
+  load_best_model_at_end ignore_data_skip restore_callback_states_from_checkpoint full_determinism seed use_cpu
+  accelerator_config parallelism_config dataloader_drop_last dataloader_num_workers dataloader_pin_memory
+  dataloader_persistent_workers dataloader_prefetch_factor dataloader_multiprocessing_context remove_unused_columns fsdp
+  deepspeed debug skip_memory_metrics resume_from_checkpoint model_init_kwargs trust_remote_code router_aux_loss_coef
+  disable_dropout cast_lm_head_to_fp32 num_generations shuffle_dataset pad_to_multiple_of generation_batch_size
+  steps_per_generation temperature generation_kwargs chat_template_kwargs use_vllm beta num_iterations
+  importance_sampling_level reward_weights multi_objective_aggregation loss_type mask_truncated_completions sync_ref_model
+  top_entropy_quantile entropy_coef use_adaptive_entropy max_tool_calling_iterations off_policy_mask_threshold
+  log_completions log_completions_hub_repo advantage advantage_kwargs objective objective_kwargs verifiers verifier_column
+  plugins record ddp_backend
+""")
+"""Settings under which nobody reads some fields, settings under which somebody does, and the fields with a value.
 
-# field, value, settings under which nobody reads it, settings under which somebody does
-CASES = [
-    ("vllm_mode", "server", {}, COLOCATED),
-    ("vllm_structured_outputs_regex", "a+", {}, COLOCATED),
-    ("vllm_importance_sampling_correction", False, {}, COLOCATED),
-    ("vllm_server_base_url", "http://here", {}, SERVER),
-    ("vllm_server_base_url", "http://here", COLOCATED, SERVER),
-    ("vllm_server_host", "here", COLOCATED, SERVER),
-    ("vllm_server_host", "here", {**SERVER, "vllm_server_base_url": "http://there"}, SERVER),
-    ("vllm_server_port", 80, {**SERVER, "vllm_server_base_url": "http://there"}, SERVER),
-    ("vllm_server_timeout", 3.0, COLOCATED, SERVER),
-    ("vllm_group_port", 3, {}, SERVER),
-    ("vllm_gpu_memory_utilization", 0.5, SERVER, COLOCATED),
-    ("vllm_max_model_length", 99, {}, COLOCATED),
-    ("vllm_tensor_parallel_size", 2, SERVER, COLOCATED),
-    ("vllm_enable_sleep_mode", True, SERVER, COLOCATED),
-    ("vllm_model_impl", "transformers", {}, COLOCATED),
-    ("vllm_importance_sampling_mode", "token_mask", {**COLOCATED, "vllm_importance_sampling_correction": False}, COLOCATED),
-    ("vllm_importance_sampling_clip_max", 2.0, {}, COLOCATED),
-    ("vllm_importance_sampling_clip_min", 0.5, {}, COLOCATED),
-    ("vllm_importance_sampling_cap", 2.0, {}, COLOCATED),
-    ("use_transformers_continuous_batching", True, COLOCATED, {}),
-    ("use_transformers_paged", True, COLOCATED, {}),
-    ("transformers_continuous_batching_config", {"block_size": 16}, {}, {"use_transformers_continuous_batching": True}),
-    ("cache_implementation", "static", COLOCATED, {}),
-    ("ds3_gather_for_generation", False, {}, ALWAYS),
-    ("top_p", 0.9, {"generation_kwargs": {"top_p": 0.5}}, {"generation_kwargs": {"top_k": 5}}),
-    ("top_k", 5, {"generation_kwargs": '{"top_k": 6}'}, {}),
-    ("min_p", 0.1, {"generation_kwargs": {"min_p": 0.5}}, {}),
-    ("repetition_penalty", 1.1, {"generation_kwargs": {"repetition_penalty": 1.2}}, {}),
-    ("max_completion_length", 99, {"generation_kwargs": {"max_new_tokens": 9}}, {}),
-    ("scale_rewards", "batch", {"multi_objective_aggregation": "normalize_then_sum"}, {}),
-    ("delta", 1.5, {"loss_type": "sapo", **MOVING}, MOVING),
-    ("delta", 1.5, {}, MOVING),
-    ("epsilon", 0.3, {"loss_type": "vespo", **MOVING}, MOVING),
-    ("epsilon", 0.3, {"loss_type": "cispo", "epsilon_high": 5.0}, {"loss_type": "cispo"}),
-    ("epsilon", 0.3, {}, {"gradient_accumulation_steps": 2, "steps_per_generation": 4}),
-    ("epsilon_high", 0.3, {"loss_type": "sapo", **MOVING}, MOVING),
-    ("epsilon_high", 0.3, {"loss_type": "dapo"}, {"loss_type": "cispo"}),
-    ("sapo_temperature_neg", 2.0, MOVING, {"loss_type": "sapo", **MOVING}),
-    ("sapo_temperature_pos", 2.0, {"loss_type": "sapo"}, {"loss_type": "sapo", **MOVING}),
-    ("vespo_k_pos", 1.0, {}, {"loss_type": "vespo"}),
-    ("vespo_k_neg", 1.0, {}, {"loss_type": "vespo"}),
-    ("vespo_lambda_pos", 1.0, {}, {"loss_type": "vespo"}),
-    ("vespo_lambda_neg", 1.0, {}, {"loss_type": "vespo"}),
-    ("use_bias_correction_kl", False, {}, {"beta": 0.1}),
-    ("ref_model_mixup_alpha", 0.5, {"beta": 0.1}, {"beta": 0.1, "sync_ref_model": True}),
-    ("ref_model_sync_steps", 5, {}, {"beta": 0.1, "sync_ref_model": True}),
-    ("entropy_coef_min", 0.1, {"entropy_coef": 0.2}, {"use_adaptive_entropy": True}),
-    ("entropy_coef_max", 0.5, {}, {"use_adaptive_entropy": True}),
-    ("entropy_coef_delta", 0.5, {}, {"use_adaptive_entropy": True}),
-    ("entropy_target", 0.5, {}, {"use_adaptive_entropy": True}),
-    *[
-        (name, value, {}, ALWAYS)
-        for name, value in {
-            "prediction_loss_only": True, "eval_accumulation_steps": 2, "eval_do_concat_batches": False,
-            "eval_use_gather_object": True, "include_for_metrics": ["loss"], "batch_eval_metrics": True,
-            "label_names": ["a"], "label_smoothing_factor": 0.1, "average_tokens_across_devices": False,
-            "train_sampling_strategy": "group_by_length", "length_column_name": "size", "data_seed": 3,
-            "do_train": True, "do_predict": True, "local_rank": 0,
-        }.items()
-    ],
-    ("num_generations_eval", 4, {}, EVALUATING),
-    ("per_device_eval_batch_size", 16, {}, EVALUATING),
-    ("bf16_full_eval", True, {}, EVALUATING),
-    ("fp16_full_eval", True, {}, {"eval_on_start": True}),
-    ("eval_verifiers", ["exact"], {}, EVALUATING),
-    ("eval_delay", 3, {}, EVALUATING),
-    ("do_eval", True, {}, EVALUATING),
-    ("eval_steps", 3, {"eval_strategy": "epoch"}, {"eval_strategy": "steps"}),
-    ("num_train_epochs", 2.0, {"max_steps": 5}, {}),
-    ("warmup_steps", 5, {"lr_scheduler_type": "constant"}, {"lr_scheduler_type": "constant_with_warmup"}),
-    ("adam_beta1", 0.5, {"optim": "sgd"}, {}),
-    ("adam_beta2", 0.5, {"optim": "adafactor"}, {}),
-    ("adam_epsilon", 0.5, {"optim": "rmsprop"}, {"optim": "lion_32bit"}),
-    ("optim_target_modules", ["all-linear"], {}, None),  # the optimizers that read it are not installed
-    ("gradient_checkpointing_kwargs", {"use_reentrant": False}, {"gradient_checkpointing": False}, {}),
-    ("activation_checkpointing_kwargs", {"use_reentrant": False}, {"gradient_checkpointing": False}, {}),
-    ("liger_kernel_config", {"rope": False}, {}, ALWAYS),
-    ("dataloader_in_order", False, {}, {"dataloader_num_workers": 1}),
-    ("fsdp_config", {"min_num_params": 3}, {}, ALWAYS),
-    ("ddp_find_unused_parameters", False, {}, ALWAYS),
-    ("ddp_bucket_cap_mb", 5, {}, ALWAYS),
-    ("ddp_broadcast_buffers", True, {}, ALWAYS),
-    ("ddp_static_graph", True, {}, ALWAYS),
-    ("ddp_timeout", 9, {}, ALWAYS),
-    ("save_steps", 5, {"save_strategy": "epoch"}, {}),
-    ("save_total_limit", 2, {"save_strategy": "no"}, {}),
-    ("metric_for_best_model", "eval_reward", {}, {"save_strategy": "best", **EVALUATING}),
-    ("greater_is_better", True, {}, {"lr_scheduler_type": "reduce_lr_on_plateau", **EVALUATING}),
-    ("logging_steps", 5, {"logging_strategy": "epoch"}, {}),
-    ("num_completions_to_print", 5, {}, {"log_completions": True}),
-    ("log_unique_prompts", True, {}, {"log_completions": True}),
-    ("log_multimodal", False, {}, {"log_completions": True}),
-    ("hub_strategy", "end", {}, {"push_to_hub": True}),
-    ("hub_always_push", True, {}, {"push_to_hub": True}),
-    ("hub_revision", "mine", {}, {"push_to_hub": True}),
-    ("hub_private_repo", True, {}, {"log_completions": True, "log_completions_hub_repo": "a/b"}),
-    ("trackio_space_id", "a/b", {}, {"report_to": "trackio"}),
-    ("trackio_bucket_id", "a/b", {}, {"report_to": "trackio"}),
-    ("trackio_static_space_id", "a/b", {}, {"report_to": "trackio"}),
-    ("run_name", "mine", {}, {"report_to": "trackio"}),
-    ("project", "mine", {}, {"report_to": "trackio"}),
-]  # fmt: skip
-
-# What somebody reads whatever else is set, or what has a refusal of its own where nobody would.
-READ = {
-    "reward_model", "tools", "environment", "hacking_monitor", "stop_on",
-    "selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic",
-    "output_dir", "per_device_train_batch_size", "max_steps", "learning_rate", "lr_scheduler_type",
-    "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay", "gradient_accumulation_steps", "max_grad_norm",
-    "bf16", "fp16", "tf32", "activation_checkpointing", "gradient_checkpointing", "torch_compile",
-    "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "use_cache", "neftune_noise_alpha",
-    "torch_empty_cache_steps", "auto_find_batch_size", "logging_strategy", "logging_first_step",
-    "log_on_each_node", "logging_nan_inf_filter", "include_num_input_tokens_seen", "log_level",
-    "log_level_replica", "disable_tqdm", "report_to", "eval_strategy", "eval_on_start", "save_only_model",
-    "save_strategy", "save_on_each_node", "enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_model_id",
-    "load_best_model_at_end", "ignore_data_skip", "restore_callback_states_from_checkpoint", "full_determinism",
-    "seed", "use_cpu", "accelerator_config", "parallelism_config", "dataloader_drop_last",
-    "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
-    "dataloader_prefetch_factor", "dataloader_multiprocessing_context", "remove_unused_columns", "fsdp",
-    "deepspeed", "debug", "skip_memory_metrics", "resume_from_checkpoint", "model_init_kwargs",
-    "trust_remote_code", "router_aux_loss_coef", "disable_dropout", "cast_lm_head_to_fp32", "num_generations",
-    "shuffle_dataset", "pad_to_multiple_of", "generation_batch_size", "steps_per_generation", "temperature",
-    "generation_kwargs", "chat_template_kwargs", "use_vllm", "beta", "num_iterations",
-    "importance_sampling_level", "reward_weights", "multi_objective_aggregation", "loss_type",
-    "mask_truncated_completions", "sync_ref_model", "top_entropy_quantile", "entropy_coef",
-    "use_adaptive_entropy", "max_tool_calling_iterations", "off_policy_mask_threshold", "log_completions",
-    "log_completions_hub_repo", "advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers",
-    "verifier_column", "plugins", "record", "ddp_backend",
-}  # fmt: skip
+To read are the fields that somebody reads whatever else is set, or that have a refusal of their own where nobody would.
+"""
+CASES = [(name, value, idle, active) for idle, active, some in TABLE["rows"] for name, value in some.items()]
 
 
 def made(tmp_path, owner=GRPOPlusConfig, **settings):
-    return owner(output_dir=str(tmp_path), **{**PLAIN, **settings})
+    return owner(**{**BASE, **settings, "output_dir": str(tmp_path)})
 
 
 def said(config, name):
@@ -175,6 +123,7 @@ def unread(config, name):
 )
 def test_a_field_is_remarked_upon_where_nobody_reads_it_and_only_there(tmp_path, name, value, idle, active):
     known = GRPOPlusConfig.__dataclass_fields__
+    active = None if active == "always" else active
     if name not in known or not known.keys() >= {*idle, *(active or {})}:
         pytest.skip("another version of TRL")
     (_note,) = unread(made(tmp_path, **{**idle, name: value}), name)
@@ -186,8 +135,9 @@ def test_a_field_is_remarked_upon_where_nobody_reads_it_and_only_there(tmp_path,
 def test_the_table_and_these_cases_know_every_field():
     table = {name for row in (*NOTES, *PROBLEMS) for name in row.fields}
     known = {spec.name for spec in dataclasses.fields(GRPOPlusConfig)}
-    assert known - table - READ == set()  # a new field: who reads it, and when does nobody?
-    assert not table & READ
+    read = set(TABLE["read"].split())
+    assert known - table - read == set()  # a new field: who reads it, and when does nobody?
+    assert not table & read
     ours = {"rollout", "rollout_rows", "rollout_draft", "engine", "engine_tokens_per_pass", "report_steps"}
     assert {case[0] for case in CASES} == {name for row in NOTES for name in row.fields} - ours
     model = {name for row in MODEL_NOTES for name in row.fields}
@@ -216,11 +166,17 @@ def test_a_plain_config_has_no_remarks(tmp_path):
     made(tmp_path, report_steps=0)
 
 
-def test_several_processes_read_the_settings_of_several(tmp_path):
+def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(tmp_path):
     with launching(processes=2):
         assert not said(made(tmp_path, ddp_timeout=9), "ddp_timeout")
         with pytest.raises(ConfigError, match=r"engine_tokens_per_pass \(64\).* single device"):
             made(tmp_path, engine_tokens_per_pass=64)
+    config = made(tmp_path, engine="packed", engine_tokens_per_pass=64)
+    assert unread_problems(config) == []
+    config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
+    (problem,) = unread_problems(config)
+    assert problem.startswith("engine_tokens_per_pass")
+    assert "it works on a single device only" in problem
 
 
 OURS = [
@@ -246,15 +202,6 @@ def test_an_option_of_ours_that_nobody_would_read_is_refused(tmp_path, settings,
     assert reason in str(refusal.value)
 
 
-def test_under_deepspeed_a_bound_on_passes_is_refused_and_a_layout_is_not(tmp_path):
-    config = made(tmp_path, engine="packed", engine_tokens_per_pass=64)
-    assert unread_problems(config) == []
-    config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
-    (problem,) = unread_problems(config)
-    assert problem.startswith("engine_tokens_per_pass")
-    assert "it works on a single device only" in problem
-
-
 @pytest.mark.parametrize(("stage", "gathers", "drawn"), [(2, False, True), (3, True, True), (3, False, False)])
 def test_our_rollouts_are_unread_only_where_no_process_has_the_whole_model(tmp_path, stage, gathers, drawn):
     config = made(tmp_path, rollout="auto", ds3_gather_for_generation=gathers)
@@ -277,7 +224,7 @@ def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, setti
         build(trainer={"rollout_func": rollout}, **settings)
 
 
-def test_remarks_about_clipping_and_sampling(tmp_path):
+def test_remarks_about_clipping_sampling_and_the_models_options(tmp_path):
     clipped = made(tmp_path, objective="grpo", objective_kwargs={"epsilon_high": 0.3})
     assert any("epsilon_high (0.3)" in note for note in config_notes(clipped))
     inner = {"surrogate": {"name": "clip", "epsilon_low": 0.1}}
@@ -288,9 +235,6 @@ def test_remarks_about_clipping_and_sampling(tmp_path):
     (note,) = config_notes(made(tmp_path, generation_kwargs={"temperature": 0.5}))
     assert "0.5" in note
     assert "1.0" in note
-
-
-def test_remarks_about_the_models_options(tmp_path):
     assert unread_notes(ModelConfig(), MODEL_NOTES) == []
     notes = unread_notes(ModelConfig(lora_r=8, bnb_4bit_quant_type="fp4"), MODEL_NOTES)
     assert [note.partition(" ")[0] for note in notes] == ["lora_r", "bnb_4bit_quant_type"]
@@ -327,11 +271,9 @@ def weighed(tmp_path, advantage, weight):
 
 
 INERT = [
-    ({}, {"epsilon": 0.5}),
     ({"loss_type": "grpo"}, {"epsilon": 0.01, "epsilon_high": 0.01}),
-    ({}, {"delta": 1.5}),
-    ({"loss_type": "sapo"}, {"sapo_temperature_neg": 3.0, "sapo_temperature_pos": 2.0}),
-    ({"loss_type": "sapo"}, {"epsilon": 0.5, "delta": 1.1}),
+    ({}, {"epsilon": 0.5, "delta": 1.5}),
+    ({"loss_type": "sapo"}, {"sapo_temperature_neg": 3.0, "sapo_temperature_pos": 2.0, "epsilon": 0.5, "delta": 1.1}),
     ({"loss_type": "cispo", "epsilon_high": 5.0}, {"epsilon": 0.5}),
     ({"multi_objective_aggregation": "normalize_then_sum"}, {"scale_rewards": "none"}),
     ({"lr_scheduler_type": "constant"}, {"warmup_steps": 2}),

@@ -1,12 +1,12 @@
 """Solutions of several turns in a warm start: the ids and the mask that TRL's loop gives a model which says the same."""
 
 import copy
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
+from transformers import AutoTokenizer
 from trl import chat_template_utils
 
 from grpo_plus.recipe.tools import schemas_of
@@ -19,7 +19,6 @@ from grpo_verifiers.tools.registry import get_tool
 from . import tools_of_tests as own
 
 DOUBLE = f"{own.__file__}:double"
-LENGTH = 200
 TEMPLATES = ["qwen2_5", "qwen3", "qwen3_instruct_2507", "glm4moe"]
 
 
@@ -86,10 +85,9 @@ def drawn(trained, say, tokenizer, solutions, **settings):
     say(answer)
     count = len(solutions)
     data = Dataset.from_list([{"prompt": prompt(number)} for number in range(count)])
-    sizes = {"max_completion_length": 900, "max_steps": 1, "num_generations": 2}
-    sizes["per_device_train_batch_size"] = 2 * count
+    settings |= {"max_completion_length": 900, "max_steps": 1, "num_generations": 2, "tools": [DOUBLE]}
     given = {"train_dataset": data, "processing_class": copy.deepcopy(tokenizer)}
-    (batch,) = trained(trainer=given, tools=[DOUBLE], **sizes, **settings).generated
+    (batch,) = trained(trainer=given, per_device_train_batch_size=2 * count, **settings).generated
     found = {}
     for place in range(2 * count):
         asked = batch["prompt_ids"][place][batch["prompt_mask"][place].bool()].tolist()
@@ -104,10 +102,8 @@ def written(tokenizer, solution):
     texts = []
     for message in solution:
         if message["role"] == "assistant":
-            calls = "".join(
-                f"<tool_call>\n{json.dumps({key: each['function'][key] for key in ('name', 'arguments')})}\n</tool_call>"
-                for each in message.get("tool_calls", ())
-            )
+            functions = [each["function"] for each in message.get("tool_calls", ())]
+            calls = "".join(own.called(each["name"], **each["arguments"]) for each in functions)
             between = "\n" if calls and message["content"] else ""
             thought = "<think>\n\n</think>\n\n" if "<think>" in tokenizer.chat_template else ""
             texts.append(thought + message["content"] + between + calls + tokenizer.eos_token)
@@ -182,8 +178,7 @@ def test_what_a_tool_says_is_made_harmless_as_in_the_loop(spoken):
 def test_arguments_may_be_json_in_a_text_and_columns_of_tables_none(spoken):
     tokenizer = spoken("qwen3")
     plain = encoded(tokenizer, [SOLUTIONS[1]])
-    function = {"name": "double", "arguments": '{"number": 1}'}
-    calls = [{"type": "function", "function": function}]
+    calls = [{"type": "function", "function": {"name": "double", "arguments": '{"number": 1}'}}]
     table = [
         {"role": "assistant", "content": None, "name": None, "tool_calls": calls},
         {"role": "tool", "content": "2", "name": "double", "tool_calls": None},
@@ -228,32 +223,23 @@ def test_turns_that_cannot_be_learned_are_refused(spoken, case):
         encoded(spoken("qwen3"), [SOLUTIONS[0], solution])
 
 
-def test_calls_without_tools_and_calls_behind_plain_prompts_are_refused(spoken):
-    tokenizer = spoken("qwen3")
-    with pytest.raises(ConfigError, match="it calls 'double', and the run has no tools"):
-        encode([Row(prompt(0), SOLUTIONS[1])], tokenizer, column="solution")
-    with pytest.raises(ConfigError, match="which only a chat template can write: make the prompts chats"):
-        encode([Row("q0", SOLUTIONS[1], schemas())], tokenizer, column="solution", chats=chats_of(tokenizer))
-    with pytest.raises(ConfigError, match="only a chat template can write: set verbatim: false"):
-        encoded(tokenizer, [SOLUTIONS[1]], verbatim=True)
-
-
-def test_a_template_whose_calls_are_read_otherwise_is_refused(spoken):
+def test_calls_that_cannot_be_shown_or_read_are_refused(spoken, tiny_model):
     tokenizer = spoken("qwen3")
     chats = chats_of(tokenizer)
-    chats = replace(chats, template=chats.template.replace("<tool_call>", "<call>"))
-    with pytest.raises(ConfigError, match=r"turn 1 of row 0.*would not be read as it was written"):
-        encode([Row(prompt(0), SOLUTIONS[1], schemas())], tokenizer, column="solution", chats=chats)
-
-
-def test_a_model_whose_template_has_no_calls_is_refused(tiny_model):
-    from transformers import AutoTokenizer
-
+    otherwise = replace(chats, template=chats.template.replace("<tool_call>", "<call>"))
+    for row, chats_as, said in (
+        (Row(prompt(0), SOLUTIONS[1]), None, "it calls 'double', and the run has no tools"),
+        (Row("q0", SOLUTIONS[1], schemas()), chats, "which only a chat template can write: make the prompts chats"),
+        (Row(prompt(0), SOLUTIONS[1], schemas()), otherwise, "turn 1 of row 0.*would not be read as it was written"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            encode([row], tokenizer, column="solution", chats=chats_as)
+    with pytest.raises(ConfigError, match="only a chat template can write: set verbatim: false"):
+        encoded(tokenizer, [SOLUTIONS[1]], verbatim=True)
     with pytest.raises(ConfigError, match="warm_start: the model is to call tools"):
         chats_of(AutoTokenizer.from_pretrained(tiny_model))
 
 
 def test_tools_of_a_recipe_are_shown_by_row():
-    part = get_tool(DOUBLE)
-    recipe = SimpleNamespace(tools=[part], environments={})
+    recipe = SimpleNamespace(tools=[get_tool(DOUBLE)], environments={})
     assert [schema["function"]["name"] for schema in schemas_of(recipe, {})] == ["double"]

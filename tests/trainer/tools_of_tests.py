@@ -1,9 +1,19 @@
 """Tools and environments of the tests, named by path in configs and handed over in Python."""
 
 import ctypes
+import json
 import math
 import os
 import time
+
+
+def called(name, **arguments):
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def turn_of(prompt):
+    """How many results stand behind the question, which begins with q."""
+    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
 
 
 def double(number: int) -> str:

@@ -51,7 +51,7 @@ def rounds(number: Shown, exact: Fraction, *, about: bool) -> bool:
     enough = about or number.digits >= MIN_ROUNDED
     if off == number.unit / 2 and abs(number.value) < abs(exact) and number.value / number.unit % 2:
         return False  # a half goes up, or to an even digit
-    return enough and off <= number.unit / 2 and off <= FARTHEST * abs(exact)
+    return enough and off <= number.unit / 2 and off <= FARTHEST * max(abs(exact), abs(number.value))
 
 
 def cuts(number: Shown, exact: Fraction) -> bool:
