@@ -132,6 +132,7 @@ def _read(master, seen):
             seen[0] += piece
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_chat(tiny_model, clean_environment):
     command = [sys.executable, "-m", "grpo_plus.cli", "chat", tiny_model, "--max-completion-length", "2"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

@@ -51,6 +51,7 @@ def test_every_option_of_a_commands_help_is_completed(command, capsys):
     assert shown <= set(candidates([command, "--"]))
 
 
+@pytest.mark.slow
 def test_completion_imports_no_torch_and_an_unknown_shell_names_those_that_are_known(capsys):
     program = "import sys; from grpo_plus.cli import main; main(['completion', '--words', *sys.argv[1:]]); print('torch' in sys.modules)"
     for typed in (["train", "--"], ["explain", "x", "--advantage", "z"], ["plugins", ""], ["plan", "--"]):

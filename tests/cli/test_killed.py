@@ -62,6 +62,7 @@ HOWS = {"run of a sweep": True, "rank of another launcher": True, "parent that d
 HOWS |= {"run of a shell": False, "launcher of another in between": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "ends"), HOWS.items())
 def test_a_process_ends_with_its_sweep_or_launcher_and_not_with_a_shell(how, ends, tree):
     with subprocess.Popen([sys.executable, "-c", PARENT, how, CHILD], stdout=subprocess.PIPE, text=True) as parent:

@@ -124,6 +124,7 @@ class Full(io.StringIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.slow
 def test_the_watch_goes_on_where_its_note_cannot_be_written(tmp_path, monkeypatch):
     looks = []
     others = SimpleNamespace(other=lambda: looks.append(1), gone=lambda: None, awaited=lambda: "waiting")

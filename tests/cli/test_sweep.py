@@ -147,6 +147,7 @@ def fake(folder, tmp_path):
     return fake
 
 
+@pytest.mark.slow
 def test_runs_in_turn_and_what_failed_alone_is_run_again(fake, folder):
     body = """
     if "sign/seed-2" in str(folder) and not (seen / "mended").exists():
@@ -295,6 +296,7 @@ def test_a_run_that_was_killed_with_its_sweep_starts_anew_or_goes_on(fake, folde
     assert not (plan.runs[1].folder / "leftover").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_starts_no_more_runs_and_the_same_command_goes_on(fake, small_disk, folder):
     disk = small_disk(256 * 1024)
     body = f"""

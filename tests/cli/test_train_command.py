@@ -91,6 +91,7 @@ def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, fol
     assert found[0][0] == pytest.approx(2 * plain[0]["advantages/abs_mean"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_verifiers_in_the_yaml_and_all_parts_on_the_command_line(cli, config):
     right = {"name": "exact", "label": "right", "columns": {"answer": "answer"}}
     listed = [{"name": "think_format", "weight": 0.5}, right]

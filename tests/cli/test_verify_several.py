@@ -24,6 +24,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_each_of_several_verifiers_judges_every_row_and_only_so_many_rows_are_shown(cli, data):
     out = cli.done("verify", data, *BOTH)
     found = lines(data.with_suffix(".verdicts.jsonl"))

@@ -160,6 +160,7 @@ def another_than_the_judge(rng, at):
 SHAPES = [(4, 8), (8, 8), (8, 16), (32, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("judge", [the_judge_itself, a_judge_that_errs])
 @pytest.mark.parametrize("given", [{}, {"known_range": 1.0}, {"scale": 4.0}, {"scale": 0.1}, None], ids=str)

@@ -159,6 +159,7 @@ def grave(share, groups, seed, values=50):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [1, 2, 4, 16])
 @pytest.mark.parametrize("share", [0.2, 0.4])
 def test_a_few_groups_that_are_dead_by_chance_are_not_severe(share, groups):
@@ -232,6 +233,7 @@ def sound(rng, steps, rise):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rise", [0.0, 0.5], ids=["flat", "honest"])
 def test_sound_runs_give_nothing_at_any_step(rise):
     facts = OF_MATH | {"judges": ["strict"], "reward_scale": 1.0, "lora": True, "learning_rate": 1e-4}
@@ -264,6 +266,7 @@ ALIKE = st.tuples(NUMBERS, st.integers(0, 60)).map(lambda pair: [pair[0]] * pair
 VALUES = st.one_of(st.lists(NUMBERS, max_size=25), ALIKE)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_no_rule_raises_whatever_is_logged(data):
     names = data.draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=14))

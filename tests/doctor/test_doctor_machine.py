@@ -32,6 +32,7 @@ def report(findings):
     return Report(0, {"findings": told}, "")
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_config(doctor, monkeypatch):
     for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
@@ -301,7 +302,7 @@ def test_parts_of_packages_that_load_break_or_clash(tmp_path, monkeypatch):
     assert found.one("plug-in-clash")["thing"] == "verifier"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(
     ("variables", "code", "value"),
     [

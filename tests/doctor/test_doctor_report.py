@@ -210,6 +210,7 @@ def test_options_that_are_none_are_refused(cli):
     assert "invalid int value: 'many'" in err
 
 
+@pytest.mark.slow
 def test_strict_and_the_number_of_rows(case, look):
     from tests.doctor.conftest import CHATML
 
@@ -252,6 +253,7 @@ def test_nothing_is_loaded_or_written(case, look):
     assert after - set(before) <= {case.folder / "config.yaml"}
 
 
+@pytest.mark.slow
 def test_the_report_of_a_terminal_is_coloured_and_that_of_a_pipe_is_plain(case, cli, config_only):
     code, out, _ = cli("doctor", case.config())
     assert code == 0

@@ -100,6 +100,7 @@ def test_attention_of_variable_length_joins_rows_and_shares_nothing(bench, monke
         assert sum(report["engine/tokens_saved"] for report in reports) / len(reports) > 0.85
 
 
+@pytest.mark.slow
 def test_a_model_that_lies_about_itself_is_found_out(bench, caplog):
     class Nosy(torch.nn.Module):
         """Attention's input mixed with its neighbour's: no mask and no position shows it."""

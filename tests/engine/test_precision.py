@@ -109,7 +109,7 @@ def gradient(bench, layout, run, batch):
     return {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in grads.items()}, layouts
 
 
-@pytest.mark.sample(12, 16)
+@pytest.mark.sample(4, 24)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("run", [*map(marked, RUNS)], ids=named)
 def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, layout, run):
@@ -145,6 +145,7 @@ WITHIN = [("plain", "bf16 autocast", None), ("plain", "bf16", None)]
 WITHIN += [("FSDP2", "float32", "bf16"), ("FSDP2", "bf16 autocast", "bf16")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["packed", "trimmed"])
 @pytest.mark.parametrize("run", map(marked, WITHIN), ids=named)
 def test_within_a_support_a_layout_rounds_no_more_than_the_stock_path(bench, layout, run):

@@ -49,6 +49,7 @@ def seen_in(packed, branches):
     return [found[place] for place in branches.back.tolist()]
 
 
+@pytest.mark.slow
 @given(ROWS, st.sampled_from([None, 1, 2, 3]), st.sampled_from([None, 1.0, 3.0, 6.0]), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_every_row_is_read_off_the_tokens_of_its_own(found, branches, least, joined):
@@ -78,6 +79,7 @@ def test_every_row_is_read_off_the_tokens_of_its_own(found, branches, least, joi
     assert (packed.labels != IGNORED).sum() == len(set(packed.scored.tolist()))
 
 
+@pytest.mark.slow
 @given(ROWS)
 @example([([1, 2], [(1, True)] * 3)] * 2)
 @example([([1, 2], [(1, True)] * 3), ([1, 2], [(1, True)] * 2)])
@@ -124,6 +126,7 @@ def gradient_of(model, logps, pulls):
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
+@pytest.mark.slow
 @given(ROWS.filter(lambda found: any(wanted for _, completion in found for _, wanted in completion)), st.data())
 @settings(max_examples=25, deadline=None)
 def test_log_probabilities_and_gradient_are_those_of_each_row_alone(bench, precise, found, data):
@@ -171,6 +174,7 @@ GAME = st.tuples(st.integers(0, 1), st.lists(TURN, max_size=4))
 """One of two prompts, of which one begins the other, and turns."""
 
 
+@pytest.mark.slow
 @given(st.lists(GAME, min_size=16, max_size=16), st.integers(0, 2**16))
 @example([(row // 8, [([5, 6], True), ([6], False), ([5, 5], True)][: row % 4]) for row in range(16)], 0)
 @example([(0, [([5, 6], True), ([6, 6], False), ([5 + row // 8], True)]) for row in range(16)], 1)

@@ -58,6 +58,7 @@ def test_prompts_are_made_as_for_training(cli, data, tiny_model, tmp_path):
     assert len(prompts) == 2
 
 
+@pytest.mark.slow
 def test_an_adapter_brings_its_base_along_and_is_none_on_an_adapter(cli, data, tiny_model, adapter, tmp_path):
     common = ("--dataset", data, "--split", "train", "--verifier", "exact", "--temperature", "0", *FAST)
     found = {}

@@ -115,6 +115,7 @@ def test_an_update_holds_what_is_planned_within_a_fifth(kind, recompute, rows, t
     assert live.peak == pytest.approx(found.update, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NAME == "stand-in", reason="its attention writes out all scores")
 @pytest.mark.parametrize("layout", ["stock", "packed"])
 def test_hidden_states_of_a_generation_batch_take_a_pass_of_the_device_as_planned_within_a_fifth(rows, layout):
@@ -240,6 +241,7 @@ class TestCommand:
 
         return planned_file
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("keys", "flags"),
         [
@@ -275,6 +277,7 @@ class TestCommand:
         assert main(["plan", "--model", config, *flags]) == 0
         assert found == capsys.readouterr().out.splitlines()
 
+    @pytest.mark.slow
     def test_what_flags_cannot_say_counts_as_in_the_trainers_own_warning(self, run):
         whole = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "max_completion_length": 1024}
         assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout_rows": 16})

@@ -376,6 +376,7 @@ def soft(batch, ratio, *, sharpness: float = 1.0):
 """
 
 
+@pytest.mark.slow
 def test_a_users_objective_from_a_file_trains_from_its_config(build, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(PARTS)
     monkeypatch.chdir(tmp_path)

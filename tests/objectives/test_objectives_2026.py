@@ -31,7 +31,7 @@ def moved_too_far(kind, limit, old, new, advantage):
         distance = abs(new - old)
     else:
         distance = old * math.log(old / new) + (1 - old) * math.log((1 - old) / (1 - new))
-    return distance > limit and (new - old) * advantage > 0
+    return distance > limit and (advantage > 0 if new > old else advantage < 0)
 
 
 @pytest.mark.sample(1)

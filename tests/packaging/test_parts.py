@@ -138,6 +138,7 @@ def test_a_verifier_gives_the_scores_and_statuses_that_its_docstring_names(name,
     assert score is not None or "None" in said
 
 
+@pytest.mark.slow
 def test_the_pages_are_those_of_the_code():
     stale = [name for name, text in pages().items() if not (FOLDER / name).exists() or text != read(name)]
     assert stale == [], f"run {COMMAND}"

@@ -41,6 +41,7 @@ def test_guesses_are_near_and_seldom_right():
     assert 0.08 < sum(scores(guesses, found)) / 400 < 0.25
 
 
+@pytest.mark.slow
 def test_no_question_of_the_test_split_is_trained_on_or_part_of_the_warm_start():
     splits, rows = quickstart.dataset(), quickstart.solutions()
     assert {name: len(rows) for name, rows in splits.items()} == quickstart.ROWS
@@ -131,7 +132,7 @@ def test_an_interrupted_start_leaves_nothing_half(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.sample(1, 1)
+@pytest.mark.sample(0, 2)
 @pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target\nnum_iterations: 2", "load_in_4bit: true"])
 def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, line):
     out = tmp_path / "out"

@@ -160,6 +160,7 @@ def test_filters_and_search_find_the_group(look, made_run, add_group):
     assert page.errors() == []
 
 
+@pytest.mark.slow
 def test_the_inspector_shows_what_the_record_holds(look, made_run, add_group):
     run = made_run(steps=3, groups=1)
     answers = [("bad", "wrong", "no"), ("good", "correct", "yes"), ("worse", "wrong", "")]

@@ -116,6 +116,7 @@ OFF_AS = {"rollout": "stock", "engine": "stock"}
 """Fields whose default is not what off means."""
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", sorted({*PARTS, *mappings_and_lists()}))
 def test_null_and_false_are_as_if_the_field_were_left_out(tmp_path, name):
     left_out = read(tmp_path, "# nothing")
@@ -128,6 +129,7 @@ def test_null_and_false_are_as_if_the_field_were_left_out(tmp_path, name):
         assert not changed, (word, {key: found[key] for key in changed})
 
 
+@pytest.mark.slow
 def test_so_they_are_on_the_command_line_and_in_python(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("model_name_or_path: x\ndataset_name: y\nuse_cpu: true\nbf16: false\n")

@@ -378,6 +378,7 @@ def drawn_by(geometry, length, first=0):
     return [range(at, at + geometry.prompts) for at in range(first, length - geometry.prompts + 1, geometry.prompts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [12, 17])
 def test_no_prompt_of_a_pass_is_lost_under_another_split_and_none_comes_again_without_need(length):
     looked = 0

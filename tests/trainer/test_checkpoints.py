@@ -62,7 +62,7 @@ def shard(checkpoint, model):
     finish(checkpoint, 2)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("kind", ["plain", "adapter", "sharded", "weights only"])
 def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(trained, tmp_path, adapters, kind):
     trainer = trained(trainer=adapters if kind == "adapter" else {}, save_only_model=kind == "weights only", **SAVING)

@@ -101,6 +101,7 @@ def test_a_run_is_the_same_but_that_every_check_began_early(early, tmp_path, req
     assert not any("checked_early" in key for key in plain.state.log_history[0])
 
 
+@pytest.mark.slow
 def test_checks_begin_before_the_last_completion_is_drawn(early, tmp_path):
     trainer = early("test_awaiting", max_steps=1)
     seen = []

@@ -133,7 +133,7 @@ PARTS = {
 }
 
 
-@pytest.mark.sample(1, 6)
+@pytest.mark.sample(0, 7)
 @pytest.mark.parametrize("name", PARTS)
 def test_nothing_that_is_carried_over_a_step_is_lost(resumed, checks, name):
     settings, trainer = PARTS[name]
@@ -141,7 +141,7 @@ def test_nothing_that_is_carried_over_a_step_is_lost(resumed, checks, name):
     assert_nothing_lost(whole, again)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 def test_the_reference_of_a_full_model_is_kept_once_it_has_moved(resumed, tiny_model, tmp_path):
     whole, again = resumed(REFRESHED, at=3)
     assert_same(whole, again, "ref_model")

@@ -42,6 +42,7 @@ def outline(source, name):
     return ast.unparse(owner)
 
 
+@pytest.mark.slow
 def test_the_installed_release_has_every_seam_and_a_class_or_head_of_another_name_is_named(sources):
     assert seam_problems() == []
     assert _trl.main() == 0

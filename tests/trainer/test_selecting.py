@@ -123,6 +123,7 @@ def test_two_ranks_draw_as_one(ranks):
     assert any(0.0 in shares for shares in first["roulette"]["shares"])
 
 
+@pytest.mark.slow
 def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_stand(select):
     """By hand: the share is (1/N)/π, with the π of the history when the batch was drawn."""
     trainer, notes = select(max_steps=12)

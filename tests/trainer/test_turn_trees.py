@@ -88,7 +88,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(1, 2)
+@pytest.mark.sample(0, 3)
 @pytest.mark.parametrize("case", CASES)
 def test_completions_that_called_alike_have_trls_gradient(steps, say, case):
     settings, ours = CASES[case]

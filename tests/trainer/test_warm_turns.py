@@ -136,6 +136,7 @@ def test_a_solution_is_cut_where_the_loop_ends(trained, say, spoken):
     assert found.cut == 1
 
 
+@pytest.mark.slow
 def test_a_turn_without_room_for_its_result_ends_with_the_call(spoken):
     tokenizer = spoken("qwen3")
     whole = encoded(tokenizer, [SOLUTIONS[1]])

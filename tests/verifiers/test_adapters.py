@@ -69,6 +69,7 @@ def test_functions_that_need_the_trainer_run_beside_it_and_others_in_workers():
     assert logged["mine"] == 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is not installed")
 def test_trls_own_rewards_by_reference():
     from trl.rewards import accuracy_reward, think_format_reward

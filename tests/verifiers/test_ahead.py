@@ -148,6 +148,7 @@ def test_a_check_that_is_late_is_late_all_the_same(made):
     assert ahead.state_dict() == plain.state_dict()
 
 
+@pytest.mark.slow
 def test_seconds_are_those_before_anybody_asked_and_count_once(made):
     def slow(completion):
         time.sleep(0.3)

@@ -173,6 +173,7 @@ def assert_gone(trainer):
     assert (trainer.processes(), trainer.files()) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.needs("bwrap")
 @pytest.mark.parametrize(
     ("kind", "whole_group"),

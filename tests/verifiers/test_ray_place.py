@@ -130,6 +130,7 @@ def test_what_travels_by_value_changes_nothing_and_specs_are_told_apart(tmp_path
     assert len({make_spec(check, **way).identity for way in ways}) == 5
 
 
+@pytest.mark.slow
 def test_processes_of_ours_find_this_package_and_no_site_folder_before_the_standard_library(monkeypatch, tmp_path):
     own = str(Path(grpo_verifiers.__file__).resolve().parents[1])
     monkeypatch.chdir(tmp_path)

@@ -74,6 +74,7 @@ def misbehave(completion, folder=""):
     return 1.0
 
 
+@pytest.mark.slow
 def test_each_misbehaviour_costs_only_its_own_item(runner, tmp_path):
     asked = ["ok", "sleep", "ok", "killed", "raise", "ok", "exit", "memory", "sys.exit", "once", "segfault", "ok"]
     found = ask(runner, misbehave, asked, timeout=2.0, folder=str(tmp_path))
@@ -216,6 +217,7 @@ NO_SCORES |= {"object": "type", "{'score': 1}": "dict"}
 SCORES = {"True": 1.0, "None": None, "7": 7.0, "__import__('numpy').float32(0.5)": 0.5}
 
 
+@pytest.mark.slow
 def test_scores_are_named_or_arrive_and_batches_owe_one_for_each_completion(runner):
     found = dict(zip([*NO_SCORES, *SCORES], ask(runner, returns, [*NO_SCORES, *SCORES]), strict=True))
     for value, said in NO_SCORES.items():
@@ -457,6 +459,7 @@ def test_numbers_of_workers_and_caps_of_memory_come_from_the_environment(monkeyp
         end.close()
 
 
+@pytest.mark.slow
 def test_a_forked_trainer_or_one_without_standard_input_works_on(tmp_path, script, python):
     done = script(
         "import os\n"

@@ -237,6 +237,7 @@ def test_the_kit_catches(made, columns, broken):
     assert f"{broken}: " in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_kit_measures_time_where_nothing_else_does(monkeypatch):
     monkeypatch.setattr("grpo_verifiers.testing.SLACK", 0.2)
 

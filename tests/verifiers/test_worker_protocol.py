@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from grpo_verifiers.code import _results, run
 from grpo_verifiers.exec import scheduler, wire
 from grpo_verifiers.sandbox.limits import Limits
@@ -32,6 +34,7 @@ def calls(tree, *names):
     ]
 
 
+@pytest.mark.slow
 def test_only_what_runs_in_a_worker_unpickles():
     found = set()
     talking = [

@@ -47,6 +47,7 @@ def examples_of(tokenizer, count=8):
     return encode(rows, tokenizer, column="solution")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passes", [8, 2])
 def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_model, tokenizer, monkeypatch, passes):
     found, real = {}, _trl.supervised_trainer
@@ -80,6 +81,7 @@ def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_mode
         assert (found[name] - clipped).norm() <= 1e-4 * clipped.norm() + 1e-9, name
 
 
+@pytest.mark.slow
 def test_prompts_have_the_ids_of_grpo_and_solutions_end_as_text_or_as_messages(build, tokenizer):
     trainer, _ = build(chat_template_kwargs={})
     prompts = [row["prompt"] for row in trainer.train_dataset]

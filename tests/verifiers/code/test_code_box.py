@@ -626,6 +626,7 @@ def test_a_program_holds_no_descriptor_but_its_own_and_no_secret(box, monkeypatc
         assert answer(fresh, secrets) == ["l"]
 
 
+@pytest.mark.slow
 def test_without_confinement_programs_may_do_what_the_table_says_where_that_is_chosen(tmp_path, fenced):
     target = os.fork()
     if target == 0:

@@ -60,6 +60,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(VALUES)
 def test_a_value_survives_the_crossing_and_equals_itself(value):

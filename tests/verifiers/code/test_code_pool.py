@@ -82,6 +82,7 @@ def _kill_boxes():
                 os.kill(pid, number)
 
 
+@pytest.mark.slow
 def test_a_program_that_breaks_two_boxes_scores_zero_and_others_go_on(fenced, monkeypatch):
     from grpo_verifiers.code import _code
 

@@ -67,6 +67,7 @@ def test_no_secret_of_the_trainer_is_in_its_environment(monkeypatch, fenced):
     close_pool()
 
 
+@pytest.mark.slow
 def test_a_referee_that_dies_is_replaced_and_boxes_are_made_where_temporary_files_are(fenced):
     verifier = get_verifier("code")
     tests = [{"stdin": "", "stdout": "1"}]

@@ -88,7 +88,7 @@ def _is_zombie_of_ours(stat):
     return state == "Z" and int(parent) == os.getpid()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("func_tests", [CALLS, ASSERTS], ids=["calls", "asserts"])
 def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func_tests):
     rows = cases("hacks_code.jsonl")

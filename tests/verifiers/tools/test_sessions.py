@@ -104,6 +104,7 @@ def test_results_are_their_text_prints_go_nowhere_and_resets_take_json(session, 
     assert (status, [word for word in ("'picture'", "bytes") if word not in text]) == ("error", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [

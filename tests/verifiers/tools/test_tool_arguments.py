@@ -158,6 +158,7 @@ def mirrored(key):
     return type(key)(map(mirrored, key)) if isinstance(key, list | tuple) else key
 
 
+@pytest.mark.slow
 @given(KEYS, KEYS)
 def test_equal_keys_have_equal_texts_and_others_have_not(one, other):
     assert key_text(one) == key_text(mirrored(one))
