@@ -204,7 +204,8 @@ main(["train", sys.argv[1]])
 
 
 @pytest.mark.slow
-def test_two_ranks_make_the_one_of_one_process(config, build, tmp_path, two_ranks):
+def test_two_ranks_make_the_one_of_one_process(config, build, tmp_path, two_ranks, monkeypatch):
+    monkeypatch.setenv("GRPO_PLUS_FORK", "0")  # forked, a sixth of the runs waits for ever in an all-reduce of gloo
     script = tmp_path / "rank_of_two.py"
     script.write_text("""
 import sys
