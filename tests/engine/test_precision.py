@@ -147,7 +147,7 @@ WITHIN += [("FSDP2", "float32", "bf16"), ("FSDP2", "bf16 autocast", "bf16")]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["packed", "trimmed"])
-@pytest.mark.parametrize("run", map(marked, WITHIN), ids=named)
+@pytest.mark.parametrize("run", [*map(marked, WITHIN)], ids=named)
 def test_within_a_support_a_layout_rounds_no_more_than_the_stock_path(bench, layout, run):
     batch = bench.batch(completions=(2, 12), dead=(), seed=6)
     whole = gradient(bench, "stock", ("plain", "float32", None), batch | {"support": [unknown()] * 16})[0]
