@@ -6,7 +6,7 @@ from grpo_verifiers.math.grammar.cursor import ParseError
 from grpo_verifiers.math.grammar.parser import parse
 
 READ = r"""
-xy sin x => (* x y (f sin (x))) ;; ab log c => (* a b (log None c)) ;; 0b101 => (base 101 2) ;; 0x1F => (base 1f 16) ;; 0o17 => (base 17 8) ;; f^\prime => f'
+１２＋3 => (+ 12 3) ;; ｘ＝5 => (rel (x 5) =) ;; x<1 \cup x>3 => (or (rel (x 1) <) (rel (x 3) >)) ;; x>1 \cap x<3 => (and (rel (x 1) >) (rel (x 3) <)) ;; 1.5_2 => ! ;; xy sin x => (* x y (f sin (x))) ;; ab log c => (* a b (log None c)) ;; 0b101 => (base 101 2) ;; 0x1F => (base 1f 16) ;; 0o17 => (base 17 8) ;; f^\prime => f'
 f^{\prime}(x) => (f f' (x)) ;; 5 \text{ m}^x => ! ;; 5 \text{ m}^{-2} => (unit 5 m^-2) ;; 5 \text{ m}^{2 => ! ;; 5 \frac{m}{s^2} => (* 5 (/ m (^ s 2)))
 5 m/s^2 => (/ (* 5 m) (^ s 2)) ;; 5\text{ m}\cdot\text{s} => (unit 5 m   s) ;; 5\frac{\text{m}}{\text{s}} => (unit 5 (m)/(s)) ;; 5\,\mathrm{km/h} => (unit 5 km/h)
 5 m^2 => (* 5 (^ m 2)) ;; 5 \text{ ft}^3 => (unit 5 ft^3) ;; 5\text{ square feet} => (unit 5 square feet) ;; 0.1\overline{6} => (/ 1 6) ;; 0.\overline{142857} => (/ 1 7)
