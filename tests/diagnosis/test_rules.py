@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
+from grpo_plus.diagnosis.reading import rising
 from grpo_plus.diagnosis.trend import change, student
 from grpo_plus.diagnosis.watch import Watch
 
@@ -64,22 +65,14 @@ SITUATIONS = {
     "large advantages": ("advantages_large", FLAT | {"advantages__abs_mean": 40.0}, {}, "warning", ["mean size of 40", "advantage: zscore"]),
     "small advantages": ("advantages_small", FLAT | {"advantages__abs_mean": 1e-4}, {}, "warning", ["0.0001", "larger weights"]),
     "cut off": ("truncated", {"completions__clipped_ratio": 0.4}, {"max_completion_length": 64}, "warning", ["40%", "(64) is too short", "to 128"]),
-    "never ends": (
-        "truncated", {"completions__clipped_ratio": 1.0, "completions__mean_terminated_length": 0.0}, {}, "severe",
-        ["no completion ends by itself", "eos_token_id"],
-    ),
-    "longer for nothing": (
-        "length_growth", FLAT | {"completions__mean_length": lambda step: 100 + 10 * step}, {}, "warning", ["while the reward has not risen", "dr_grpo"],
-    ),
+    "never ends": ("truncated", {"completions__clipped_ratio": 1.0, "completions__mean_terminated_length": 0.0}, {}, "severe", ["no completion ends by itself", "eos_token_id"]),
+    "longer for nothing": ("length_growth", FLAT | {"completions__mean_length": lambda step: 100 + 10 * step}, {}, "warning", ["while the reward has not risen", "dr_grpo"]),
     "entropy falls": ("entropy_collapse", FLAT | {"entropy": lambda step: 0.5 if step < 8 else 0.01}, {}, "warning", ["from 0.5 to 0.01", "temperature: 1.0"]),
     "entropy rises": ("entropy_rise", FLAT | {"entropy": lambda step: 0.3 + step / 10}, {"learning_rate": 1e-4}, "warning", ["risen from 0.6", "2e-05 instead of 0.0001"]),
     "kl": ("kl_explodes", {"kl": lambda step: step / 10}, {"beta": 0.04}, "warning", ["2.8 nats", "0.2 instead of 0.04"]),
     "spikes": ("gradient_spikes", SPIKY, {"max_grad_norm": 1.0}, "warning", ["3 of the last 30", "up to 50", "max_grad_norm: 0.2"]),
     "no gradient": ("no_gradient", {"grad_norm": 0.0, "loss": 0.0, "frac_reward_zero_std": 0.1}, {}, "severe", ["exactly 0", "use_peft"]),
-    "no gradient, all cut off": (
-        "no_gradient", {"grad_norm": 0.0, "loss": 0.0, "completions__clipped_ratio": 1.0}, {"mask_truncated_completions": True}, "severe",
-        ["mask_truncated_completions leaves"],
-    ),
+    "no gradient, all cut off": ("no_gradient", {"grad_norm": 0.0, "loss": 0.0, "completions__clipped_ratio": 1.0}, {"mask_truncated_completions": True}, "severe", ["mask_truncated_completions leaves"]),
     "nan": ("nan", {"grad_norm": lambda step: math.nan if step > 25 else 1.0}, {}, "severe", ["grad_norm is not finite", "bf16"]),
     "infinite": ("nan", {"loss": math.inf, "grad_norm": math.nan}, {}, "severe", ["loss and grad_norm are not finite"]),
     "nan for good in fp16": (
@@ -231,6 +224,11 @@ def sound(rng, steps, rise):
             found.setdefault(name, ([], []))[0].append(step)
             found[name][1].append(value)
     return found
+
+
+def test_a_reward_rises_over_the_run_or_over_its_second_half():
+    for rises, shape in ((1, lambda at: at), (0, lambda at: -at), (1, lambda at: abs(at - 20)), (0, lambda at: at % 2)):
+        assert rising(curves(40, reward=shape)) == rises
 
 
 @pytest.mark.slow

@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from trl import ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.qlora.defaults import Device, fill_parser, quantised_defaults
+from grpo_plus.qlora.model import asked_bits
 from grpo_plus.testing import make_tiny_model
 from tests.device import ON_CPU
 from tests.qlora.runs import nf4
@@ -35,9 +36,8 @@ def test_precision_and_optimizer_follow_the_device():
     ):
         found = chosen(device)
         assert (found["bf16"], found.get("fp16"), found["dtype"], found["optim"]) == (bf16, fp16, dtype, optim)
-        assert found["use_peft"] is True
         assert found["learning_rate"] == pytest.approx(2e-5)
-        assert found["lora_target_modules"] == ["all-linear"]
+        assert (found["use_peft"], found["lora_target_modules"]) == (True, ["all-linear"])
         assert found["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
 
 
@@ -45,15 +45,13 @@ def test_nothing_that_was_set_is_touched_and_the_rest_follows_it():
     assert chosen(AMPERE, UNSET) == {}
     assert chosen(AMPERE, (), load_in_4bit=False) == {}
     found = chosen(AMPERE, ("fp16",), fp16=True)
-    assert found["dtype"] == "float16"
-    assert found["bf16"] is False
+    assert (found["dtype"], found["bf16"]) == ("float16", False)
     assert chosen(TURING, ("bf16",), bf16=True)["dtype"] == "bfloat16"
     assert "fp16" not in chosen(TURING, ("bf16",), bf16=True)
     assert chosen(AMPERE, ("bf16",), bf16=False)["dtype"] == "float32"
-    no_adapters = chosen(AMPERE, ("use_peft",), use_peft=False)
-    assert not {"use_peft", "learning_rate", "optim"} & set(no_adapters)
-    kept = chosen(AMPERE, ("gradient_checkpointing",), gradient_checkpointing=False)
-    assert "gradient_checkpointing_kwargs" not in kept
+    assert not {"use_peft", "learning_rate", "optim"} & set(chosen(AMPERE, ("use_peft",), use_peft=False))
+    set_off = {"gradient_checkpointing": False}
+    assert "gradient_checkpointing_kwargs" not in chosen(AMPERE, set_off, **set_off)
 
 
 def test_an_8_bit_base_gets_all_but_the_second_quantisation():
@@ -89,18 +87,21 @@ def parsed(flags, device=CPU, **file):
 def test_through_the_parser(tmp_path):
     flags = f"--output_dir {tmp_path} --learning_rate 3e-4 --use_cpu --lora_r=8 --logging-steps 3".split()
     training, model, notes = parsed(flags, load_in_4bit=True, lora_dropout=0.1)
-    assert training.learning_rate == 3e-4
-    assert (training.optim, training.bf16) == ("adamw_torch", False)
+    assert (training.learning_rate, training.optim, training.bf16) == (3e-4, "adamw_torch", False)
     assert training.gradient_checkpointing_kwargs == {"use_reentrant": False}
     adapters = get_peft_config(model)
     assert (adapters.target_modules, adapters.r, adapters.lora_dropout) == ("all-linear", 8, 0.1)
     quantisation = get_quantization_config(model)
-    assert quantisation.load_in_4bit
-    assert quantisation.bnb_4bit_use_double_quant
+    assert quantisation.load_in_4bit is quantisation.bnb_4bit_use_double_quant is True
     assert {note.name for note in notes} >= {"use_peft", "dtype", "optim", "bf16"}
     assert "use_peft: true  (a 4-bit base cannot be trained itself" in "\n".join(map(str, notes))
     training, model, notes = parsed(["--output_dir", str(tmp_path), "--use_cpu", "--use_peft"])  # not in 4 bits
     assert (notes, training.learning_rate, model.lora_target_modules, model.dtype) == ([], 1e-6, None, "float32")
+
+
+def test_the_bits_that_a_config_or_a_mapping_asks_for():
+    asked = [{"load_in_4bit": True}, BitsAndBytesConfig(load_in_8bit=True), {"load_in_4bit": False}, None]
+    assert [asked_bits(one) for one in asked] == [4, 8, None, None]
 
 
 @pytest.mark.slow
@@ -117,9 +118,8 @@ def test_a_quantised_run_from_the_command_line(bits, tmp_path, capsys):
     )
     assert main(["train", str(tmp_path / "run.yaml"), "--lora_r", "4"]) == 0
     text = capsys.readouterr().out
-    assert "For a quantised base, options that were left unset:" in text
-    assert "use_peft: true" in text
-    assert "rollout: auto" in text
+    notes = ("For a quantised base, options that were left unset:", "use_peft: true", "rollout: auto")
+    assert all(note in text for note in notes)
     assert "learning_rate: " not in text
     state = json.loads((tmp_path / "out" / "checkpoint-1" / "trainer_state.json").read_text())
     assert any("rollout/row_steps_saved" in entry for entry in state["log_history"])

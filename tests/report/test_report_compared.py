@@ -23,7 +23,7 @@ def measure(folder, *, before=None, after=None, gain=None, label="math", rows=10
     for when, value in (("before", before), ("after", after)):
         if value is None:
             continue
-        results = {"verifiers": {label: {"pass_at": {"1": share(value)}}}}
+        results = {"verifiers": {one: {"pass_at": {"1": share(value)}} for one in label.split()}}
         if when == "after" and gain is not None:
             results["gain"] = {label: share(gain, 0.02)}
         (folder / "measure" / f"{when}.json").write_text(json.dumps({"settings": {"rows": rows}, "results": results}))
@@ -101,9 +101,7 @@ def test_a_sweep_has_held_out_accuracies_and_names_what_varies(swept, tmp_path):
     ]
     cells = {row["name"]: {cell["title"]: cell for cell in row["cells"]} for row in data["table"]}
     accuracy = cells["advantage=zscore"]["held-out accuracy, math"]
-    assert accuracy["mean"] == pytest.approx(0.61)
-    assert accuracy["spread"] == pytest.approx(0.01)
-    assert accuracy["best"] is True
+    assert [accuracy[name] for name in ("mean", "spread", "best")] == pytest.approx([0.61, 0.01, True])
     assert cells["advantage=sign"]["held-out accuracy, math"]["best"] is False
     assert cells["advantage=sign"]["gain by training, math"]["mean"] == pytest.approx(0.11)
     # The made-up runs of both have the same rewards: nothing is bold.
@@ -132,6 +130,8 @@ def test_the_headline_of_a_run_has_its_held_out_accuracy(made_run):
     assert tile["note"] == "37.0% to 47.0%, before 30.0%; +12.0 points (+10.0 to +14.0)"
     tile = embedded(write_report(measure(made_run("before"), before=0.3)))["tiles"][0]
     assert (tile["value"], tile["note"]) == (0.3, "25.0% to 35.0%, before training")
+    tiles = embedded(write_report(measure(made_run("three"), after=0.3, label="one two three")))["tiles"]
+    assert sum(each["title"].startswith("Held-out") for each in tiles) == 2
 
 
 @pytest.mark.parametrize(

@@ -34,16 +34,16 @@ def test_the_section_says_what_the_record_says(made_run, add_prompts):
 
 
 def test_what_a_page_shows_is_bounded(made_run, add_prompts, monkeypatch):
+    assert section.VISITS == 100
     monkeypatch.setattr(section, "VISITS", 5)
     found = drawn(open_run(add_prompts(made_run(steps=60), steps=60, prompts=20)))
     assert {len(one["visits"]) for one in found["prompts"]} == {6}
 
 
 def test_without_the_number_of_prompts_shares_are_of_those_drawn(made_run, add_prompts):
-    found = drawn(open_run(add_prompts(made_run(), unseen=False)))
-    labels = [line["label"] for line in found["panels"][0]["lines"]]
-    assert "not drawn yet" not in labels
-    assert found["panels"][0]["note"].startswith("Share of those drawn.")
+    panel = drawn(open_run(add_prompts(made_run(), unseen=False)))["panels"][0]
+    assert "not drawn yet" not in [line["label"] for line in panel["lines"]]
+    assert panel["note"].startswith("Share of those drawn.")
 
 
 def test_runs_side_by_side_and_broken_lines_keep_the_page(made_run, add_prompts):
@@ -51,8 +51,8 @@ def test_runs_side_by_side_and_broken_lines_keep_the_page(made_run, add_prompts)
     append_line(one / FOLDER / PROMPTS, {"kind": "prompts", "step": 4, "impossible": "many"})
     assert embedded(write_report([one, two]))["drawn"] is embedded(write_report(two))["drawn"] is None
     data = embedded(write_report(one))
-    assert len(data["drawn"]["prompts"]) > 0
-    assert any("1 line of grpo_plus/prompts.jsonl" in sentence for sentence in data["runs"][0]["damage"])
+    assert data["drawn"]["prompts"]
+    assert "1 line of grpo_plus/prompts.jsonl" in " ".join(data["runs"][0]["damage"])
 
 
 @pytest.mark.slow

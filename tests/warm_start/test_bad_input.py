@@ -61,11 +61,7 @@ DATA = {
     "the prompt's column is missing": ([{"solution": "2"}] * 8, {}, "unknown column 'question'"),
     "a solution is empty": (solutions(solution=lambda row: " " * (row["question"] == "1+1")), {}, "row 0 of the"),
     "a solution is a number": (solutions(solution=lambda row: 3), {}, "holds 3, expected text, or messages"),
-    "the last turn is the user's": (
-        solutions(solution=asked),
-        {},
-        "text, or messages whose last turn is the assistant's",
-    ),
+    "the last turn is the user's": (solutions(solution=asked), {}, "whose last turn is the assistant's"),
     "prompts fill max_length": (solutions(), {"max_length": 3}, "no solution is left to train on: the prompts alone"),
     "the split is missing": (solutions(), {"split": "tarin"}, "warm_start.split: unknown split 'tarin'"),
 }

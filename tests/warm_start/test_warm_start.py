@@ -14,6 +14,7 @@ from grpo_plus.cli._arguments import parse
 from grpo_plus.warm_start.examples import Row, encode
 from grpo_plus.warm_start.make import Start, train
 from grpo_plus.warm_start.options import WarmStart
+from grpo_verifiers.errors import ConfigError
 from tests import started
 from tests.warm_start.sums import QUESTIONS, kept_in, solutions
 
@@ -235,16 +236,17 @@ torch.save({n: w.detach() for n, w in trainer.model.named_parameters()}, f"{sys.
 
 
 @pytest.mark.slow
-def test_a_resumed_run_keeps_the_warm_start_that_it_began_with(config, cli, run, tmp_path):
+def test_a_resumed_run_keeps_the_warm_start_that_it_began_with_where_it_was_moved(config, cli, run, tmp_path):
     saving = {**SAVING, "beta": 0.1, **LORA}
     run(config(**saving))
-    (folder,) = kept_in(tmp_path / "out" / "_warm_start")
-    on = saving | AGAIN
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    (folder,) = kept_in(moved / "_warm_start")
+    on = saving | AGAIN | {"output_dir": str(moved)}
     assert f"reused from {folder}" in run(config(**on))
     for changed in ({"steps": 5}, None):
         said = run(config(**{**on, "max_steps": 3 + (changed is None), "warm_start": changed}))
         assert f"began, from {folder}; what warm_start says now has no effect" in said
-        assert kept_in(tmp_path / "out" / "_warm_start") == [folder]
+        assert kept_in(moved / "_warm_start") == [folder]
     (folder / "adapter_model.safetensors").unlink()
     code, _, err = cli("train", config(**{**on, "max_steps": 5, "warm_start": {"steps": 5}}))
     assert code == 2
@@ -280,14 +282,6 @@ def test_prompts_of_the_run_may_all_have_system_messages_of_their_own(build, wri
 
 
 @pytest.mark.slow
-def test_a_moved_run_finds_the_warm_start_that_it_began_with(config, run, tmp_path):
-    run(config(**SAVING))
-    (tmp_path / "out").rename(tmp_path / "moved")
-    said = run(config(**SAVING, **AGAIN, warm_start={"steps": 3}, output_dir=str(tmp_path / "moved")))
-    assert f"from {tmp_path / 'moved' / '_warm_start'}" in said
-
-
-@pytest.mark.slow
 def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run):
     path = config(**SAVING, use_peft=True)
     run(path)
@@ -296,3 +290,10 @@ def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run
         code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", *flags)
         assert code == 2
         assert told in err
+
+
+@pytest.mark.slow
+def test_weights_that_the_last_step_broke_are_not_kept(tiny_model, tokenizer):
+    start = Start(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=8)
+    with pytest.raises(ConfigError, match="not finite after the last step"):
+        train(start, examples_of(tokenizer), WarmStart(1, 8, 1e39), tokenizer, lambda _: None)

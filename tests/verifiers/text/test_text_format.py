@@ -111,6 +111,7 @@ IN_FULL = {
     "ar": "الجواب",
     "el": "η απάντηση",
 }
+OTHERS = "gu he hy ka km kn lo ml my pa si ta te th bn hi"
 ENGLISH = ("The answer is four.", "ＡＢＣ", "naïve Ærøskøbing ﬁn")
 
 
@@ -118,6 +119,7 @@ def test_the_share_of_letters_leaves_out_maths_and_code_and_nothing_hides_there(
     for text, code, score in [
         *((text, code, 1.0) for code, text in IN_FULL.items()),
         *((text, "en", 1.0) for text in ENGLISH),
+        *((letter, code, 1.0) for code, letter in zip(OTHERS.split(), "કאԱაកಕກമကਕකதతกবक", strict=True)),
         *(("答案是四。", "en", 0.0), ("abcd四", "en", 0.8), ("abcd四", "Han", 0.2), ("これは数学です。", "zh", 2 / 7)),
     ]:
         assert language(text, language=code).score == pytest.approx(score)
