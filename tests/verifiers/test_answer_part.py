@@ -123,25 +123,18 @@ def test_programs_that_run_are_those_of_the_answer_part():
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("name", "right", "other"),
-    [("math", "\\boxed{42}", "\\boxed{41}"), ("numeric", "\\boxed{42}", "\\boxed{41}"), ("exact", "42", "41")],
-)
-def test_a_vote_is_cast_for_the_answer_that_the_verifier_reads(name, right, other):
-    read = get_verifier(name).reader
+@pytest.mark.parametrize("name", ["math", "numeric", "exact"])
+def test_a_vote_is_cast_for_the_answer_that_the_verifier_reads(name):
+    read, (right, other, _) = get_verifier(name).reader, FORMS[name]
     assert [case for case in FOUND if (read(filled(case, right, other)) or "").strip() != "42"] == []
     assert [case for case in NOT_FOUND if (read(filled(case, right, other)) or "").strip() == "42"] == []
 
 
+PROGRAM = ({"level": "none", "highest": "none"}, {"tests": [{"code": "assert f() == 42"}]}, "\n```python\ndef f():\n    return 42\n```\n")  # fmt: skip
 READERS = {
-    "math": ({}, {"answer": "42"}, "\\boxed{42}"),
-    "numeric": ({}, {"answer": "42"}, "\\boxed{42}"),
-    "exact": ({}, {"answer": "42"}, "42"),
-    "choice": ({}, {"answer": "B"}, "\\boxed{B}"),
-    "regex": ({"pattern": "42"}, {}, "42"),
-    "json_schema": ({"schema": {"const": 42}}, {}, "42"),
-    "code": ({"level": "none", "highest": "none"}, {"tests": [{"code": "assert f() == 42"}]}, "\n```python\ndef f():\n    return 42\n```\n"),
-    "code_steps": ({"level": "none", "highest": "none"}, {"tests": [{"code": "assert f() == 42"}]}, "\n```python\ndef f():\n    return 42\n```\n"),
+    "math": ({}, {"answer": "42"}, "\\boxed{42}"), "numeric": ({}, {"answer": "42"}, "\\boxed{42}"), "exact": ({}, {"answer": "42"}, "42"),
+    "choice": ({}, {"answer": "B"}, "\\boxed{B}"), "regex": ({"pattern": "42"}, {}, "42"), "json_schema": ({"schema": {"const": 42}}, {}, "42"),
+    "code": PROGRAM, "code_steps": PROGRAM,
 }  # fmt: skip
 
 
@@ -162,36 +155,30 @@ def test_every_verifier_of_answers_takes_the_option_think(name):
 
 def test_tags_of_ones_own_join_the_known_ones_and_marks_in_json_stay():
     assert get_verifier("math", think="plan").reader("<plan>\\boxed{41}</plan>\\boxed{42}") == "42"
-    assert exact("<plan>41</plan>42", "42", think="plan").score == 1
-    assert exact("<PLAN>41</PLAN>42", "42", think="plan").score == 1
-    assert exact("<think>41</think>42", "42", think="plan").score == 1
+    for text in ("<plan>41</plan>42", "<PLAN>41</PLAN>42", "<think>41</think>42"):
+        assert exact(text, "42", think="plan").score == 1
     assert exact("<plan>41</plan>42", "42").score == 0
-    assert exact("<think>41</think>", "<think>41</think>", think=None).score == 1
-    assert exact("<!-- a -->", "<!-- a -->", think=None).score == 1
+    for text in ("<think>41</think>", "<!-- a -->"):
+        assert exact(text, text, think=None).score == 1
     for value in ("<!-- hi --> there", "say <!-- it", "`<think>`"):
         assert json_schema(json.dumps({"a": value}), schema={"const": {"a": value}}).score == 1, value
     assert [tag.content for tag in tagged("<answer>42", "answer")] == ["42"]
     assert [tag.content for tag in tagged("<answer>41<ANSWER>42</Answer>43", "answer")] == ["41", "42"]
     assert answer_tags("<answer>so \\boxed{42}</answer><answer> </answer>") == []
     for form in ("math of a tag", "numeric of a tag", "exact in a tag"):
-        accepts = FORMS[form][2]
-        assert accepts("so <answer>42")
-        assert not accepts("<answer>41<answer>42")
-        assert not accepts("<answer>42<answer>41</answer>")
+        texts = ["so <answer>42", "<answer>41<answer>42", "<answer>42<answer>41</answer>"]
+        assert [bool(FORMS[form][2](text)) for text in texts] == [True, False, False]
     assert choice("<answer>B", "B").score == 1
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        "print('<think>')", 'print("</think>")', "print('a</think>b')", "s = '<think>x</think>'", "# </think> ends it", "print('<!-- hi -->')",
-        "tag = '<!--'", "x = re.sub(r'<think>.*?</think>', '', y)", "a = '[THINK]'", "print('<|channel|>final<|message|>')",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "before",
-    ["", "Sure:\n", "<think>41</think>\n", "41\n</think>\n", "<think>\n```python\nx\n</think>\n", "<!-- x -->\n"],
-)
+BEFORE = ["", "Sure:\n", "<think>41</think>\n", "41\n</think>\n", "<think>\n```python\nx\n</think>\n", "<!-- x -->\n"]
+
+
+@pytest.mark.parametrize("program", [
+    "print('<think>')", 'print("</think>")', "print('a</think>b')", "s = '<think>x</think>'", "# </think> ends it", "print('<!-- hi -->')",
+    "tag = '<!--'", "x = re.sub(r'<think>.*?</think>', '', y)", "a = '[THINK]'", "print('<|channel|>final<|message|>')",
+])  # fmt: skip
+@pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("after", ["", "\nDone.", "\nIt prints:\n```\n42\n```\n"])
 def test_tags_in_a_program_are_part_of_it(program, before, after):
     text = f"{before}```python\n{program}\nx = 42\n```{after}"

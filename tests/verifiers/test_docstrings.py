@@ -4,7 +4,6 @@ import sys
 import types
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,34 +54,32 @@ WHOLE = """The summary, over
     """
 
 
-def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_name(module):
+def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_name(monkeypatch):
     docs = read_docs(WHOLE)
     assert docs.summary == "The summary, over two lines"
     assert docs.prose == ("Some prose, on two lines.", "=== ===\na   b\n=== ===", "And ``more`` prose.")
-    assert docs.labelled == {
-        "use": "Use it when it rains.",
-        "paper": "somebody, arXiv:2402.03300, and somebody else.",
-        "assumes": "Assumes rain.",
-        "degenerate": "no rain.",
-    }
+    paper = "somebody, arXiv:2402.03300, and somebody else."
+    assert docs.labelled == {"use": "Use it when it rains.", "paper": paper, "assumes": "Assumes rain.", "degenerate": "no rain."}  # fmt: skip
     assert docs.arguments == {"one": "the first, on two lines: yes.", "two": "the second.", "rest": "others."}
     assert docs.config == "advantage: sign\nadvantage_kwargs:\n  band: 0.5\n\nobjective: dapo"
     assert docs.example == ">>> 1 + 1\n2"
     for text in [None, "", "   \n  "]:
         assert read_docs(text) == Docs()
     for file, text, counts in [
-        *(("pack.midrange", "Distance.", True), ("pack._midrange", "Distance.", True)),
-        *(("pack.parts", "The part ``midrange``.", True), ("pack.parts", "Parts of mine, such as midrange.", False)),
-    ]:
-        fn = module(file, text)
+        ("pack.midrange", "Distance.", True), ("pack._midrange", "Distance.", True), ("pack.parts", "The part ``midrange``.", True),
+        ("pack.parts", "Parts of mine, such as midrange.", False),
+    ]:  # fmt: skip
+        monkeypatch.setitem(sys.modules, file, types.ModuleType(file, text))
+        fn = lambda: None  # noqa: E731
+        fn.__module__ = file
         assert bool(file_docs_of(fn, "midrange").summary) is counts
 
 
 def test_labels_count_at_the_beginning_of_a_paragraph_and_keep_all():
     docs = read_docs("Sums.\n\nTake care. Use it when it rains.\n\nAssumption is no label.\n\nPapers: neither.")
     assert (docs.labelled, len(docs.prose)) == ({}, 3)
-    docs = read_docs("Sums.\n\nUse it when it rains.\n\nUse it when it snows.")
-    assert docs.labelled == {"use": "Use it when it rains. Use it when it snows."}
+    uses = "Use it when it rains.\n\nUse it when it snows."
+    assert read_docs(f"Sums.\n\n{uses}").labelled == {"use": uses.replace("\n\n", " ")}
 
     @dataclass
     class Bare:
@@ -108,17 +105,3 @@ def test_any_text_can_be_read(text):
 def test_no_word_of_plain_paragraphs_is_lost(paragraphs):
     docs = read_docs("\n\n".join(paragraphs))
     assert " ".join([docs.summary, *docs.prose]).split() == " ".join(paragraphs).split()
-
-
-@pytest.fixture
-def module(monkeypatch):
-    def make(name, text):
-        made = types.ModuleType(name, text)
-        monkeypatch.setitem(sys.modules, name, made)
-
-        def fn(): ...
-
-        fn.__module__ = name
-        return fn
-
-    return make

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import sys
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -41,12 +42,11 @@ def odd_batch(completions):
 
 DOING = ["raise", "exit", "inf", "large", "huge", "text", "overlap"]
 """What the completion may have done, and an on_error decides about."""
+PROCESS, INLINE = {"isolation": "process"}, {"isolation": "inline"}
 PLACES = {
-    "worker": lambda **settings: get_verifier(odd, isolation="process", timeout=30.0, **settings),
-    "trainer": lambda **settings: get_verifier(odd, isolation="inline", **settings),
-    "event loop": lambda **settings: get_verifier(odd_later, **settings),
-    "async in a worker": lambda **settings: get_verifier(odd_later, isolation="process", timeout=30.0, **settings),
-}
+    "worker": partial(get_verifier, odd, timeout=30.0, **PROCESS), "trainer": partial(get_verifier, odd, **INLINE),
+    "event loop": partial(get_verifier, odd_later), "async in a worker": partial(get_verifier, odd_later, timeout=30.0, **PROCESS),
+}  # fmt: skip
 
 
 @pytest.mark.sample(3)
@@ -73,15 +73,13 @@ def test_the_policy_decides_about_what_the_completion_does(place):
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 def test_a_batch_loses_the_results_that_are_none_and_no_others(isolation):
     def check(completions):
-        return {"all": [math.inf] * len(completions)}.get(
-            completions[0], [{"inf": math.inf, "text": "x", "none": None}.get(each, 0.5) for each in completions]
-        )
+        results = [{"inf": math.inf, "text": "x", "none": None}.get(each, 0.5) for each in completions]
+        return [math.inf] * len(completions) if completions[0] == "all" else results
 
     made = get_verifier(check, isolation=isolation)
     found = made.verify_batch(None, ["a", "inf", "none", "text", "b"])
-    assert [(v.score, v.status.value) for v in found] == [
-        (0.5, "partial"), (0.0, "error"), (None, "not_applicable"), (0.0, "error"), (0.5, "partial"),
-    ]  # fmt: skip
+    kinds = [(0.5, "partial"), (0.0, "error"), (None, "not_applicable"), (0.0, "error"), (0.5, "partial")]
+    assert [(v.score, v.status.value) for v in found] == kinds
     assert "returned inf" in found[1].detail
     assert [v.score for v in made.verify_batch(None, ["all", "a"])] == [0.0, 0.5]
     left_out = get_verifier(check, isolation=isolation, on_error="null").verify_batch(None, ["a", "inf"])
@@ -135,12 +133,10 @@ def even_trl(prompts, completions, completion_ids, answer, **kwargs):
 
 
 BATCHES = {
-    "worker": lambda **settings: get_verifier(even_batch, isolation="process", **settings),
-    "trainer": lambda **settings: get_verifier(even_batch, isolation="inline", **settings),
-    "event loop": lambda **settings: get_verifier(even_batch_later, isolation="inline", **settings),
-    "async in a worker": lambda **settings: get_verifier(even_batch_later, isolation="process", **settings),
-    "reward function of TRL": lambda **settings: get_verifier(even_trl, **settings),
-}
+    "worker": partial(get_verifier, even_batch, **PROCESS), "trainer": partial(get_verifier, even_batch, **INLINE),
+    "event loop": partial(get_verifier, even_batch_later, **INLINE), "async in a worker": partial(get_verifier, even_batch_later, **PROCESS),
+    "reward function of TRL": partial(get_verifier, even_trl),
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -154,10 +150,8 @@ def test_a_completion_that_breaks_the_call_for_a_batch_costs_itself_only(place):
         return made.verify_batch(["p"] * len(texts), given, ids, answer=golds, level=golds)
 
     found = judged(["0", "one", "1", "3"])
-    assert [(v.score, v.status.value) for v in found] == [
-        (1.0, "correct"), (0.0, "error"), (0.0, "wrong"), (1.0, "correct"),
-    ]  # fmt: skip
-    assert "'one'" in found[1].detail
+    kinds = [(1.0, "correct"), (0.0, "error"), (0.0, "wrong"), (1.0, "correct")]
+    assert ([(v.score, v.status.value) for v in found], "'one'" in found[1].detail) == (kinds, True)
     assert [v.score for v in judged(["0", "one", "1", "3"], on_error="null")] == [1.0, None, 0.0, 1.0]
     with pytest.raises(VerifierFailedError, match="on_error is 'raise'"):
         judged(["0", "one"], on_error="raise")
@@ -208,64 +202,54 @@ def test_what_is_down_for_all_stops_the_run_and_each_failure_has_one_fault():
         assert get_verifier("test_default", on_error="null").verify("raise").score is None
     finally:
         REGISTRY.unregister("test_default")
-    assert {FAULTS[kind] for kind in ("raised", "timeout", "died")} == {Fault.COMPLETION}
-    assert kind_of(ValueError()) == "raised"
-    assert FAULTS[kind_of(UnavailableError())] is Fault.OUTSIDE
-    assert FAULTS[kind_of(VerifierFailedError())] is Fault.VERIFIER
-    assert (blamed("x").score, blamed("x").status) == (0.0, Status.ERROR)
-    assert (excused("x").score, excused("x").status) == (None, Status.ERROR)
 
     class Pretends(Exception):
         __class__ = VerifierFailedError
 
-    assert kind_of(Pretends()) == "raised"
+    assert {FAULTS[kind] for kind in ("raised", "timeout", "died")} == {Fault.COMPLETION}
+    assert (kind_of(ValueError()), kind_of(Pretends())) == ("raised", "raised")
+    kinds = [FAULTS[kind_of(error())] for error in (UnavailableError, VerifierFailedError)]
+    assert kinds == [Fault.OUTSIDE, Fault.VERIFIER]
+    for made, score in ((blamed("x"), 0.0), (excused("x"), None)):
+        assert (made.score, made.status) == (score, Status.ERROR)
 
 
 def failing(completion):
-    if completion == "down":
-        raise UnavailableError("down")
-    if completion == "bad":
-        raise ValueError("bad")
-    return {"half": 0.5, "wrong": 0.0}.get(completion, 1.0)
+    raise UnavailableError("down") if completion == "down" else ValueError("bad")
 
 
-@pytest.mark.parametrize(
-    ("make", "bad", "down"),
-    [
-        (all_of, (0.0, "error"), (None, "error")),
-        (any_of, (1.0, "correct"), (1.0, "correct")),
-        (lambda part, right: any_of(part, part), (0.0, "error"), (None, "error")),
-        (lambda part, right: weighted({part: 1, right: 0.5}), (0.5, "error"), (None, "error")),
-        (lambda part, right: weighted({part: 1}), (0.0, "error"), (None, "error")),
-        (gated, (0.0, "error"), (None, "error")),
-        (lambda part, right: gated(right, part), (0.0, "error"), (None, "error")),
-        (lambda part, right: gated(right, part, lazy=True), (0.0, "error"), (None, "error")),
-        (lambda part, right: Route({"x": part}, column="kind"), (0.0, "error"), (None, "error")),
-        (lambda part, right: all_of(gated(right, weighted({part: 2})), right), (0.0, "error"), (None, "error")),
-    ],
-)
-def test_a_part_that_fails_because_of_the_completion_never_excuses_it(make, bad, down):
+OF_A_PART = [
+    (all_of, 0.0), (lambda part, right: any_of(part, part), 0.0), (lambda part, right: weighted({part: 1, right: 0.5}), 0.5),
+    (lambda part, right: weighted({part: 1}), 0.0), (gated, 0.0), (lambda part, right: gated(right, part), 0.0),
+    (lambda part, right: gated(right, part, lazy=True), 0.0), (lambda part, right: Route({"x": part}, column="kind"), 0.0),
+    (lambda part, right: all_of(gated(right, weighted({part: 2})), right), 0.0), (any_of, 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "bad"), OF_A_PART)
+def test_a_part_that_fails_because_of_the_completion_never_excuses_it(make, bad):
     part = get_verifier(failing, isolation="inline", label="part")
     right = get_verifier(lambda completion: 1.0, isolation="inline", label="right")
     found = make(part, right).verify_batch(None, ["bad", "down"], kind=["x", "x"])
-    assert [(v.score, v.status.value) for v in found] == [bad, down]
+    kinds = [(1.0, "correct")] * 2 if make is any_of else [(bad, "error"), (None, "error")]
+    assert [(v.score, v.status.value) for v in found] == kinds
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.one_of(st.none(), st.floats(width=32))), max_size=6)
-)
+PLACE = st.integers(0, 12)
+
+
+@given(st.lists(st.tuples(PLACE, PLACE, st.none() | st.floats(width=32)), max_size=6))
 def test_a_verdict_has_ordered_steps_that_share_no_character_or_is_none(triples):
     sound = all(start <= end and (score is None or math.isfinite(score)) for start, end, score in triples)
     covered = [character for start, end, _ in triples for character in range(start, end)]
+    sound = sound and len(covered) == len(set(covered))
     try:
         steps = Verdict(1.0, steps=tuple(Step(*triple) for triple in triples)).steps
     except ValueError:
-        assert not sound or len(covered) != len(set(covered))
-        return
-    assert sound
-    assert len(covered) == len(set(covered))
-    assert sorted((step.start, step.end) for step in steps) == [(step.start, step.end) for step in steps]
-    assert len(steps) == len(triples)
+        assert not sound
+    else:
+        assert (sound, len(steps)) == (True, len(triples))
+        assert sorted((step.start, step.end) for step in steps) == [(step.start, step.end) for step in steps]
 
 
 @given(st.one_of(st.floats(), st.integers(), st.fractions(), st.decimals()))
@@ -276,9 +260,7 @@ def test_a_score_is_a_number_that_float32_holds_or_refused(value):
         with contextlib.suppress(OverflowError, ValueError):  # no float at all
             assert not abs(float(value)) <= LARGEST
         return
-    assert type(score) is float
-    assert abs(score) <= LARGEST
-    assert score == float(value)
+    assert (type(score), abs(score) <= LARGEST, score) == (float, True, float(value))
 
 
 def test_details_are_bounded_and_labels_can_be_shown():

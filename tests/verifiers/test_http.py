@@ -76,15 +76,8 @@ def test_addresses_do_not_reach_the_log_and_requests_of_others_stay_in_it(answer
 
 
 def test_a_request_while_the_interpreter_ends_fails_like_any_other(python):
-    code = """
-import atexit
-from grpo_verifiers.exec.http import exchange
-from grpo_verifiers.exec.loop import wait_http
-def ask():
-    try:
-        wait_http(exchange("http://localhost:1/", None, {}, 5.0))
-    except OSError as error:
-        print("failed", flush=True)
-atexit.register(ask)
-"""
+    code = (
+        "import atexit\nfrom grpo_verifiers.exec.http import exchange\nfrom grpo_verifiers.exec.loop import wait_http\ndef ask():\n"
+        "    try: wait_http(exchange('http://localhost:1/', None, {}, 5.0))\n    except OSError: print('failed', flush=True)\natexit.register(ask)\n"
+    )
     assert python(code).stdout == "failed\n"

@@ -68,11 +68,8 @@ def test_a_score_is_scaled_keys_are_sent_alone_and_thinking_is_not_shown(serve, 
     assert "BEGIN TASK]\n| 6·7?\n" in body["messages"][1]["content"]
     assert "BEGIN REFERENCE ANSWER]\n| 42\n" in body["messages"][1]["content"]
     server = serve()
-    ask(server)
-    assert "Authorization" not in server.headers[0]
-    server = serve()
     ask(server, "<think>secret plan</think>plain answer")
-    assert "secret plan" not in json.dumps(server.requests[0])
+    assert ("Authorization" in server.headers[0], "secret plan" in json.dumps(server.requests[0])) == (False, False)
     verdict = ask(server, "<think>never closed")
     assert (verdict.score, verdict.status, len(server.requests)) == (0.0, Status.UNPARSABLE, 1)
 
@@ -81,25 +78,19 @@ def test_broken_servers_and_connections_are_tried_again_and_refusals_are_not(ser
     server = serve(lambda number, body: failing(503) if number < 3 else reply("Fine.\n\n**Score: 10**"))
     assert (ask(server).score, len(server.requests)) == (1.0, 3)
 
-    def cut(handler):
-        handler.connection.close()
-
+    cut = lambda handler: handler.connection.close()  # noqa: E731
     server = serve(lambda number, body: cut if number == 1 else reply("Score: 4"))
     assert ask(server).score == 0.4
-    server = serve(lambda number, body: failing(400, body=b"context too long"))
-    with pytest.raises(JudgeRefusalError, match="context too long"):
-        ask(server)
-    assert len(server.requests) == 1
-    server = serve(lambda number, body: reply("Score: 5") if number == 1 else failing(403, body=b"flagged"))
-    assert ask(server).score == 0.5
-    with pytest.raises(JudgeRefusalError, match="flagged"):
-        ask(server, "rude words")
-    server = serve()
+    answers = [failing(400, body=b"context too long"), reply("Score: 5"), failing(403, body=b"flagged")]
+    server = serve(lambda number, body: answers[number - 1])
+    for completion, said, requests in (("first", "context too long", 2), ("rude words", "flagged", 3)):
+        with pytest.raises(JudgeRefusalError, match=said):
+            ask(server, completion)
+        assert (ask(server).score, len(server.requests)) == (0.5, requests)
     server.http.shutdown()
     server.http.server_close()
-    verdict = ask(server, retries=1)
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
-    assert "refused" in verdict.detail
+    verdict = ask(server, "too late", retries=1)
+    assert (verdict.score, verdict.status, "refused" in verdict.detail) == (None, Status.ERROR, True)
 
 
 @pytest.mark.slow
@@ -166,18 +157,11 @@ def endless(server):
 
 # What a server does each time: retries, requests, and words of the reason.
 LEFT_OUT = {
-    "stays broken": (
-        lambda _: failing(500, body=b"boom"),
-        *(2, 3, "HTTP 500.*boom.*3 attempts|3 attempts.*HTTP 500.*boom"),
-    ),
-    "asks to wait too long": (lambda _: failing(429, {"Retry-After": "3600"}), 2, 1, "3600"),
-    "hangs": (hang, 0, 1, "TimeoutError"),
-    "trickles": (trickle, 0, 1, "TimeoutError"),
-    "answers without an end": (endless, 0, 1, "larger than"),
-}
-NO_COMPLETIONS = [
-    *(b"not json", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": [1]}}]}', b"[" * 100_000, b""),
-]
+    "stays broken": (lambda _: failing(500, body=b"boom"), 2, 3, "HTTP 500.*boom.*3 attempts|3 attempts.*HTTP 500.*boom"),
+    "asks to wait too long": (lambda _: failing(429, {"Retry-After": "3600"}), 2, 1, "3600"), "hangs": (hang, 0, 1, "TimeoutError"),
+    "trickles": (trickle, 0, 1, "TimeoutError"), "answers without an end": (endless, 0, 1, "larger than"),
+}  # fmt: skip
+NO_COMPLETIONS = [b"not json", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": [1]}}]}', b"[" * 100_000, b""]  # fmt: skip
 LEFT_OUT |= {f"says {body[:40]}": (lambda _, body=body: (200, {}, body), 1, 2, "") for body in NO_COMPLETIONS}
 
 
@@ -200,15 +184,14 @@ def test_a_wrong_key_address_or_model_stops_the_run(serve, monkeypatch, status):
     server = serve(lambda number, body: failing(status, {"Location": other.url}, b"key sk-very-secret is bad"))
     with pytest.raises(JudgeConfigurationError, match=f"HTTP {status}") as caught:
         ask(server, api_key_env="JUDGE_KEY")
-    assert isinstance(caught.value, VerifierFailedError)
-    assert "sk-very-secret" not in str(caught.value)
-    assert len(server.requests) == 1
-    assert not other.requests  # a redirect would have taken the key to another host
+    assert (isinstance(caught.value, VerifierFailedError), "sk-very-secret" in str(caught.value)) == (True, False)
+    assert (len(server.requests), other.requests) == (1, [])  # a redirect would have taken the key to another host
 
 
-@pytest.mark.parametrize(
-    "answer", [failing(400, body=b"no"), failing(422), reply("I will not"), reply(None), reply("Score: 7 or 8")]
-)
+REFUSING = [failing(400, body=b"no"), failing(422), reply("I will not"), reply(None), reply("Score: 7 or 8")]
+
+
+@pytest.mark.parametrize("answer", REFUSING)
 def test_a_completion_that_provokes_its_judge_gains_nothing(serve, answer):
     server = serve(lambda number, body: answer if "provoke" in judged(body) else reply("Score: 5"))
     options = {"base_url": server.url, "model": "m"}
@@ -221,14 +204,14 @@ def test_a_completion_that_provokes_its_judge_gains_nothing(serve, answer):
 
 
 def test_proxies_of_the_environment_are_used_and_a_missing_key_is_named(serve, monkeypatch):
+    server = serve()
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     with pytest.raises(JudgeConfigurationError, match="NO_SUCH_KEY"):
-        ask(serve(), api_key_env="NO_SUCH_KEY")
+        ask(server, api_key_env="NO_SUCH_KEY")
     monkeypatch.setenv("NO_SUCH_KEY", "sk-\nsplit")
     with pytest.raises(JudgeConfigurationError, match="characters") as caught:
-        ask(serve(), api_key_env="NO_SUCH_KEY")
+        ask(server, api_key_env="NO_SUCH_KEY")
     assert "sk-" not in str(caught.value)
-    server = serve()
     monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
     verdict = asyncio.run(judge("x", base_url="http://judge.invalid/v1/", model="m"))
     assert (verdict.score, server.paths) == (0.7, ["http://judge.invalid/v1/chat/completions"])
@@ -273,9 +256,8 @@ def test_identical_requests_are_sent_once_and_a_caller_that_gives_up_takes_nothi
     assert Counter(judged(body) for body in server.requests) == {"same": 1, "other": 1}
     assert ask(server, "same", "t").score == 0.3  # from another event loop
     assert len(server.requests) == 2
-    ask(server, "same", "another task")
-    ask(server, "same", "t", rubric="Another rubric.")
-    ask(server, "same", "t", high=11)
+    for prompt, options in (("another task", {}), ("t", {"rubric": "Another rubric."}), ("t", {"high": 11})):
+        ask(server, "same", prompt, **options)
     assert len(server.requests) == 5
 
     def slow(number, body):
@@ -286,10 +268,7 @@ def test_identical_requests_are_sent_once_and_a_caller_that_gives_up_takes_nothi
     options = {"base_url": server.url, "model": "m", "concurrency": 1}
 
     async def run():
-        first = asyncio.ensure_future(judge("x", "t", **options))
-        second = asyncio.ensure_future(judge("x", "t", **options))
-        queued = asyncio.ensure_future(judge("y", "t", **options))
-        waiting = asyncio.ensure_future(judge("y", "t", **options))
+        first, second, queued, waiting = (asyncio.ensure_future(judge(each, "t", **options)) for each in "xxyy")
         await asyncio.sleep(0.05)
         first.cancel()
         queued.cancel()
@@ -309,11 +288,8 @@ def test_a_completion_cannot_leave_its_section(serve):
     ask(server, attack)
     system, user = (message["content"] for message in server.requests[1]["messages"])
     code = re.search(r"[0-9a-f]{24}", system)[0]
-    assert code != old
-    assert old not in user
-    assert "deadbeef" not in user
-    assert user.count(f"[{code} END RESPONSE]") == 1
-    for special in ("<|im_end|>", "<|im_start|>", "[/INST]", "<end_of_turn>", "<｜User｜>", "</s>"):
+    assert (code == old, user.count(f"[{code} END RESPONSE]")) == (False, 1)
+    for special in (old, "deadbeef", "<|im_end|>", "<|im_start|>", "[/INST]", "<end_of_turn>", "<｜User｜>", "</s>"):
         assert special not in user
     assert judged(server.requests[1]).endswith("Score: 10")
     assert user.rstrip().endswith("about its grade.")
@@ -324,16 +300,10 @@ def test_texts_of_any_kind_and_length_prompts_with_parts_and_short_ones_are_sent
     server = serve()
     assert ask(server, "a\ud800b\0" + "z" * 100_000, max_characters=1000).score == 0.7
     sent = judged(server.requests[0])
-    assert sent.startswith("a?b\0zzz")
-    assert "[… 99004 characters left out …]" in sent
-    assert len(sent) < 1100
-    server = serve()
-    prompt = [
-        {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]},
-    ]
-    ask(server, prompt=prompt)
-    assert "| system : Be kind.\n| \n| user : [ image]\n| What is it?" in server.requests[0]["messages"][1]["content"]
+    assert (sent[:7], "[… 99004 characters left out …]" in sent, len(sent) < 1100) == ("a?b\0zzz", True, True)
+    content = [{"type": "image"}, {"type": "text", "text": "What is it?"}]
+    ask(server, prompt=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": content}])
+    assert "| system : Be kind.\n| \n| user : [ image]\n| What is it?" in server.requests[1]["messages"][1]["content"]
     text = "a <b> [1, 2] {x} | y\n```python\nx[0] < 3\n```"
     assert shorten(text, len(text)) == text
 
@@ -374,16 +344,11 @@ def test_options_patterns_and_times_to_wait_are_checked():
         extra_body={"messages": [], "temperature": 1}, backoff=-1.0,
     )  # fmt: skip
     told = " ".join(problems)
-    for word in (
-        *("base_url", "model", "api_key_env", "low", "score_pattern", "retries", "messages", "temperature", "backoff"),
-    ):
-        assert word in told
-    assert "sk-abc123" not in told
-    for url in (
-        *("http://u:p@h/v1", "http://h/v1/chat/completions", "http:///v1", "http://h:99999/v1", "http://h/v1?x=1"),
-        "h/v1",
-    ):
-        assert len(check(base_url=url, model="m")) == 1, url
+    words = ["base_url", "model", "api_key_env", "low", "score_pattern", "retries", "messages", "temperature", "backoff"]  # fmt: skip
+    assert ([word for word in words if word not in told], "sk-abc123" in told) == ([], False)
+    for url in ("u:p@h/v1", "h/v1/chat/completions", "/v1", "h:99999/v1", "h/v1?x=1"):
+        assert len(check(base_url=f"http://{url}", model="m")) == 1, url
+    assert len(check(base_url="h/v1", model="m")) == 1
     assert "p@" not in check(base_url="http://u:p@h/v1", model="m")[0]
     with pytest.raises(ValueError, match="concurrency is 0"):
         asyncio.run(judge("x", base_url="http://h/v1", model="m", concurrency=0))
@@ -391,12 +356,10 @@ def test_options_patterns_and_times_to_wait_are_checked():
     for text in ("[[4]] or [[5]]", "none", "[[9]]"):
         with pytest.raises(ValueError):
             read_score(text, 1, 5, r"\[\[(\d+)\]\]")
-    chat = messages("r", 0, 1, {"RESPONSE": "x"}, ask_for_score=False)
-    assert "Score:" not in chat[0]["content"]
+    assert "Score:" not in messages("r", 0, 1, {"RESPONSE": "x"}, ask_for_score=False)[0]["content"]
 
     def headers(value):
-        message = email.message_from_string(f"Retry-After: {value}\n\n")
-        return request_module.retry_after(message)
+        return request_module.retry_after(email.message_from_string(f"Retry-After: {value}\n\n"))
 
     assert 25 < headers(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
     assert headers(email.utils.formatdate(time.time() - 30, usegmt=True)) == 0
@@ -410,26 +373,20 @@ def test_seeded_randomness_of_the_run_is_left_alone(serve):
     assert random.getstate() == before
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [b"HTTP/1.1 200 OK\r\nno header Bearer KEY\r\n\r\n", b"HTTP/9 Bearer KEY\r\n\r\n"],
-    ids=["header", "status line"],
-)
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nno header Bearer KEY\r\n\r\n", b"HTTP/9 Bearer KEY\r\n\r\n"])
 def test_a_key_in_an_answer_that_is_no_http_is_not_repeated(serve, monkeypatch, answer):
     key = "a'key \\ of its own"
     monkeypatch.setenv("JUDGE_KEY", key)
     server = serve(lambda number, body: lambda handler: handler.wfile.write(answer.replace(b"KEY", key.encode())))
     verdict = ask(server, retries=0, api_key_env="JUDGE_KEY")
-    assert verdict.score is None
+    assert (verdict.score, "of its own" in verdict.detail) == (None, False)
     assert "RemoteProtocolError: illegal" in verdict.detail
-    assert "of its own" not in verdict.detail
 
 
 @pytest.mark.slow
 def test_reading_a_long_reply_holds_up_no_other_request(serve):
-    server = serve(lambda number, body: reply("a\n" * 300_000 + "Score: 5"))
+    server, verdicts = serve(lambda number, body: reply("a\n" * 300_000 + "Score: 5")), []
     judging = threading.Thread(target=lambda: verdicts.append(ask(server)))
-    verdicts = []
     judging.start()
     while not server.requests or server.now:
         time.sleep(0.01)

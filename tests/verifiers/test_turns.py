@@ -29,12 +29,10 @@ def scores(verdict):
 
 def test_tools_are_used_as_often_as_they_should_be_and_faults_are_the_models_own():
     for options, calls, score in [
-        *(({}, [[call()]], 1.0), ({}, [], 0.0), ({}, [[call("error")]], 0.0)),
-        *(({"successful": False}, [[call("error")]], 1.0), ({"names": ["python"]}, [[call()]], 0.0)),
-        *(({"names": ["python"]}, [[call(), call(name="python")]], 1.0), ({"least": 2}, [[call()]], 0.0)),
-        *(({"least": 2}, [[call()], [call()]], 1.0), ({"most": 1}, [[call()], [call()]], 0.0)),
-        ({"least": 0, "most": 0}, [], 1.0),
-    ]:
+        ({}, [[call()]], 1.0), ({}, [], 0.0), ({}, [[call("error")]], 0.0), ({"successful": False}, [[call("error")]], 1.0),
+        ({"names": ["python"]}, [[call()]], 0.0), ({"names": ["python"]}, [[call(), call(name="python")]], 1.0), ({"least": 2}, [[call()]], 0.0),
+        ({"least": 2}, [[call()], [call()]], 1.0), ({"most": 1}, [[call()], [call()]], 0.0), ({"least": 0, "most": 0}, [], 1.0),
+    ]:  # fmt: skip
         assert judged("tool_used", turns(*calls), **options).score == score
     assert scores(judged("tool_used", turns([call()], [call("late")]))) == [1.0, 0.0, None]
     assert scores(judged("tool_valid", turns([call(), call("unknown")], [call("late")]))) == [0.5, 1.0, None]

@@ -47,9 +47,7 @@ def test_the_statement_that_fails(scored, source, tests, expected):
 
 
 def test_without_a_program_or_its_end_and_without_tests_nothing_is_scored(scored):
-    for text in [
-        *("", "no program", "```python\n\n```", "```c\nint x;\n```", "```python\nx = 1", "<think>```py\nx=1\n```"),
-    ]:
+    for text in ["", "none", "```python\n\n```", "```c\nint x;\n```", "```python\nx = 1", "<think>```py\nx=1\n```"]:
         verdict = get_verifier("code_steps").verify(text, tests=LINES)
         assert (verdict.score, verdict.status, verdict.steps) == (0.0, Status.UNPARSABLE, ()), text
     verdict, steps = scored("x = 1\ny = 1 / 0\nprint(x", LINES[:1], close=False)

@@ -27,11 +27,22 @@ CASES = {
         "The total (3+4=7, 5+5=10) is", "3 × 4 = 12", "3 ÷ 4 = 0.75", "12*3=36.", "-3 + 4 = 1", "x = 3 + 4 = 7", "3 1/2 + 1/2 = 4",
         "area is $\\frac{1}{2} \\times 3 \\times 4 = 6 \\text{ cm}^2$", "3+4 equals 7", "3+4=7<|im_end|>", "1+1=2 and 2+2=4",
         "\\frac{3}{4} = 75\\%", "\\pi \\approx 3.14", "(3+4) = 7", "12*3==36", "١+٢=٣", "3+4 = 7 = 14/2",
+        "- 3 + 4 = 1", "(3) + 4 = 7", "1) 3+4 = 7", "(1) 3+4 = 7", "1. -3+4 = 1", "a) 3+4 = 7", "• 3+4 = 7", "2/3 = 0.67.", "10/3 = 3.3.",
+        "100/3 = 33.3.", "2/3 = 0.6666.", "\\pi = 3.14.", "\\pi = 3.1415.", "\\sqrt{2} = 1.41.", "1000000/3 = 333333.33.", "1/8 = 0.13.",
+        "1/8 = 0.12.", "3/8 = 0.38.", "12.5 ≈ 12.", "3 \\approx 3.02.", "9.8 ≈ 10.", "1234 ≈ 1200.", "22/7 ≈ \\pi.", "50\\% = 0.5.",
+        "1/3000 ≈ 3.33 \\cdot 10^{-4}.", "2/3 = 66.67\\%.", "20% of 50 = 10.", "2/3 of 12 = 8.", "10/40 * 100 = 25%.", "2 plus 2 = 4.",
+        "12 divided by 4 is 3.", "2 + 2 gives 4 apples.", "$2+2$ = $4$.", "2 + 2 \\equiv 4.", "2 + 2 := 4.", "\\log 100 = 2.",
+        "\\ln 2 = 0.69.", "12.349 = 12.35.", "5 - 2 is 3 apples.",
     ],
     WRONG: [
         "3+4=8", "\\(12 \\cdot 3 = 35\\)", "41 = 42", "3+4=7=8", "3+4 = 8 = 7+1", "1/0 = 5", "\\gcd(12,18)=5", "12*3=4",
         "12*3=37", "\\sin(30°) = 1/3", "The total (3+4=7, 5+5=11) is", "Total = 3 + 4 = 8", "$2^{10} = 1024$ and $2^5=31$",
-        "10/3 = 3.4.", "10/3 = 3.", "12*3=3<|im_end|>", "3+4=7, so 3+4=8", "\\pi = 3.15.", "1+1=2 and 2+2=5", "9+9=19 apples",
+        "10/3 = 3.4.", "12*3=3<|im_end|>", "3+4=7, so 3+4=8", "\\pi = 3.15.", "1+1=2 and 2+2=5", "9+9=19 apples", "1/(1-1) = 5.",
+        "0.009 = 0.00.", "1/150 = 0.00.", "0.004 + 0.004 = 0.00.", "0.005 = 0.01.", "1/3 = 0.3.", "2/3 = 0.66.", "5.00 = 5.009.", "5.009 = 5.00.",
+        "12.34 = 12.349.", "1/3 = 0.34.", "3/8 = 0.37.", "13.5 ≈ 13.", "\\sqrt{2} = 1.42.", "10/3 = 3.", "100 ≈ 101.", "10000 \\approx 10099.",
+        "0.3 ≈ 1/3.", "2 ≈ 1.5.", "50+50 ≈ 50+51.", "1/3 = -0.33.", "50\\% = 50.", "50 = 50\\%.", "5\\% + 5\\% = 10.", "20% of 50 = 11.",
+        "2 plus 2 = 5.", "2 + 2 is 5.", "2 + 2 gives 5 apples.", "$2+2$ = $5$.", "2 + 2 \\equiv 5.", "2 + 2 := 5.", "2 + 2 =\n5.", "\\log 8 = 4.",
+        "\\log 100 = 3.", "7! = 7.", "3 + 4 = 8!.", "17 mod 5 = 3.", "7 // 2 = 4.", "- 3 + 4 = 8", "(3) + 4 = 8", "1) 3+4 = 8", "* 3+4 = 8",
     ],
     NOTHING: [
         "", "no numbers", "7", "a = 5", "2x+3 = 7", "x = y", "1=1", "x=x", "5+0=5", "5 = 5.0", "1*5 = 5", "3+4=4+3", "-(-5) = 5",
@@ -39,35 +50,11 @@ CASES = {
         "9^(9^(9^9)) = 5", "100000! = 3", "3:4 = 6:8", "100 cm = 1 m", "60 minutes = 1 hour", "10:30 = 5", "24 = 2 dozen",
         "2+2=5 is wrong", "suppose 2+2 = 5", "if 2+2=5 then", "17 mod 5 = 2", "7 % 3 = 1", "7 // 2 = 3", "for i in x: i += 1", "x == 5",
         "10 apples - 3 + 4 = 1", "= 7", "3+4 =", "3+4 = \n", "log(8) = 3", "3+4 != 8", "3+4 <= 8", "f(3) = 9", "width3 = 4",
-        "3+4 = 5 * width", "((((3+4 = ", "12*3=3", "1/3 = 0.3", "AB = 5", "\\angle ABC = 60^\\circ", "3 = 4 squared",
+        "3+4 = 5 * width", "((((3+4 = ", "12*3=3", "1/3 = 0.3", "AB = 5", "\\angle ABC = 60^\\circ", "3 = 4 squared", "\\log 8 = 3.",
+        "\\sin 30 = 0.5.", "0.00 \\cdot 1000 = 0.", "0/7 = 0.", "100 - 25 = 75\\%.", "17 mod 5 = 2.", "3 + 4 is 2 less than 9.",
+        "2 + 2 \\equiv 5 \\pmod{3}.", "2 + 2 ≡ 5 (mod 3).", "20 % 3 * 2 = 40.", "2x + 3 = 2x + 5.",
     ],
 }  # fmt: skip
-
-
-CASES[HOLDS] += ["- 3 + 4 = 1", "(3) + 4 = 7", "1) 3+4 = 7", "(1) 3+4 = 7", "1. -3+4 = 1", "a) 3+4 = 7", "• 3+4 = 7"]
-CASES[HOLDS] += [
-    *("2/3 = 0.67.", "10/3 = 3.3.", "100/3 = 33.3.", "2/3 = 0.6666.", "\\pi = 3.14.", "\\pi = 3.1415."),
-    *("\\sqrt{2} = 1.41.", "1000000/3 = 333333.33.", "1/8 = 0.13.", "1/8 = 0.12.", "3/8 = 0.38.", "12.5 ≈ 12."),
-    *("3 \\approx 3.02.", "9.8 ≈ 10.", "1234 ≈ 1200.", "22/7 ≈ \\pi.", "1/3000 ≈ 3.33 \\cdot 10^{-4}."),
-    *("2/3 = 66.67\\%.", "50\\% = 0.5.", "20% of 50 = 10.", "2/3 of 12 = 8.", "10/40 * 100 = 25%.", "2 plus 2 = 4."),
-    *("12 divided by 4 is 3.", "2 + 2 gives 4 apples.", "$2+2$ = $4$.", "2 + 2 \\equiv 4.", "2 + 2 := 4."),
-    *("\\log 100 = 2.", "\\ln 2 = 0.69.", "12.349 = 12.35.", "5 - 2 is 3 apples."),
-]
-CASES[WRONG] += [
-    *("0.009 = 0.00.", "1/150 = 0.00.", "0.004 + 0.004 = 0.00.", "0.005 = 0.01.", "1/3 = 0.3.", "2/3 = 0.66."),
-    *("5.00 = 5.009.", "5.009 = 5.00.", "12.34 = 12.349.", "1/3 = 0.34.", "3/8 = 0.37.", "13.5 ≈ 13."),
-    *("\\sqrt{2} = 1.42.", "10/3 = 3.", "100 ≈ 101.", "10000 \\approx 10099.", "0.3 ≈ 1/3.", "2 ≈ 1.5."),
-    *("50+50 ≈ 50+51.", "1/3 = -0.33.", "50\\% = 50.", "50 = 50\\%.", "5\\% + 5\\% = 10.", "20% of 50 = 11."),
-    *("2 plus 2 = 5.", "2 + 2 is 5.", "2 + 2 gives 5 apples.", "$2+2$ = $5$.", "2 + 2 \\equiv 5.", "2 + 2 := 5."),
-    *("2 + 2 =\n5.", "\\log 8 = 4.", "\\log 100 = 3.", "7! = 7.", "3 + 4 = 8!.", "17 mod 5 = 3.", "7 // 2 = 4."),
-    "1/(1-1) = 5.",
-]
-CASES[NOTHING] += [
-    *("\\log 8 = 3.", "\\sin 30 = 0.5.", "0.00 \\cdot 1000 = 0.", "0/7 = 0.", "100 - 25 = 75\\%.", "17 mod 5 = 2."),
-    *("3 + 4 is 2 less than 9.", "2 + 2 \\equiv 5 \\pmod{3}.", "2 + 2 ≡ 5 (mod 3).", "20 % 3 * 2 = 40."),
-    "2x + 3 = 2x + 5.",
-]
-CASES[WRONG] += ["- 3 + 4 = 8", "(3) + 4 = 8", "1) 3+4 = 8", "* 3+4 = 8"]
 
 
 def scores(text, prompt=None, **options):
@@ -84,9 +71,8 @@ def test_one_step(expected, text):
 
 
 def test_padding_earns_nothing_and_statements_outside_of_steps_belong_to_the_next():
-    for text in ["3.4=3.4", "10/3=3.33", "7+5 = 12"]:
-        strict = scores(f"{text}.", rounding=False)
-        assert strict == {"3.4=3.4": [None], "10/3=3.33": [0.0], "7+5 = 12": [1.0]}[text]
+    for text, strict in {"3.4=3.4.": [None], "10/3=3.33.": [0.0], "7+5 = 12.": [1.0]}.items():
+        assert scores(text, rounding=False) == strict
     text = "3+4=7\n1=1\nx=x\n3+4=7\n4+3 = 7\n7 = 3+4\n3+4=8\n3+4=8"
     assert scores(text) == [1.0, None, None, None, None, None, 0.0, 0.0]  # what is wrong stays wrong
     text = "2 + 3 = 5\n10 + 11 = 21\n3 + 4 + 5 = 12\n7 * 2 = 14\n5 = 1 + 4\n2 + 3 = 6\n8 + 9 = 18."
@@ -95,8 +81,7 @@ def test_padding_earns_nothing_and_statements_outside_of_steps_belong_to_the_nex
     assert (scores(text), math_steps(text, text).score) == ([0.0, None, 1.0], 0)
     assert scores("2+2=5\n2+2=4\n3+4=7", "Is it true that 2+2=5, and 3+4=7?") == [None, 1.0, None]
     assert scores("3+4=7\n7-2=5", "3+4-2=\n") == [1.0, 1.0]
-    chat = [{"role": "user", "content": [{"type": "text", "text": "Is 2+2=5?"}]}]
-    assert scores("2+2=5", chat) == [None]
+    assert scores("2+2=5", [{"role": "user", "content": [{"type": "text", "text": "Is 2+2=5?"}]}]) == [None]
     for text, steps, expected in [
         ("2 + 2 = 5\n<step>3 + 4 = 7</step>", "tags", [0.0]),
         ("<step>3 + 4 = 7</step>\n2 + 2 = 5\n<step>so</step>", "tags", [1.0, 0.0]),
@@ -113,20 +98,17 @@ def test_padding_earns_nothing_and_statements_outside_of_steps_belong_to_the_nex
     assert scores("0.9945 = 0.995 = 1.00 = 1.0045 = 1.005 = 1.01.") == [0.0]
     walk = "\n".join(f"{k} ≈ {k}.49\n{k}.49 ≈ {k}.5\n{k}.5 ≈ {k + 1}" for k in range(100, 200))
     found = scores(walk, aggregate="mean")
-    assert found[:3] == [1.0, 1.0, 1.0]
-    assert 0.0 in found[3:7]
+    assert (found[:3], 0.0 in found[3:7]) == ([1.0, 1.0, 1.0], True)
     honest = "449/1000 = 0.45\n5/11 = 0.45\n10/3 = 3.333\n10/3 = 3.33\n3.33 \\cdot 3 = 9.99\n9.99 ≈ 10"
     assert scores(honest) == [1.0] * 6
 
 
+BOTTOMS = st.sampled_from([3, 7, 8, 9, 11, 16, 40, 125, 200, 400, 999])
+
+
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
-@given(
-    st.integers(1, 999),
-    st.sampled_from([3, 7, 8, 9, 11, 16, 40, 125, 200, 400, 999]),
-    st.integers(1, 4),
-    st.integers(-1, 1),
-)
+@given(st.integers(1, 999), BOTTOMS, st.integers(1, 4), st.integers(-1, 1))
 @example(190, 200, 1, 0)
 def test_a_decimal_holds_for_a_quotient_only_as_rounding_does_it_on_paper(top, bottom, places, slip):
     exact, last = Fraction(top, bottom), Decimal(1).scaleb(-places)
@@ -136,8 +118,7 @@ def test_a_decimal_holds_for_a_quotient_only_as_rounding_does_it_on_paper(top, b
     digits = len(str(shown).replace(".", "").lstrip("0-"))
     cut = 0 <= exact - Fraction(shown) < Fraction(last) and digits >= 4 and 10**20 % exact.denominator
     right = Fraction(shown) == exact or (shown in allowed and digits >= 2) or cut
-    found = scores(f"{top}/{bottom} = {shown}.")
-    assert found == [1.0 if right else 0.0]
+    assert scores(f"{top}/{bottom} = {shown}.") == [1.0 if right else 0.0]
 
 
 @settings(max_examples=200, deadline=None)
@@ -165,10 +146,8 @@ def test_however_many_right_ones_stand_before_it_a_wrong_one_counts(monkeypatch)
 
 
 def test_scores_and_aggregates_are_those_of_the_steps():
-    for options, mean in [
-        *(({}, 100 / 101), ({"distinct": True}, 1 / 2), ({"max_steps": 4}, 4 / 5)),
-        ({"distinct": True, "max_steps": 4}, 1 / 2),
-    ]:
+    both = {"distinct": True, "max_steps": 4}
+    for options, mean in [({}, 100 / 101), ({"distinct": True}, 1 / 2), ({"max_steps": 4}, 4 / 5), (both, 1 / 2)]:
         text = "2 + 2 = 5\n" + "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 110)) + "\n"
         assert math_steps(text, text, aggregate="mean", **options).score == pytest.approx(mean)
         late = text.partition("\n")[2] + "2 + 2 = 5\n"
@@ -206,12 +185,12 @@ def test_as_a_verifier_it_reads_what_was_sampled_and_runs_in_a_worker_where_it_m
     verdicts = made.verify_batch(None, texts)
     assert [[step.score for step in verdict.steps] for verdict in verdicts] == [[1.0, 1.0, 0.0], [None], [1.0]]
     assert made(None, texts) == [pytest.approx(2 / 3), None, 1.0]
-    with pytest.raises(KeywordError, match="newline"):
-        get_verifier("math_steps", steps="lines")
-    with pytest.raises(KeywordError, match="one of 'min', 'mean', 'last', 'product'"):
-        get_verifier("math_steps", aggregate="sum")
-    with pytest.raises(KeywordError, match="max_steps is 0, expected an integer of at least 1"):
-        get_verifier("math_steps", max_steps=0)
+    for options, said in [
+        ({"steps": "lines"}, "newline"), ({"aggregate": "sum"}, "one of 'min', 'mean', 'last', 'product'"),
+        ({"max_steps": 0}, "max_steps is 0, expected an integer of at least 1"),
+    ]:  # fmt: skip
+        with pytest.raises(KeywordError, match=said):
+            get_verifier("math_steps", **options)
 
 
 HOSTILE = [
@@ -231,11 +210,7 @@ def test_hostile_text_ends(unit):
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([*"0123456789+-*/=().,$%^x ", "\n", "\\frac{", "}", "{", "and", "of", "\\\\", "&", "é"])
-    ).map("".join)
-)
+@given(st.lists(st.sampled_from([*"0123456789+-*/=().,$%^x \n}{&é", "\\frac{", "and", "of", "\\\\"])).map("".join))
 def test_no_text_is_an_error(text):
     verdict = math_steps(text, text, prompt=text[: len(text) // 2])
     assert all(step.score in (None, 0.0, 1.0) for step in verdict.steps)

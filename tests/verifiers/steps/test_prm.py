@@ -43,10 +43,8 @@ def language_model(tmp_path_factory):
 
 
 def plain_qwen(model, tokenizer, steps):
-    turns = [
-        {"role": "user", "content": QUESTION},
-        {"role": "assistant", "content": "".join(s + "<extra_0>" for s in steps)},
-    ]
+    shown = "".join(f"{step}<extra_0>" for step in steps)
+    turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": shown}]
     ids = tokenizer(tokenizer.apply_chat_template(turns, tokenize=False), add_special_tokens=False)["input_ids"]
     with torch.no_grad():
         chances = model(torch.tensor([ids])).logits[0].softmax(-1)[:, 1]
@@ -121,32 +119,27 @@ def test_in_a_worker_it_says_the_same_and_keeps_the_contract(classifier):
     one, two = (made.verify_batch([QUESTION] * 2, texts) for made in (here, there))
     for a, b in zip(one, two, strict=True):
         assert [step.score for step in a.steps] == pytest.approx([step.score for step in b.steps], abs=1e-6)
-    made = get_verifier("prm", model=classifier[0], steps="newline")
-    check_verifier(made, accept=[("1+1=2", {"prompt": QUESTION})])
+    check_verifier(here, accept=[("1+1=2", {"prompt": QUESTION})])
 
 
 def test_checkpoints_and_options_that_do_not_fit_are_refused(classifier, language_model):
-    with pytest.raises(VerifierFailedError, match=r"no weights for .*score"):
-        get_verifier("prm", model=language_model[0], steps="newline").verify("so 4", QUESTION)
-    with pytest.raises(VerifierFailedError, match="separator 'no token' is"):
-        get_verifier("prm", model=classifier[0], separator="no token").verify("so 4", QUESTION)
-    with pytest.raises(VerifierFailedError, match="2 classes"):
-        get_verifier("prm", model=classifier[0], positive=2).verify("so 4", QUESTION)
+    for model, options, said in [
+        (language_model, {"steps": "newline"}, r"no weights for .*score"),
+        (classifier, {"separator": "no token"}, "separator 'no token' is"), (classifier, {"positive": 2}, "2 classes"),
+    ]:  # fmt: skip
+        with pytest.raises(VerifierFailedError, match=said):
+            get_verifier("prm", model=model[0], **options).verify("so 4", QUESTION)
+    with pytest.raises(KeywordError, match="'model' is required"):
+        get_verifier("prm")
     for options, said in [
-        *(({}, "'model' is required"), ({"model": "./nowhere"}, "no folder")),
-        ({"model": "a/b", "trust_remote_code": True}, "commit hash"),
-        ({"model": "a/b", "trust_remote_code": True, "revision": "main"}, "commit hash"),
-        ({"model": "a/b", "style": "other"}, "shepherd"),
-        ({"model": "a/b", "style": "shepherd", "positive": 0}, "good and bad"),
-        ({"model": "a/b", "good": "yes"}, "shepherd"),
-        ({"model": "a/b", "style": "concat", "system": "x"}, "qwen"),
-        *(({"model": "a/b", "device": "gpu"}, "cuda:0"), ({"model": "a/b", "steps": "lines"}, "newline")),
-        ({"model": "a/b", "batch_size": 0}, "batch_size"),
-    ]:
+        ({"model": "./nowhere"}, "no folder"), ({"trust_remote_code": True}, "commit hash"), ({"style": "other"}, "shepherd"),
+        ({"trust_remote_code": True, "revision": "main"}, "commit hash"), ({"style": "shepherd", "positive": 0}, "good and bad"),
+        ({"good": "yes"}, "shepherd"), ({"style": "concat", "system": "x"}, "qwen"), ({"device": "gpu"}, "cuda:0"),
+        ({"steps": "lines"}, "newline"), ({"batch_size": 0}, "batch_size"),
+    ]:  # fmt: skip
         with pytest.raises(KeywordError, match=said):
-            get_verifier("prm", **options)
-        pinned = {"model": "a/b", "trust_remote_code": True, "revision": "a" * 40}
-        assert get_verifier("prm", **pinned).gives_steps
+            get_verifier("prm", **{"model": "a/b", **options})
+    assert get_verifier("prm", model="a/b", trust_remote_code=True, revision="a" * 40).gives_steps
 
 
 def test_only_safetensors_of_the_checkpoint_itself_are_loaded(classifier, tmp_path):
@@ -156,8 +149,7 @@ def test_only_safetensors_of_the_checkpoint_itself_are_loaded(classifier, tmp_pa
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(VerifierFailedError, match="cannot be loaded"):
         get_verifier("prm", model=str(tmp_path)).verify("so 4", QUESTION)
-    assert Path(folder).is_dir()
-    for file in Path(classifier[0]).iterdir():
+    for file in Path(folder).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
     config["auto_map"] = {"AutoModel": "somebody/else--modeling.Model"}
@@ -172,5 +164,5 @@ def test_a_tokenizer_that_makes_separators_of_other_text(classifier, monkeypatch
 
     monkeypatch.setattr(_prm_model.Reader, "clean", lambda self, text: text.strip())
     verdict = get_verifier("prm", model=classifier[0], steps="newline").verify("1+1=2<extra_0>\nso 4", QUESTION)
-    assert (verdict.score, verdict.status) == (0.0, Status.UNPARSABLE)
-    assert [step.score for step in verdict.steps] == [0.0, 0.0]
+    found = [verdict.score, verdict.status, *(step.score for step in verdict.steps)]
+    assert found == [0.0, Status.UNPARSABLE, 0.0, 0.0]

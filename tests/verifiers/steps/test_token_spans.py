@@ -1,6 +1,7 @@
 """Character spans against tokens of four real tokenizer families, held against decoding every prefix."""
 
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from operator import eq
 
 import pytest
 from hypothesis import given, settings
@@ -23,10 +24,8 @@ def byte_level():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=340, special_tokens=SPECIALS, initial_alphabet=letters, show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXT, trainer)
+    of = {"special_tokens": SPECIALS, "initial_alphabet": letters, "show_progress": False}
+    tokenizer.train_from_iterator(TEXT, trainers.BpeTrainer(vocab_size=340, **of))
     return tokenizer
 
 
@@ -36,9 +35,8 @@ def unigram():
     vocabulary = [("[UNK]", 0.0), *bytes_, *((piece, -float(at + 1)) for at, piece in enumerate(pieces))]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(parts)
     return tokenizer
 
 
@@ -67,9 +65,8 @@ def characters():
 
 
 def decoder_of(make):
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=make(), unk_token="[UNK]", pad_token="[PAD]", additional_special_tokens=SPECIALS[:4]
-    )
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "additional_special_tokens": SPECIALS[:4]}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=make(), **special)
     return tokenizer, lambda ids: tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
@@ -81,10 +78,7 @@ def slow_ends(ids, decode):
     whole, ends = decode(ids), [0]
     for count in range(1, len(ids) + 1):
         text = decode(ids[:count])
-        agree = next(
-            (at for at, (a, b) in enumerate(zip(text, whole, strict=False)) if a != b), min(len(text), len(whole))
-        )
-        ends.append(max(agree, ends[-1]))
+        ends.append(max(sum(takewhile(bool, map(eq, text, whole))), ends[-1]))
     return [*ends[1:-1], len(whole)] if ids else []
 
 
@@ -127,25 +121,22 @@ def test_no_token_belongs_to_two_steps(family, by, text):
 
 
 def test_characters_cut_in_two_and_special_tokens_belong_to_one_step():
-    _, decode = FAMILIES["byte_level"]
-    encode = FAMILIES["byte_level"][0].backend_tokenizer.token_to_id
-    table = dict(zip(range(256), bytes_of_gpt2(), strict=True))
-    ids = [encode(table[byte]) for byte in "a\n😀b".encode()]
-    ends = token_ends(ids, decode)
-    assert ends == [1, 2, 2, 2, 2, 3, 4]
-    assert [token_span(*span, ends) for span in segment(decode(ids), "newline")] == [(0, 2), (2, 7)]
-    cut = ids[:4]  # in the middle of the character
-    ends = token_ends(cut, decode)
-    assert decode(cut) == "a\n�"
-    assert [token_span(*span, ends) for span in segment(decode(cut), "newline")] == [(0, 2), (2, 4)]
     tokenizer, decode = FAMILIES["byte_level"]
+    table = bytes_of_gpt2()
+    ids = [tokenizer.backend_tokenizer.token_to_id(table[byte]) for byte in "a\n😀b".encode()]
+    assert token_ends(ids, decode) == [1, 2, 2, 2, 2, 3, 4]
+    assert decode(ids[:4]) == "a\n�"  # cut in the middle of the character
+    for some, spans in ((ids, [(0, 2), (2, 7)]), (ids[:4], [(0, 2), (2, 4)])):
+        ends = token_ends(some, decode)
+        assert [token_span(*span, ends) for span in segment(decode(some), "newline")] == spans
     text = "<think>\nStep 1: a\nStep 2: b</think>\n15<|im_end|>"
     ids = tokenizer.encode(text, add_special_tokens=False)
     ends = token_ends(ids, decode)
-    steps = [decode(ids[slice(*token_span(*span, ends))]) for span in segment(text, "numbered")]
-    assert steps == ["Step 1: a\n", "Step 2: b</think>\n15<|im_end|>"]
-    steps = [decode(ids[slice(*token_span(*span, ends))]) for span in segment(text, "newline")]
-    assert steps == ["<think>\n", "Step 1: a\n", "Step 2: b</think>\n", "15<|im_end|>"]
+    for by, steps in [
+        ("numbered", ["Step 1: a\n", "Step 2: b</think>\n15<|im_end|>"]),
+        ("newline", ["<think>\n", "Step 1: a\n", "Step 2: b</think>\n", "15<|im_end|>"]),
+    ]:
+        assert [decode(ids[slice(*token_span(*span, ends))]) for span in segment(text, by)] == steps
 
 
 def bytes_of_gpt2():

@@ -29,27 +29,18 @@ from grpo_verifiers.verdict import Status
 
 GOOD = ["<think>why</think>answer", "\n<think>\nwhy\n</think>\n\nanswer\n", "<think>数</think>答", "<think>a</think>🙂"]
 BAD = {
-    "empty thinking": "<think></think>answer",
-    "blank thinking": "<think> \n\t</think>answer",
-    "invisible thinking": "<think>\u200b\u2060\ufeff\u3164\u2800</think>answer",
-    "empty answer": "<think>why</think>",
-    "invisible answer": "<think>why</think>\u200b\u00a0\u3164",
-    "closed twice": "<think>why</think>answer</think>more",
-    "closed twice at once": "<think>why</think></think>answer",
-    "opened twice": "<think><think>why</think>answer",
-    "a second section": "<think>why</think>a<think>b</think>c",
-    "never closed": "<think>why answer",
-    "never opened": "why</think>answer",
-    "wrong order": "</think>why<think>answer",
-    "text before": "Sure! <think>why</think>answer",
-    "other case": "<THINK>why</THINK>answer",
-    "nothing": "",
-}
-
-
+    "empty thinking": "<think></think>answer", "blank thinking": "<think> \n\t</think>answer", "closed twice": "<think>why</think>answer</think>more",
+    "invisible thinking": "<think>\u200b\u2060\ufeff\u3164\u2800</think>answer", "invisible answer": "<think>why</think>\u200b\u00a0\u3164",
+    "empty answer": "<think>why</think>", "closed twice at once": "<think>why</think></think>answer", "opened twice": "<think><think>why</think>answer",
+    "a second section": "<think>why</think>a<think>b</think>c", "never closed": "<think>why answer", "never opened": "why</think>answer",
+    "wrong order": "</think>why<think>answer", "text before": "Sure! <think>why</think>answer", "other case": "<THINK>why</THINK>answer", "nothing": "",
+}  # fmt: skip
 ANSWER = "<think>why</think>\n<answer>42</answer>"
-
-
+BAD_ANSWERS = [
+    ANSWER + "junk", ANSWER + "<answer>43</answer>", ANSWER + "</answer>", ANSWER.replace("42", ""), ANSWER.replace("42", "\u200b"),
+    ANSWER.replace("\n", "between"), "<answer>42</answer><think>why</think>", "<think>why<answer>42</answer></think>",
+    "<think>why</think></answer>42<answer>", "<think>why</think>42",
+]  # fmt: skip
 TAGS = ["<think>", "</think>", "<answer>", "</answer>"]
 
 
@@ -58,37 +49,29 @@ def test_one_section_and_an_answer_pass_and_nothing_else():
         assert think_format(text).score == 1.0
     for text in BAD.values():
         verdict = think_format(text)
-        assert (verdict.score, verdict.status) == (0.0, Status.WRONG)
-        assert verdict.detail
-    for text in [
-        *(ANSWER + "junk", ANSWER + "<answer>43</answer>", ANSWER + "</answer>", ANSWER.replace("42", "")),
-        *(ANSWER.replace("42", "\u200b"), ANSWER.replace("\n", "between"), "<answer>42</answer><think>why</think>"),
-        *("<think>why<answer>42</answer></think>", "<think>why</think></answer>42<answer>", "<think>why</think>42"),
-    ]:
-        assert think_format(ANSWER + " \n", answer="answer").score == 1.0, text
+        assert (verdict.score, verdict.status, bool(verdict.detail)) == (0.0, Status.WRONG, True)
+    for text in BAD_ANSWERS:
         assert think_format(text, answer="answer").score == 0.0
     # The peer takes some of the bad ones; nothing that it refuses may pass here
     peer = lambda text: think_format_reward([[{"content": text}]])[0]  # noqa: E731
-    taken = [name for name, text in BAD.items() if peer(text)]
-    assert {"empty thinking", "closed twice"} <= set(taken)
-    pieces = ["<think>", "</think>", "x", " "]
+    assert {"empty thinking", "closed twice"} <= {name for name, text in BAD.items() if peer(text)}
     for size in range(1, 7):
-        for parts in itertools.product(pieces, repeat=size):
-            text = "".join(parts)
+        for text in map("".join, itertools.product(["<think>", "</think>", "x", " "], repeat=size)):
             assert think_format(text).score <= peer(text.strip()), text
-    assert think_format("why</think>answer", prefilled=True).score == 1.0
     assert "already" in think_format("<think>why</think>answer", prefilled=True).detail
-    assert think_format("</think>answer", prefilled=True).score == 0.0
-    assert think_format("why</think>\n<answer>4</answer>", prefilled=True, answer="answer").score == 1.0
-    assert think_format("<r>12 34</r>x", think="r", min_think=4).score == 1.0
-    assert think_format("<r>12 34</r>x", think="r", min_think=5).score == 0.0
-    assert tag_count("<think>a</think><answer>b</answer>").score == 1.0
-    assert (tag_count("<think>a</think>b").score, tag_count("").score) == (0.5, 0.0)
-    assert tag_count("<think><think>a</think><answer>b</answer>").score == 0.75  # repeating one earns nothing
-    assert tag_count("<answer>b</answer><think>a</think>").score == 0.5
-    assert tag_count("".join(reversed(TAGS))).score == 0.25
-    assert tag_count("a</think><answer>b</answer>", prefilled=True).score == 1.0
-    assert tag_count("<a></a><b></b><c></c>", tags=["a", "b", "c"]).score == 1.0
+    for text, options, score in [
+        (ANSWER + " \n", {"answer": "answer"}, 1.0), ("why</think>answer", {"prefilled": True}, 1.0), ("</think>answer", {"prefilled": True}, 0.0),
+        ("why</think>\n<answer>4</answer>", {"prefilled": True, "answer": "answer"}, 1.0),
+        ("<r>12 34</r>x", {"think": "r", "min_think": 4}, 1.0), ("<r>12 34</r>x", {"think": "r", "min_think": 5}, 0.0),
+    ]:  # fmt: skip
+        assert think_format(text, **options).score == score, text
+    for text, options, score in [
+        ("<think>a</think><answer>b</answer>", {}, 1.0), ("<think>a</think>b", {}, 0.5), ("", {}, 0.0), ("<answer>b</answer><think>a</think>", {}, 0.5),
+        ("<think><think>a</think><answer>b</answer>", {}, 0.75),  # repeating one earns nothing
+        ("</answer><answer></think><think>", {}, 0.25), ("a</think><answer>b</answer>", {"prefilled": True}, 1.0),
+        ("<a></a><b></b><c></c>", {"tags": ["a", "b", "c"]}, 1.0),
+    ]:  # fmt: skip
+        assert tag_count(text, **options).score == score, text
 
 
 @pytest.mark.slow
@@ -103,14 +86,7 @@ def test_the_ordered_share_is_the_best_of_all_selections(parts):
     assert tag_count(text + text).score == 0.0 or not set(TAGS) & set(parts)
 
 
-IN_FULL = {
-    "zh": "答案是四。",
-    "ja": "これは数学です。",
-    "ru": "Ответ: четыре",
-    "ko": "안녕하세요",
-    "ar": "الجواب",
-    "el": "η απάντηση",
-}
+IN_FULL = {"zh": "答案是四。", "ja": "これは数学です。", "ru": "Ответ: четыре", "ko": "안녕하세요", "ar": "الجواب", "el": "η απάντηση"}  # fmt: skip
 OTHERS = "gu he hy ka km kn lo ml my pa si ta te th bn hi"
 ENGLISH = ("The answer is four.", "ＡＢＣ", "naïve Ærøskøbing ﬁn")
 
@@ -128,8 +104,8 @@ def test_the_share_of_letters_leaves_out_maths_and_code_and_nothing_hides_there(
         assert language(f"所以 {section} so 成立", language="zh").score == pytest.approx(4 / 6)
     for wrap in ["${}$", "```\n{}\n```", "`{}`", "\\[{}\\]", "$$\n{}"]:
         assert language("ok " + wrap.format("因此我们得到答案"), language="en").score < 0.5
-    assert language("Let α be 𝑥 and Δ = 3 µm, ℵ₀", language="en").score == 1.0
-    assert language("Let αβγδ be", language="en").score < 1.0
+    letters, greek = "Let α be 𝑥 and Δ = 3 µm, ℵ₀", "Let αβγδ be"
+    assert language(letters, language="en").score == 1.0 > language(greek, language="en").score
     assert language("``` $ \\[ so we see 四四四四", language="zh").score == pytest.approx(4 / 11)
     assert split_prose("costs $5\nand $6")[0] == "costs $5\nand $6"
     for text in ("", "42", "$$ hidden prose $$", "\u200b"):
@@ -140,29 +116,21 @@ def test_the_share_of_letters_leaves_out_maths_and_code_and_nothing_hides_there(
 
 
 def test_the_prompt_sets_the_script():
-    chat = [
-        {"role": "system", "content": "You are helpful."},
-        {"role": "user", "content": "求 f(x)=sin(x)+cos(x) 的最大值"},
-    ]
-    assert (language("最大值是二", chat).score, language("The maximum", chat).score) == (1.0, 0.0)
-    assert (
-        language("The maximum", "Find the maximum of $f$.").score
-        == language("最大値です", "最大値を求めよ").score
-        == 1.0
-    )
-    assert language("답", [{"role": "user", "content": [{"type": "text", "text": "답은 무엇입니까"}]}]).score == 1.0
-    for empty in (None, "", "1+1=?", [], [{"role": "user", "content": None}]):
-        assert language("text", empty).status == Status.NOT_APPLICABLE
-        assert language("text", empty).score is None
+    user = lambda content: {"role": "user", "content": content}  # noqa: E731
+    chat = [{"role": "system", "content": "You are helpful."}, user("求 f(x)=sin(x)+cos(x) 的最大值")]
+    for text, prompt, score in [
+        ("最大值是二", chat, 1.0), ("The maximum", chat, 0.0), ("The maximum", "Find the maximum of $f$.", 1.0),
+        ("最大値です", "最大値を求めよ", 1.0), ("답", [user([{"type": "text", "text": "답은 무엇입니까"}])], 1.0),
+    ]:  # fmt: skip
+        assert language(text, prompt).score == score
+    for empty in (None, "", "1+1=?", [], [user(None)]):
+        assert (language("text", empty).score, language("text", empty).status) == (None, Status.NOT_APPLICABLE)
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.text(st.characters() | st.sampled_from("$`\\[]()\n"), max_size=60), st.sampled_from(["en", "zh", "ja", "prompt"])
-)
+@given(st.text(st.characters() | st.sampled_from("$`\\[]()\n"), max_size=60), st.sampled_from(["en", "zh", "ja", "prompt"]))  # fmt: skip
 def test_any_text_scores_in_bounds_and_splitting_loses_no_letter(text, code):
-    verdict = language(text, "why", language=code)
-    assert 0.0 <= verdict.score <= 1.0
+    assert 0.0 <= language(text, "why", language=code).score <= 1.0
     prose, sections = split_prose(text)
     letters = sorted(char for char in text if char.isalpha())
     assert sorted(char for char in prose + sections if char.isalpha()) == letters
@@ -218,18 +186,15 @@ def test_kimi_parts_add_up_to_the_published_rule(rows):
 
 
 def test_lengths_have_known_values_and_are_not_guessed():
-    for call in [
-        lambda: length_cosine("x", max_len=9),
-        lambda: length_overlong("x", max_len=9, cache=1),
-        lambda: length_kimi(["x"], ["p"]),
-        lambda: length_kimi(["x"], ["p"], [None]),
-        lambda: repetition("x", unit="tokens"),
-    ]:
+    for check, given_, options in [
+        (length_cosine, ["x"], {"max_len": 9}), (length_overlong, ["x"], {"max_len": 9, "cache": 1}), (length_kimi, [["x"], ["p"]], {}),
+        (length_kimi, [["x"], ["p"], [None]], {}), (repetition, ["x"], {"unit": "tokens"}),
+    ]:  # fmt: skip
         with pytest.raises(VerifierFailedError, match="completion_ids"):
-            call()
+            check(*given_, **options)
     assert [cosine(n, max_len=100) for n in (0, 50, 100)] == pytest.approx([1.0, 0.5, 0.0])
     assert cosine(25, max_len=100, shortest=1, longest=-1) == pytest.approx(2**-0.5)
-    assert length_cosine("x" * 10_000, [0] * 10, max_len=100).score == length_cosine("", [0] * 10, max_len=100).score
+    assert length_cosine("x" * 10_000, [0] * 10, max_len=100).score == cosine(10, max_len=100)
     lengths = [0, 1, 30, 99, 100, 250]
     bad = [cosine(n, max_len=100, shortest=-1.0, longest=-0.5) for n in lengths]
     gain = [cosine(n, max_len=100, shortest=2.0, longest=1.0) for n in lengths]
@@ -257,17 +222,14 @@ def test_ngrams_are_counted_as_by_brute_force_and_by_the_peer(ids, n):
 
 
 def test_repetition_is_of_words_or_of_characters_and_more_never_costs_less():
-    assert repetition("one two three four").score == repetition("one two", n=3).score == 0.0
-    assert (repetition("", n=1).score, repetition("no no no no", n=1).score) == (0.0, -0.75)
-    assert repetition("No, no, NO, no", n=2, max_penalty=-1).score == pytest.approx(-4 / 6)
+    for text, n, score in [
+        ("one two three four", 3, 0.0), ("one two", 3, 0.0), ("", 1, 0.0), ("no no no no", 1, -0.75), ("No, no, NO, no", 2, -4 / 6),
+        ("我们今天讨论数学", 2, 0.0), ("好的好的好的好的", 2, -5 / 7), ("ですですです", 2, -3 / 5),
+        ("안녕 하세요 안녕 하세요", 2, -1 / 3),  # Korean has spaces
+    ]:  # fmt: skip
+        assert repetition(text, n=n).score == pytest.approx(score), text
     assert repetition("a b c a b c", n=3, max_penalty=-2).score == pytest.approx(-0.5)
-    assert (repetition("我们今天讨论数学", n=2).score, repetition("好的好的好的好的", n=2).score) == (
-        0.0,
-        pytest.approx(-5 / 7),
-    )
-    assert repetition("ですですです", n=2).score == pytest.approx(-3 / 5)
     assert repetition("ไปไปไปไป", n=2).score < -0.5
-    assert repetition("안녕 하세요 안녕 하세요", n=2).score == pytest.approx(-1 / 3)  # Korean has spaces
     rng = random.Random(0)
     text = " ".join(rng.choices("abcdefgh", k=20)) + " "
     scores = [repetition(text * copies).score for copies in range(1, 8)]

@@ -9,51 +9,34 @@ import time
 from pathlib import Path
 
 
-def add(a, b):
-    return a + b
+# fmt: off
+def add(a, b): return a + b
+def echo(value): return repr(value)
+async def later(a): return a
+def raises(): raise ValueError("seven is no colour")
+def leaves(): sys.exit(3)
+def hangs(): sum(range(10**13))  # where no signal handler runs
+def exits(): os._exit(3)
+def crashes(): ctypes.string_at(0)
+def returns_much(): return "x" * (1 << 28)
+def eats(): return len(bytearray(1 << 40))
+def blocks(): return [{"type": "text", "text": "a"}]
+def half(): return "a\ud800b"
+def spiteful(): return Spiteful()
 
-
-def echo(value):
-    return repr(value)
-
-
-async def later(a):
-    return a
-
-
-def raises():
-    raise ValueError("seven is no colour")
-
-
-def leaves():
-    sys.exit(3)
-
-
-def hangs():
-    """Hang where no signal handler runs."""
-    sum(range(10**13))
-
-
-def exits():
-    os._exit(3)
-
-
-def crashes():
-    ctypes.string_at(0)
-
+class Spiteful:
+    def __str__(self): raise RuntimeError("no text")
 
 def forks():
     for _ in range(100):
         subprocess.Popen(["sleep", "4321"], start_new_session=True)
     time.sleep(100)
 
-
 def bombs():
     """Fork two thousand times as fast as it goes: not without end, for nothing here may stop the machine."""
     for _ in range(11):
         os.fork()
     time.sleep(600)
-
 
 def bombs_apart():
     """The same, every process in a session of its own."""
@@ -62,17 +45,14 @@ def bombs_apart():
             os.setsid()
     time.sleep(600)
 
-
 def bombs_by_shell():
     """Have another program do it."""
     bomb = "f() { [ $1 -eq 0 ] || { f $(($1 - 1)) | f $(($1 - 1)) & f $(($1 - 1)) | f $(($1 - 1)); }; sleep 600; }; f 5"
     subprocess.run(["bash", "-c", bomb], check=False)
 
-
 def comes_back():
     os.fork()
     return "one answer"
-
 
 def prints():
     for _ in range(1024):
@@ -80,24 +60,13 @@ def prints():
         os.write(2, b"x" * (1 << 20))
     return "printed"
 
-
-def returns_much():
-    return "x" * (1 << 28)
-
-
-def eats():
-    return len(bytearray(1 << 40))
-
-
 def closes():
     os.closerange(0, 1 << 16)
     return "closed"
 
-
 def kills_parent():
     os.kill(os.getppid(), 9)
     time.sleep(100)
-
 
 def kills_grandparent():
     """Kill the process that made the parent."""
@@ -105,11 +74,9 @@ def kills_grandparent():
     os.kill(int(stat.rpartition(")")[2].split()[1]), 9)
     time.sleep(100)
 
-
 def leaves_thread():
     threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
     return "left"
-
 
 def writes_protocol():
     for fd in range(3, 64):
@@ -119,36 +86,19 @@ def writes_protocol():
             continue
     return "wrote"
 
-
-class Spiteful:
-    def __str__(self):
-        raise RuntimeError("no text")
-
-
-def spiteful():
-    return Spiteful()
-
-
-def blocks():
-    return [{"type": "text", "text": "a"}]
-
-
-def half():
-    return "a\ud800b"
-
-
 class Counter:
-    def __init__(self, start=0):
-        self.n = start
+    def __init__(self, start=0): self.n = start
 
     def __call__(self, by):
         self.n += by
         return self.n
 
-
 class Game:
-    def __init__(self):
-        self.x = 0
+    def __init__(self): self.x = 0
+    def end(self): os._exit(1)
+    def state_key(self): return (self.x,)
+    def get_reward(self): return self.x / 2
+    def get_turn_reward(self): return None if self.x < 10 else float("nan")
 
     def reset(self, **row):
         if row.get("x") == "bad":
@@ -159,15 +109,3 @@ class Game:
     async def step(self, by):
         self.x += by
         return self.x
-
-    def end(self):
-        os._exit(1)
-
-    def state_key(self):
-        return (self.x,)
-
-    def get_reward(self):
-        return self.x / 2
-
-    def get_turn_reward(self):
-        return None if self.x < 10 else float("nan")

@@ -46,35 +46,28 @@ nothing to calculate with: 1;2 | ١+١
 """
 
 
+REFUSALS = [
+    *((words, case) for words, _, cases in (line.partition(": ") for line in REFUSED.strip().splitlines()) for case in cases.split(" | ")),
+    ("Write \\* between", "2(3)"), ("empty", ""), ("'\"'|nothing to calculate|unknown name", "__import__('os')"),
+    ("deep", "(" * (MAX_DEPTH + 1)), ("deep", "2**" * (MAX_DEPTH + 1) + "1"), ("characters", "1" * (MAX_LENGTH + 1)),
+]  # fmt: skip
+
+
 def test_answers_are_exact_or_refused_with_words():
     for case in [case for line in EXACT.strip().splitlines() for case in line.split(" | ")]:
         expression, _, answer = case.rpartition(" -> ")
         assert calculator(expression) == answer, case
-    for words, expression in [
-        *(
-            (line.split(": ")[0], case)
-            for line in REFUSED.strip().splitlines()
-            for case in line.split(": ")[1].split(" | ")
-        ),
-        *(("Write \\* between", "2(3)"), ("empty", ""), ("'\"'|nothing to calculate|unknown name", "__import__('os')")),
-        *(
-            ("deep", "(" * (MAX_DEPTH + 1)),
-            ("deep", "2**" * (MAX_DEPTH + 1) + "1"),
-            ("characters", "1" * (MAX_LENGTH + 1)),
-        ),
-    ]:
+    for words, expression in REFUSALS:
         with pytest.raises(ValueError, match=words):
             calculator(expression)
     assert calculator("2/3", digits=4) == "2/3 (about 0.6667)"
     assert calculator("(2/3)**200", digits=3).startswith("about 6.0")
 
 
+signs = st.sampled_from(["+", "-", "*", "/", "//", "%"])
 trees = st.recursive(
     st.integers(0, 99).map(str),
-    lambda inner: (
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner).map(lambda t: f"({' '.join(t)})")
-        | inner.map(lambda text: f"(-{text})")
-    ),
+    lambda tree: st.tuples(tree, signs, tree).map(lambda t: f"({' '.join(t)})") | tree.map(lambda text: f"(-{text})"),
     max_leaves=8,
 )
 
@@ -101,13 +94,9 @@ def test_any_text_is_answered_or_refused_with_words(text):
     assert 0 < len(said) < 310
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        *("(1/3)" + "**-1**1" * 20, "*".join(["(1/7)"] * 350), "+".join(["1/997"] * 300)),
-        "(10**2400/(10**2399+1))" * 1 + "%(1/(10**2300+3))" * 5,
-    ],
-)
+@pytest.mark.parametrize("expression", [
+    "(1/3)" + "**-1**1" * 20, "*".join(["(1/7)"] * 350), "+".join(["1/997"] * 300), "(10**2400/(10**2399+1))" + "%(1/(10**2300+3))" * 5,
+])  # fmt: skip
 def test_the_dearest_expressions_end(expression):
     started = time.process_time()
     with contextlib.suppress(ValueError):
@@ -115,12 +104,7 @@ def test_the_dearest_expressions_end(expression):
     assert time.process_time() - started < 60  # a hang, not a pace
 
 
-TEXTS = {
-    "b.md": "apple pear apple",
-    "a.txt": "pear plum",
-    "sub/c.txt": "plum plum fig grape",
-    "d.csv": "apple apple apple",
-}
+TEXTS = {"b.md": "apple pear apple", "a.txt": "pear plum", "sub/c.txt": "plum plum fig grape", "d.csv": "apple apple apple"}  # fmt: skip
 
 
 @pytest.fixture
@@ -153,8 +137,8 @@ def test_scores_are_those_of_the_formula_and_what_is_nowhere_is_said(folder):
         assert found.scorer.get_scores([term]).tolist() == pytest.approx(expected, abs=1e-6)
     assert names(search_documents("Plum!", folder=str(folder))) == ["sub/c.txt", "a.txt"]
     assert search_documents("PEAR", 1, folder=str(folder)) == "[1] a.txt\npear plum"
-    assert search_documents("cherry ??", folder=str(folder)) == "No passage shares a word with the query."
-    assert search_documents("", folder=str(folder)) == "No passage shares a word with the query."
+    for query in ("cherry ??", ""):
+        assert search_documents(query, folder=str(folder)) == "No passage shares a word with the query."
     with pytest.raises(ValueError, match="top_k is 0"):
         search_documents("pear", 0, folder=str(folder))
 
@@ -164,8 +148,7 @@ def test_files_and_lines_are_documents_in_order_and_an_empty_folder_says_so(tmp_
         (tmp_path / name).write_text("same words here")
     assert names(search_documents("words", folder=str(tmp_path))) == ["k.txt", "m.txt", "z.txt"]
     (tmp_path / "long.md").write_text(" ".join(f"w{at}" for at in range(45)))
-    said = search_documents("w44", folder=str(tmp_path), words=20)
-    assert said == "[1] long.md\nw40 w41 w42 w43 w44"
+    assert search_documents("w44", folder=str(tmp_path), words=20) == "[1] long.md\nw40 w41 w42 w43 w44"
     lines, bad, empty = (tmp_path / name for name in ("lines", "bad", "empty"))
     for folder in (lines, bad, empty):
         folder.mkdir()

@@ -8,38 +8,22 @@ import pytest
 
 from grpo_verifiers.testing.tools import check_environment, check_tool
 
-FILE = '''
+FILE = r'''
 import itertools
 count = itertools.count()
 def drawn(n: int) -> int:
-    """Draw.
-
-    Args:
-        n: Of how many.
-    """
+    """Draw.\n\nArgs:\n    n: Of how many."""
     return next(count)
 def silent(n: int) -> None:
-    """Say nothing.
-
-    Args:
-        n: A number.
-    """
+    """Say nothing.\n\nArgs:\n    n: A number."""
 def thing(n: int):
-    """Give a thing.
-
-    Args:
-        n: A number.
-    """
+    """Give a thing.\n\nArgs:\n    n: A number."""
     return object()
 class Sum:
     """A class made anew for each completion."""
     def __init__(self, start: int = 0): self.total = start
     def __call__(self, n: int) -> int:
-        """Add.
-
-        Args:
-            n: A number.
-        """
+        """Add.\n\nArgs:\n    n: A number."""
         self.total += n
         return self.total
 class Game:
@@ -48,11 +32,7 @@ class Game:
         self.goal, self.at = goal, 0
         return f"reach {goal}"
     def move(self, by: int) -> str:
-        """Move.
-
-        Args:
-            by: How far.
-        """
+        """Move.\n\nArgs:\n    by: How far."""
         self.at += by * self.step
         return f"at {self.at}"
     def get_reward(self): return float(self.at == self.goal)
@@ -61,12 +41,9 @@ class Game:
 class Leftover(Game):
     def reset(self, goal):
         self.goal, self.at = goal, getattr(self, "at", 0)
-class Wordy(Game):
-    def get_reward(self): return "much"
-class Endless(Game):
-    def get_turn_reward(self): return float("inf")
-class ListKey(Game):
-    def state_key(self): return [self.at]
+class Wordy(Game): get_reward = lambda self: "much"
+class Endless(Game): get_turn_reward = lambda self: float("inf")
+class ListKey(Game): state_key = lambda self: [self.at]
 class Stepping(Game):
     def state_key(self):
         self.at += 1
@@ -100,8 +77,7 @@ def test_built_in_tools_classes_and_environments_keep_their_promises(tmp_path, f
 
 
 TOOLS = {"drawn": ["determinism"], "silent": ["results"], "thing": ["results", "determinism"]}
-GAMES = {"Leftover": "reset", "Wordy": "reward", "Endless": "reward", "ListKey": "state_key", "Stepping": "state_key"}
-GAMES |= {"Greeting": "results"}
+GAMES = {"Leftover": "reset", "Wordy": "reward", "Endless": "reward", "ListKey": "state_key", "Stepping": "state_key", "Greeting": "results"}  # fmt: skip
 
 
 def test_broken_tools_environments_and_calls_are_found(folder):
@@ -113,14 +89,14 @@ def test_broken_tools_environments_and_calls_are_found(folder):
         found = broken(partial(check_environment, f"./kit_tools.py:{name}", [{"goal": 3}], MOVES, base=folder))
         assert found == [f"check_{check}"]
     assert "check_calls_fit" in broken(lambda: check_tool("./kit_tools.py:Sum", [{"n": "1"}], base=folder))
-    with pytest.raises(ValueError, match="a row lacks goal"):
-        check_environment("./kit_tools.py:Game", [{"prompt": "p"}], MOVES, base=folder)
-    with pytest.raises(ValueError, match="at least one row"):
-        check_environment("./kit_tools.py:Game", [], MOVES, base=folder)
-    with pytest.raises(ValueError, match="at least one call"):
-        check_tool("calculator", [])
-    with pytest.raises(ValueError, match="no check"):
-        check_tool("calculator", [{"expression": "1"}], skip=["check_nothing"])
+    for said, call in [
+        ("a row lacks goal", partial(check_environment, "./kit_tools.py:Game", [{"prompt": "p"}], MOVES, base=folder)),
+        ("at least one row", partial(check_environment, "./kit_tools.py:Game", [], MOVES, base=folder)),
+        ("at least one call", partial(check_tool, "calculator", [])),
+        ("no check", partial(check_tool, "calculator", [{"expression": "1"}], skip=["check_nothing"])),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            call()
 
 
 README = Path(__file__).parents[3] / "verifiers/README.md"
