@@ -10,7 +10,7 @@ process of its own, with its timeouts and a deadline of 30 s around each row: la
 import argparse
 import json
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,20 @@ Row = dict[str, Any]
 
 def rows_of(name: str) -> list[Row]:
     """The rows of a labelled set; each knows its line."""
-    lines = (CASES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) | {"line": number} for number, line in enumerate(lines, start=1)]
+    lines = map(json.loads, (CASES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+    return [
+        row | {"line": number}
+        for number, line in enumerate(lines, start=1)
+        for row in (_answers(line) if "form" in line else [line])
+    ]
+
+
+def _answers(question: Row) -> Iterator[Row]:
+    """A row for each answer of a question."""
+    for label in ("right", "wrong"):
+        for text, *argument in question[label]:
+            row = {"kind": question["kind"], "gold": question["gold"], question["form"]: text}
+            yield row | {"right": label == "right", "source": [*question["source"], *argument]}
 
 
 def completion(row: Row) -> str:
