@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_gold, fast, math
+from grpo_verifiers.math.compare import answers, leaf, rewrite
 from grpo_verifiers.math.extract import Found
 from grpo_verifiers.math.gold import gold_of
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import read
+from grpo_verifiers.math.grammar.tokens import tokenize
 from grpo_verifiers.math.judge import combine, decide, judge, judge_or_shorten
 from grpo_verifiers.math.options import DEFAULTS
+from grpo_verifiers.math.sets import regions
+from grpo_verifiers.math.tree import number
+from grpo_verifiers.math.values import forms, numeric, powers
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.reading.tags import tagged
@@ -68,10 +73,8 @@ def test_the_full_check_of_junk_never_raises_either(completion, gold):
 
 
 TOWERS = [
-    "9^{9^{9^{9}}}", "10^{100000000}", "2^{-10^{10}}", "(1/3)^{99999999}", "100000000!", "((10!)!)!", "1000000!", "x^{10^{10}}",
-    r"\binom{10^9}{5}", r"\sqrt{10^{10^{10}}}", "10^{10^{10}}+1", r"\frac{1}{7^{10^8}}", "e^{10^{10}}", r"\sin(10^{10^{9}})",
-    r"\gcd(10^{1000000}+1, 7)", r"\log(10^{10^{8}})", "(x+y+z)^{1000}", "(1+x)^{10^6}", r"\Gamma(10^9)", "2^{2^{2^{2^{2^{2}}}}}",
-    r"\sum_{n=1}^{10000000}\frac{1}{n^2}", r"\int_0^\infty e^{-x^3}dx", r"\begin{pmatrix}1&1\\1&0\end{pmatrix}^{10000000}",
+    "9^{9^{9^{9}}}", "10^{100000000}", "2^{-10^{10}}", "(1/3)^{99999999}", "100000000!", "((10!)!)!", "1000000!", "x^{10^{10}}", r"\binom{10^9}{5}", r"\sqrt{10^{10^{10}}}", "10^{10^{10}}+1", r"\frac{1}{7^{10^8}}", "e^{10^{10}}", r"\sin(10^{10^{9}})",
+    r"\gcd(10^{1000000}+1, 7)", r"\log(10^{10^{8}})", "(x+y+z)^{1000}", "(1+x)^{10^6}", r"\Gamma(10^9)", "2^{2^{2^{2^{2^{2}}}}}", r"\sum_{n=1}^{10000000}\frac{1}{n^2}", r"\int_0^\infty e^{-x^3}dx", r"\begin{pmatrix}1&1\\1&0\end{pmatrix}^{10000000}",
     r"\pm 1" * 40, "|x|" * 40, "|" * 1000, r"\tan(" * 25 + "x" + ")" * 25, r"\sqrt{" * 25 + "2" + "}" * 25,
 ]  # fmt: skip
 
@@ -227,6 +230,24 @@ def test_the_work_on_the_trainers_thread_is_bounded_whatever_is_stated(kind):
 @pytest.mark.parametrize("kind", GROWING)
 def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
     assert counted(fast, GROWING[kind](1_000_000), "42")[0] < 20 * INLINE
+
+
+ENDS = [regions.end_of(number(at)) for at in (1, 2)]
+CHARGED = [
+    lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.apart(number(1), number(2)),
+    lambda: rewrite.expand_signs(("pm", None, number(1))), lambda: regions.order(*ENDS), lambda: forms.key(forms.constant(7)),
+    lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
+    lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: powers.root_of(forms.constant(9999991), 2),
+    lambda: forms.rational(({forms.ONE: 2}, {forms.ONE: 3})), lambda: answers.compare(("v", "x"), ("v", "y"), DEFAULTS, lambda *_: (True, "")),
+    lambda: combine(gold_of("3"), Found(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), Found((), ("?",)), DEFAULTS, decide),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("work", CHARGED)
+def test_each_kind_of_work_is_charged_to_the_budget(work):
+    with limited(10**6) as budget:
+        work()
+    assert 10**6 - 1000 < budget.left < 10**6
 
 
 @pytest.mark.slow

@@ -20,15 +20,11 @@ ATOMS = [
     *(("v", name) for name in ("pi", "e", "i", "x")),
 ]
 FUNCTIONS = {
-    "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "cot": mpmath.cot, "sec": mpmath.sec, "csc": mpmath.csc,
-    "sinh": mpmath.sinh, "cosh": mpmath.cosh, "tanh": mpmath.tanh, "arcsin": mpmath.asin, "arccos": mpmath.acos,
-    "arctan": mpmath.atan, "arcsinh": mpmath.asinh, "arccosh": mpmath.acosh, "arctanh": mpmath.atanh, "ln": mpmath.log,
-    "exp": mpmath.exp, "floor": mpmath.floor, "ceil": mpmath.ceil,
+    "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "cot": mpmath.cot, "sec": mpmath.sec, "csc": mpmath.csc, "sinh": mpmath.sinh, "cosh": mpmath.cosh, "tanh": mpmath.tanh, "arcsin": mpmath.asin, "arccos": mpmath.acos,
+    "arctan": mpmath.atan, "arcsinh": mpmath.asinh, "arccosh": mpmath.acosh, "arctanh": mpmath.atanh, "ln": mpmath.log, "exp": mpmath.exp, "floor": mpmath.floor, "ceil": mpmath.ceil,
 }  # fmt: skip
 ARITHMETIC = {
-    "+": lambda a, b: a + b, "mixed": lambda a, b: a + b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
-    "^": lambda a, b: a**b, "-": lambda a: -a, "%": lambda a: a / 100, "deg": lambda a: a * mpmath.pi / 180,
-    "abs": abs, "!": mpmath.factorial, "binom": mpmath.binomial,
+    "+": lambda a, b: a + b, "mixed": lambda a, b: a + b, "*": lambda a, b: a * b, "/": lambda a, b: a / b, "^": lambda a, b: a**b, "-": lambda a: -a, "%": lambda a: a / 100, "deg": lambda a: a * mpmath.pi / 180, "abs": abs, "!": mpmath.factorial, "binom": mpmath.binomial,
 }  # fmt: skip
 POWERS = [2, 3, 5, -1, -2, Fraction(1, 2), Fraction(-3, 2), Fraction(2, 3)]
 

@@ -6,9 +6,7 @@ from itertools import product
 import pytest
 
 from grpo_verifiers.math import fast
-from grpo_verifiers.math.grammar.cursor import ParseError
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.grammar.relations import may_be_solved
 from grpo_verifiers.math.sets.regions import (
     HIGHEST,
     LOWEST,
@@ -107,67 +105,6 @@ def test_fractions_decimals_and_places_in_words_are_read_as_they_are_written():
         assert [ordinal(f"{place}{each}") for each in ("st", "nd", "rd", "th") if each != ending] == [None] * 3
         assert ordinal(f"the {place}{ending}") == ordinal(f"{place}^{{{ending}}}") == place
     assert [ordinal(f"{tens}-first") for tens in ("twenty", "ninety", "one")] == [21, 91, None]
-
-
-RIGHT = {
-    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}^T", r"\begin{pmatrix}1&2\\3&4\\\end{pmatrix}", r"\left[\begin{array}{cc}1&2\\3&4\end{array}\right]"],
-    r"\begin{pmatrix}1\\2\end{pmatrix}": ["(1,2)^T", "[1,2]^T", r"\begin{pmatrix}1&2\end{pmatrix}^\top"],
-    "(3,-4,0)": [r"3\mathbf{i}-4\mathbf{j}+0\mathbf{k}", r"-4\hat{j}+3\hat{i}", r"\begin{pmatrix}3\\-4\\0\end{pmatrix}"],
-    "100_{36}": ["100_{36}"],
-    r"7 \equiv 2 \pmod 5": [r"7 = 2 \pmod 5"],
-    r"1 \pm \sqrt2": [r"1+\sqrt2, 1-\sqrt2", r"1-\sqrt2 \text{ or } 1+\sqrt2"],
-    r"\pm 1 \pm 2": ["3, -1, 1, -3"],
-    r"90 \text{ minutes}": ["1 hour 30 minutes"], r"1 \text{ hour } 30 \text{ minutes}": ["90 minutes"],
-    r"\sec x": [r"\frac{1}{\cos x}"], r"\csc x": [r"\frac{1}{\sin x}"], r"\log_{10} x": [r"\log x"], "30": [r"x^\circ = 30^\circ"],
-    r"x\in\mathbb{R}": [r"\mathbb{R}"], r"\mathbb{N}_0": [r"n\ge 0, n\in\mathbb{Z}"], r"\mathbb{N}^+": [r"n\ge 1, n\in\mathbb{Z}"],
-    r"\mathbb{Z}^-": [r"n\le -1, n\in\mathbb{Z}"], r"\mathbb{R}_{\ge 0}": [r"[0,\infty)"], r"\mathbb{R}_{\le 0}": [r"(-\infty,0]"],
-    r"\mathbb{R}^*": [r"(-\infty,0)\cup(0,\infty)"], r"\mathbb{R}^-": [r"(-\infty,0)"], r"\mathbb{R}_{>0}": [r"(0,\infty)"],
-    r"x=5k+2, k\in\mathbb{Z}": [r"x \equiv 2 \pmod 5"], r"x \equiv 2 \pmod 5": [r"x=5k+2, k\in\mathbb{Z}", r"x \equiv 7 \pmod 5"],
-}  # fmt: skip
-WRONG = {
-    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": [r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^T", r"\begin{pmatrix}1&2\\3\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"],
-    "(3,-4,0)": [r"3\mathbf{i}-4\mathbf{j}+1\mathbf{k}", r"3\mathbf{i}+4\mathbf{j}", r"3\mathbf{i}-4\mathbf{i}", r"\begin{pmatrix}3&-4\\0&1\end{pmatrix}"],
-    r"1 \pm \sqrt2": [r"1+\sqrt2", r"1+\sqrt2, 1+\sqrt2", r"1 \pm \sqrt3"],
-    r"\pm 1 \pm 2": ["3, -1", r"\pm 3"],
-    "1, 2": ["1, 1", "1", "1, 2, 2, 3"], r"\sqrt2, -\sqrt2": [r"\sqrt2, \sqrt2"], r"1 \text{ hour } 30 \text{ minutes}": ["91 minutes"],
-    r"\csc x": [r"\frac{2}{\sin x}"], r"\log_{2} x": [r"\log x"], r"\mathbb{N}_0": [r"n\ge 1, n\in\mathbb{Z}"],
-    r"x \equiv 2 \pmod 5": [r"x \equiv 3 \pmod 5", r"x \equiv 2 \pmod 6", "2"], "2": [r"x \equiv 2 \pmod 5"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer", "right"),
-    [(gold, each, table is RIGHT) for table in (RIGHT, WRONG) for gold in table for each in table[gold]],
-)
-def test_matrices_vectors_and_signs(gold, answer, right):
-    assert (fast("\\boxed{" + answer + "}", gold).score == 1) == right
-
-
-def test_what_cannot_be_read_is_an_error():
-    for text in (
-        "100_{37}",
-        "12_{2}",
-        "1.5_{10}",
-        r"\begin{pmatrix}1&2\\3\end{pmatrix}",
-        r"\begin{foo}1\end{foo}",
-        r"x \to 2",
-        r"1 \Rightarrow 2",
-    ):
-        with pytest.raises(ParseError):
-            parse(text)
-    assert parse(r"1<x\equiv 2\pmod 5")[2] == "< ="
-    assert parse(r"x\equiv 2")[2] == "equiv"
-    for deep in ("1" + "/1" * 90, "(" * 60 + "1" + ")" * 60, "5" + "!+5" * 3 + "^{2" * 50 + "}" * 50):
-        with pytest.raises(ParseError, match="nested deeper"):
-            parse(deep)
-
-
-def test_an_unreadable_answer_is_as_solved_as_the_gold_by_its_text():
-    for gold, text, solved in (
-        ("x=2", "x=\\odd{2}", True), ("x=2", "2x=\\odd", False), ("x=2", "\\odd", True), ("x=2", "x=\\odd x", False), ("x=2", "y=\\odd", False),
-        ("2x=4", "2x=\\odd", True), ("x=2, y=3", "y=\\odd, x=1", True), ("x=2, y=3", "y=\\odd, x+1=2", False),
-    ):  # fmt: skip
-        assert may_be_solved(parse(gold), text) == solved, (gold, text)
 
 
 def test_expressions_of_more_letters_than_points_have_are_left_open():

@@ -28,8 +28,7 @@ NUMBERS = st.one_of(
 )
 PLAIN = st.tuples(st.sampled_from(["", "-", "--", "+"]), NUMBERS).map("".join)
 EXPRESSIONS = st.sampled_from([
-    "x+1", "\\sqrt{2}", "(1,2)", "3\\%", "\\pm 3", "2\\pi", "x=3", "\\text{ cm}", "f(x, y)", "\\log_{10} 3", "\\infty",
-    "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "[1,2)\\cup(3,4]", "5\\text{ km}", "30^\\circ", "C+x", "1,2,3", "\\{1,2\\}",
+    "x+1", "\\sqrt{2}", "(1,2)", "3\\%", "\\pm 3", "2\\pi", "x=3", "\\text{ cm}", "f(x, y)", "\\log_{10} 3", "\\infty", "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "[1,2)\\cup(3,4]", "5\\text{ km}", "30^\\circ", "C+x", "1,2,3", "\\{1,2\\}",
 ])  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.math.gold import MAX_GOLD
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Outcome, settled
 from grpo_verifiers.math.tree import Node, names
 from grpo_verifiers.math.words.lexicon import word_list
 
@@ -66,7 +66,7 @@ def equal(gold: str, answer: str) -> Outcome:
 
     grader.TIMEOUT_WARNING_SHOWN = True  # the deadline is the worker's, and nobody needs to be told
     same = grader.verify(left, right, strict=True, allow_set_relation_comp=True, timeout_seconds=None)
-    return bool(same), "" if same else "not equal"
+    return settled(bool(same), "not equal")
 
 
 def unreadable(gold: str) -> str:

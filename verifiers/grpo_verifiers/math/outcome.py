@@ -8,6 +8,11 @@ Outcome = tuple[bool | None, str]
 Equal = Callable[[Node, Node], Outcome]
 
 
+def settled(same: bool | None, reason: str) -> Outcome:
+    """An outcome with the reason for a difference."""
+    return same, "" if same else reason
+
+
 def every(outcomes: Iterable[Outcome]) -> Outcome:
     """True if all are; False with its reason as soon as one is."""
     open_reason: str | None = None

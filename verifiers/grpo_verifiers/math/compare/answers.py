@@ -25,7 +25,7 @@ from grpo_verifiers.math.compare.sets import compare_sets
 from grpo_verifiers.math.compare.wording import ordered_letters, texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.outcome import Equal, Outcome, every
+from grpo_verifiers.math.outcome import Equal, Outcome, every, settled
 from grpo_verifiers.math.sets.build import listed
 from grpo_verifiers.math.tree import STRUCTURES, Node, survey
 from grpo_verifiers.reading.budget import spend
@@ -124,7 +124,7 @@ def as_it_stands(options: Options) -> Options:
 def _infinite(gold: Node, answer: Node) -> Outcome | None:
     plain = (("v", "inf"), ("-", ("v", "inf")))
     if gold in plain and answer in plain:
-        return gold == answer, "" if gold == answer else "the other infinity"
+        return settled(gold == answer, "the other infinity")
     return None
 
 
@@ -136,9 +136,10 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Out
     if gold[0] == "paren" or answer[0] == "paren":
         size = len(gold if gold[0] == "paren" else answer) - 1
         gold, answer = as_tuple(gold, size), as_tuple(answer, size)
-    elif gold[0] == "matrix" and answer[0] in {"+", "*", "-", "v"}:  # a sum of unit vectors beside a column
-        column, vector = (as_tuple(node, len(gold) - 1) for node in (gold, answer))
-        gold, answer = (column, vector) if column[0] == vector[0] == "paren" else (gold, answer)
+    elif "matrix" in {gold[0], answer[0]} and {gold[0], answer[0]} & {"+", "*", "-", "v"}:
+        size = len(gold if gold[0] == "matrix" else answer) - 1  # a sum of unit vectors beside a column
+        pair = as_tuple(gold, size), as_tuple(answer, size)
+        gold, answer = pair if pair[0][0] == pair[1][0] == "paren" else (gold, answer)
     if gold[0] in _GROUPS or answer[0] in _GROUPS:
         return _groups(gold, answer, equal)
     if gold[0] == "ratio" or answer[0] == "ratio":
@@ -172,7 +173,7 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Out
     if gold[0] in {"cup", "cap"}:
         outcome = unordered(gold[1:], answer[1:], equal) if len(gold) == len(answer) <= MAX_ITEMS else (None, "")
         if max(len(gold), len(answer)) > MAX_PARTS:
-            return bool(outcome[0]), "" if outcome[0] else "another union"
+            return settled(bool(outcome[0]), "another union")
         return outcome if outcome[0] else (None, "")
     if gold[0] == "minus":
         outcome = every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
@@ -240,14 +241,12 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> 
 def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
-        return same, "" if same else ("other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
+        return settled(same, "other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
     if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
-        same = str(plain[1]) == based[1]
-        return same, "" if same else "other digits"
+        return settled(str(plain[1]) == based[1], "other digits")
     if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
-        same = plain[1] == int(based[1])
-        return same, "" if same else "other digits"
+        return settled(plain[1] == int(based[1]), "other digits")
     return False, f"base {based[2]} on one side only"
 
 

@@ -2,7 +2,7 @@ r"""Solutions with an integer parameter: ``x = 5k + 2``, ``x = 5n - 3, n \in \ma
 
 from typing import NamedTuple
 
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Outcome, settled
 from grpo_verifiers.math.tree import Node, names, number, substitute, walk
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.math.values.forms import (
@@ -60,7 +60,7 @@ def _same(gold: Family, answer: Family) -> Outcome | None:
     except NoFormError:
         return None
     if not integral:
-        return ratio == 1 and shift == 0, "" if ratio == 1 and shift == 0 else "another formula"
+        return settled(ratio == 1 and shift == 0, "another formula")
     if ratio is None or abs(ratio) != 1 or shift is None or shift.denominator != 1:
         return False, "another family of values"
     return True, ""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Outcome, settled
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
 from grpo_verifiers.math.values.canon import canon, exact
 from grpo_verifiers.math.values.decimals import decimal_of, stands_for
@@ -142,4 +142,4 @@ def precise(gold: Node, answer: Node, options: Options) -> Outcome:
     if outcome is not None:
         return outcome, reason
     equal = agree(same_logarithms(gold, answer), same_logarithms(answer, gold))
-    return equal, "" if equal else "not equal"
+    return settled(equal, "not equal")

@@ -173,9 +173,8 @@ def _scale_digits(value: Node, scale: Fraction) -> Node:
     if value[0] == "-":
         return ("-", _scale_digits(value[1], scale))
     if value[0] == "n":
-        places = len(str(scale.denominator)) - 1 if scale.denominator > 1 else 0
         scaled = value[1] * scale
-        places += value[2] or 0
+        places = len(str(scale.denominator)) - 1 + (value[2] or 0)
         return ("n", scaled, places if scaled.denominator > 1 else None)
     return ("*", value, number(scale))
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from grpo_verifiers.math.compare.leaf import show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
-from grpo_verifiers.math.outcome import Equal, Outcome
+from grpo_verifiers.math.outcome import Equal, Outcome, settled
 from grpo_verifiers.math.tree import Node, names, substitute
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.math.values.forms import (
@@ -236,7 +236,7 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if factor is None:
         return (None, "") if has_opaque(*forms[0], *forms[1]) else (False, "another relation")
     wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
-    return wanted == ops[0], "" if wanted == ops[0] else "another relation"
+    return settled(wanted == ops[0], "another relation")
 
 
 def _factor(gold: Form, answer: Form) -> Fraction | None:

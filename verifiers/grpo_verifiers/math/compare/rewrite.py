@@ -63,7 +63,7 @@ def as_tuple(node: Node, size: int) -> Node:
 
 def _of_units(node: Node, size: int) -> Node | None:
     """A sum of multiples of unit vectors; None for other sums."""
-    marks = {top[1] for top in walk(node) if top[0] == "v"} | {top[2] for top in walk(node) if top[0] == "unit"}
+    marks = names(node)
     accent = next((mark for mark in _ACCENTS if {f"{mark}j", f"{mark}k"} & marks), None)
     if accent is None:
         return None
@@ -82,14 +82,12 @@ def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
     if term[0] == "-":
         inner = _coefficient(term[1], basis)
         return inner and (inner[0], ("-", inner[1]))
-    if term[0] == "unit" and ("v", term[2]) in basis:  # an upright letter behind a number
-        return ("v", term[2]), term[1]
     factors = list(term[1:]) if term[0] == "*" else [term]
     units = [factor for factor in factors if factor in basis]
     if len(units) != 1:
         return None
     factors.remove(units[0])
-    if any(unit[1] in names(factor) or unit in walk(factor) for factor in factors for unit in basis):
+    if any(unit in walk(factor) for factor in factors for unit in basis):
         return None
     rest = factors[0] if len(factors) == 1 else ("*", *factors) if factors else number(1)
     return units[0], rest

@@ -6,7 +6,7 @@ closed table in ``words/lexicon.txt``.
 
 import re
 
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Outcome, settled
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words.lexicon import section
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
@@ -58,12 +58,11 @@ _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 def texts(gold: Node, answer: Node) -> Outcome:
     """True if two answers say the same in words; letters in another order are other words."""
     if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
-        same = answer[1] == option[1]
-        return same, "" if same else "another option"
+        return settled(answer[1] == option[1], "another option")
     if (same := _same_moment(gold, answer)) is not None:
-        return same, "" if same else "another time or date"
+        return settled(same, "another time or date")
     if gold[0] == "v" and answer[0] == "text" and (named := _CHOICE.fullmatch(answer[1].strip())):
-        return named[1] == gold[1], "" if named[1] == gold[1] else "another option"
+        return settled(named[1] == gold[1], "another option")
     left, right = (None if words is None else _ARTICLE.sub("", words) for words in (spelled(gold), spelled(answer)))
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"
@@ -72,7 +71,7 @@ def texts(gold: Node, answer: Node) -> Outcome:
         same = left.replace(" ", "") == right.replace(" ", "")
     if not same and (place := ordinal(left)) is not None:
         same = place == ordinal(right)
-    return same, "" if same else "other words"
+    return settled(same, "other words")
 
 
 def _same_moment(gold: Node, answer: Node) -> bool | None:
@@ -89,7 +88,7 @@ def _moment(node: Node) -> object:
     return None
 
 
-def ordered_letters(gold: Node, answer: Node) -> tuple[bool, str] | None:
+def ordered_letters(gold: Node, answer: Node) -> Outcome | None:
     """Compare two sequences of capital letters; None for other answers, and for choices, which have no order.
 
     Letters in the order of the alphabet are choices (``A, C``); a word and any other order are sequences.
@@ -99,7 +98,7 @@ def ordered_letters(gold: Node, answer: Node) -> tuple[bool, str] | None:
         return None
     if gold[0] == "list" and list(left) == sorted(left):
         right = "".join(sorted(right))
-    return left == right, "" if left == right else "another order"
+    return settled(left == right, "another order")
 
 
 def _letters(node: Node) -> str:

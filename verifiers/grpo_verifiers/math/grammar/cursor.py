@@ -140,7 +140,7 @@ class Cursor:
         self.at += 4
         places = len(text.partition(".")[2])
         period = Fraction(int(digits.text), 10**places * (10 ** len(digits.text) - 1))
-        return fraction(Fraction(text if text[-1] != "." else text + "0") + period)
+        return fraction(Fraction(text) + period)
 
     # Names
 

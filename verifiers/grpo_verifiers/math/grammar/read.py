@@ -36,10 +36,8 @@ def without_text_commands(text: str) -> str:
 def undelimited(text: str) -> str:
     """The text without math delimiters; a lone dollar sign is a currency and stays."""
     text = text.strip()
-    if text.startswith(("\\(", "\\[")):
-        for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
-            if text.startswith(opener) and text.endswith(closer):
-                text = text[2:-2].strip()
+    if text.startswith(("\\(", "\\[")) and text.endswith({"(": "\\)", "[": "\\]"}[text[1]]):
+        text = text[2:-2].strip()
     dollars = len(_DOLLAR.findall(text)) if "$" in text else 0
     if dollars and dollars % 2 == 0:
         text = _DOLLAR.sub(" ", text).strip()
@@ -71,7 +69,7 @@ def read(text: str) -> Node:
 
 
 def _is_sentence(text: str) -> bool:
-    """True if a text is words only, in any script: an answer such as "the red one" or a name."""
+    """True if a text is words only, in any script: an answer such as "the tall one" or a name."""
     if not _WORDS_ONLY.fullmatch(text):
         return False
     words = text.split()

@@ -156,7 +156,7 @@ def _subject(node: Node) -> Node | None:
     if node[0] in {"and", "or"}:
         return _subject(node[1])
     for term in fronted(node)[1]:
-        inner = term[1] if term[0] == "abs" and isinstance(term[1], tuple) else term
+        inner: Node = term[1] if term[0] == "abs" else term
         if is_unknown(inner):
             return inner
     pair = assignment(node)

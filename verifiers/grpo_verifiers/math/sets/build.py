@@ -145,7 +145,7 @@ def _any(regions: list[Region]) -> Region:
 def _without(left: Region, right: Region) -> Region:
     if whole(right).domain not in {"R", left.domain}:
         raise NoRegionError("numbers of several kinds")
-    return Region(intersection(left.parts, complement(union(right.parts))), left.domain, left.name or right.name)
+    return Region(intersection(left.parts, complement(union(right.parts))), left.domain, left.name)
 
 
 def _name(regions: list[Region]) -> Node | None:

@@ -6,7 +6,7 @@ arguments: equal forms are equal values always, unequal forms are unequal values
 """
 
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import comb, factorial, gcd, lcm
 
 from grpo_verifiers.math.tree import Node
@@ -52,16 +52,8 @@ def canon(node: Node) -> Form:
         return generator(node[1])
     if kind == "-":
         return negative(canon(node[1]))
-    if kind == "+":
-        total = canon(node[1])
-        for part in node[2:]:
-            total = plus(total, canon(part))
-        return total
-    if kind == "*":
-        total = canon(node[1])
-        for part in node[2:]:
-            total = times(total, canon(part))
-        return total
+    if kind in {"+", "*"}:
+        return reduce(plus if kind == "+" else times, map(canon, node[1:]))
     if kind == "/":
         return times(canon(node[1]), inverse(canon(node[2])))
     if kind == "^":

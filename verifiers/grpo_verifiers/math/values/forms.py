@@ -50,11 +50,7 @@ def rational(form: Form) -> Fraction | None:
         return Fraction(0)
     if bottom is UNIT and len(top) == 1 and ONE in top:
         return top[ONE]
-    if len(top) == len(bottom) == 1:
-        (mono, coefficient), (below, divisor) = next(iter(top.items())), next(iter(bottom.items()))
-        if mono == below:
-            return coefficient / divisor
-    if len(top) == len(bottom) and top.keys() == bottom.keys():
+    if top.keys() == bottom.keys():
         spend(sum(_cost(value) for value in top.values()))
         ratios = {top[mono] / bottom[mono] for mono in top}
         if len(ratios) == 1:
@@ -87,9 +83,9 @@ def key(form: Form) -> str:
     )
 
 
-def generator(name: str, exponent: int = 1) -> Form:
+def generator(name: str) -> Form:
     """A variable or constant as a form."""
-    mono = (1, 1, ()) if name == "i" else (1, 0, ((name, exponent),))
+    mono = (1, 1, ()) if name == "i" else (1, 0, ((name, 1),))
     return {mono: UNIT[ONE]}, UNIT
 
 
@@ -103,7 +99,7 @@ def opaque(*parts: str) -> Form:
 
 def plus(left: Form, right: Form) -> Form:
     """The sum."""
-    if left[1] is right[1] or left[1] == right[1]:
+    if left[1] == right[1]:
         return _add(left[0], right[0]), left[1]
     return _add(_mul(left[0], right[1]), _mul(right[0], left[1])), _mul(left[1], right[1])
 

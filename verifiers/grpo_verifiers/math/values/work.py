@@ -66,7 +66,7 @@ def undone(node: Node) -> str:
         return "an unevaluated " + {"!": "factorial", "binom": "binomial"}.get(node[0], str(node[1]))
     if node[0] in {"+", "*", "/", "^", "root", "-", "abs", "pm", "mixed"} and not names(node):
         try:
-            value = rational(canon(node)) if node[0] != "pm" else None
+            value = rational(canon(node))
         except TooBigError:
             return "a number left as an expression too large to compute"
         except (NotAlgebraicError, UndefinedError):

@@ -23,7 +23,6 @@ _DAY_FIRST = re.compile(
 _SLASHES = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}")
 _SPELLED = {"noon": (12, 0, "p"), "midnight": (0, 0, "a"), "12 noon": (12, 0, "p"), "12 midnight": (0, 0, "a")}
 _DAY_PART = {"morning": "a", "afternoon": "p", "evening": "p"}
-MAX_MOMENT = 40
 
 
 class Clock(NamedTuple):
@@ -39,8 +38,6 @@ class Clock(NamedTuple):
 def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
     """A time, a date as year, month and day (year 0 where none is given), a date in slashes as it stands; else None."""
     text = " ".join(text.replace("\\", " ").strip(" ,").split())
-    if len(text) > MAX_MOMENT:
-        return None
     if (spelled := _SPELLED.get(text.casefold())) is not None:
         return Clock(spelled[0], spelled[1], 0, spelled[2])
     match = _CLOCK.fullmatch(text)

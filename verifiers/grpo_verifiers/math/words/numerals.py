@@ -123,7 +123,7 @@ def _whole(words: list[str]) -> int | None:
     total, group, last, ended, joined = 0, 0, "", 10**15, False
     for word in words:
         if word == "and":
-            if last not in SCALES:
+            if joined or last not in SCALES:
                 return None
             joined = True
             continue
@@ -139,7 +139,7 @@ def _whole(words: list[str]) -> int | None:
             group += TENS[word]
         elif word in SCALES:
             scale = SCALES[word]
-            if not last or (last in SCALES and last != "hundred" and scale != 10**5) or (joined and last == "and"):
+            if not last or joined or (last in SCALES and last != "hundred" and scale != 10**5):
                 return None
             if scale == 100:
                 if not 0 < group < 100 or group % 10 == 0 or last in SCALES:  # fifteen hundred, not ten hundred

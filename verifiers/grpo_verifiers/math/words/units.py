@@ -90,7 +90,7 @@ _PHRASES = (
     (re.compile(r"\b[dD]eg(?:ree)?s?\.?\s+(?:[cC]elsius|[cC]entigrade|C)\b"), " celsius "),
     (re.compile(r"\bdeg(?:ree)?s?\.?\s+(?:[fF]ahrenheit|F)\b"), " fahrenheit "),
     (re.compile(r"\b(?:pounds?|GBP) sterling\b"), " gbp "),
-    (re.compile(r"\b(?:US|U\.S\.) (?=dollar)"), " "),
+    (re.compile(r"\bU\.?S\.? +(?=dollar)"), " "),
     (re.compile(r"\bnautical miles?\b"), " nmi "),
     (re.compile(r"\blight[- ]years?\b"), " light-year "),
 )  # fmt: skip
@@ -123,7 +123,7 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
         return None
     for pattern, plain in _LATEX + _PHRASES:
         text = pattern.sub(plain, text)
-    text = _ENDS.sub("", _without_remark(text).strip())
+    text = _ENDS.sub("", _unwrapped(text).strip())
     if not text:
         return (Unit(),)
     tokens: list[tuple[str, str]] = []
@@ -132,14 +132,14 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
         match = _TOKEN.match(text, at)
         if match is None:
             return None
-        tokens.append((match.lastgroup or "", match.group(match.lastgroup or 0)))
+        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
         at = match.end()
     found, rest = _product(tokens, 0, frozenset(known.casefold().split()))
     return None if found is None or rest < len(tokens) else found
 
 
-def _without_remark(text: str) -> str:
-    """Leave out a unit in brackets that repeats the unit before it: ``km/h (kph)`` keeps what is before."""
+def _unwrapped(text: str) -> str:
+    """A unit that stands in brackets, without them."""
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
