@@ -77,7 +77,7 @@ def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor
     if steps.states is not None and bool((known_S := steps.states >= 0).any()):
         anchors = same_state(table, steps)
         shared_S = anchors.size(torch.ones_like(steps.scores), known_S)[anchors.index] > 1
-        found["advantages/anchored_fraction"] = (shared_S & known_S).double().mean()
+        found["advantages/anchored_fraction"] = shared_S.double().mean()
     start_S = steps.spans[:, 0]
     rows_S, position_S = steps.rows, steps.ordinals()
     # The first trainable token of a step speaks for it: its first token may be a tool's.

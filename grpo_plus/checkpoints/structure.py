@@ -125,8 +125,6 @@ def _tensors(path: Path, folder: Path) -> Iterator[str]:
 
 def _zip(path: Path, folder: Path) -> Iterator[str]:
     name = path.relative_to(folder).as_posix()
-    if path.is_dir():
-        return
     try:
         with open_to_read(path) as file, zipfile.ZipFile(file) as archive:
             first = min((entry.header_offset for entry in archive.infolist()), default=None)

@@ -56,7 +56,7 @@ def support_of(model: Any) -> Support:
     if config is None:
         return Support(refusal="the model has no config to judge its attention by")
     text = text_config(config)
-    refusal = _refusal(model, config, text)
+    refusal = f"{type(model).__name__} is multimodal" if text is not config else _refusal(model, text)
     if refusal is not None:
         return Support(refusal=refusal)
     attention = getattr(text, "_attn_implementation", None)
@@ -77,11 +77,9 @@ def support_of(model: Any) -> Support:
     return Support(packing=True, sharing=True, branching=branching, trimming=not absolute, window=window)
 
 
-def _refusal(model: Any, config: Any, text: Any) -> str | None:
+def _refusal(model: Any, text: Any) -> str | None:
     name = type(model).__name__
-    if text is not config:
-        return f"{name} is multimodal"
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(text, "is_encoder_decoder", False):
         return f"{name} is an encoder-decoder"
     if getattr(type(model), "_is_stateful", False):
         return f"{name} has recurrent layers, whose state depends on padding"

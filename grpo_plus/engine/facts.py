@@ -1,11 +1,11 @@
 """The facts of a training run that the engine goes by, as plain values."""
 
 from dataclasses import dataclass, field
-from math import gcd
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.engine.arrange import block_size
 from grpo_plus.engine.forward import Head
 from grpo_plus.objectives import Objective
 
@@ -98,7 +98,7 @@ def facts_of(host: Host, objective: Objective | None) -> Facts:
     return Facts(
         kind=_kind_of_run(host),
         head=Head(fused, host.temperature, bonus) if fused or not args.use_liger_kernel else None,
-        block=gcd(args.steps_per_generation, args.gradient_accumulation_steps),
+        block=block_size(args.steps_per_generation, args.gradient_accumulation_steps),
         row_loss=objective is not None or host.loss_type != "bnpo",
         kl=objective is None and host.beta != 0.0,
         zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or driver != "advantages",

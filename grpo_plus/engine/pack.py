@@ -26,7 +26,7 @@ class Bundle:
     query: torch.Tensor
     key: torch.Tensor
     visible: torch.Tensor
-    _masks: dict[torch.dtype, torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
+    _masks: dict[torch.dtype, torch.Tensor] = field(default_factory=dict)
 
     def mask(self, dtype: torch.dtype) -> torch.Tensor:
         """What is added to attention's logits: made once, where every layer would keep one of its own."""

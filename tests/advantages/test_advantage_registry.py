@@ -1,3 +1,4 @@
+import dataclasses
 import importlib
 import pickle
 import textwrap
@@ -225,32 +226,26 @@ def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
         compute_advantages(mine, RewardTable.of([1, 0]), band="wide")
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (lambda t: t.rewards, r"shape \(2, 1\).*expected.*shape \(2,\)"),
-        (lambda t: t.totals().long(), "returned torch.int64"),
-        (lambda t: t.totals().tolist(), "returned list"),
-        (lambda t: t.totals().sum(), r"of shape \(\) on cpu, expected.*shape \(2,\)"),
-        (lambda t: t.totals().masked_fill(t.totals() == 1, float("nan")), r"nan at \[0\]"),
-        (lambda t: t.totals() / 0, r"inf at \[0\]"),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), [
+    (lambda t: t.rewards, r"shape \(2, 1\).*expected.*shape \(2,\)"),
+    (lambda t: t.totals().long(), "returned torch.int64"),
+    (lambda t: t.totals().tolist(), "returned list"),
+    (lambda t: t.totals().sum(), r"of shape \(\) on cpu, expected.*shape \(2,\)"),
+    (lambda t: t.totals().masked_fill(t.totals() == 1, float("nan")), r"nan at \[0\]"),
+    (lambda t: t.totals() / 0, r"inf at \[0\]"),
+])  # fmt: skip
 def test_what_an_estimator_returns_is_checked_by_name(value, message):
     with pytest.raises(EstimatorOutputError, match=message) as caught:
         compute_advantages(Estimator("mine", value), RewardTable.of([1, 0.5]))
     assert "'mine'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("raised", "said"),
-    [
-        (ZeroDivisionError("division by zero"), "raised ZeroDivisionError: division by zero"),
-        (AssertionError(), "raised AssertionError "),
-        (SystemExit(0), "raised SystemExit: 0"),
-        (type("Hostile", (ValueError,), {"__str__": lambda _: 1 / 0})(), "raised Hostile: "),
-    ],
-)
+@pytest.mark.parametrize(("raised", "said"), [
+    (ZeroDivisionError("division by zero"), "raised ZeroDivisionError: division by zero"),
+    (AssertionError(), "raised AssertionError "),
+    (SystemExit(0), "raised SystemExit: 0"),
+    (type("Hostile", (ValueError,), {"__str__": lambda _: 1 / 0})(), "raised Hostile: "),
+])  # fmt: skip
 @pytest.mark.parametrize("per", ["completion", "token", "step"])
 def test_an_estimator_that_raises_is_named_and_its_exception_is_the_cause(raised, said, per):
     def fails(_table):
@@ -348,6 +343,16 @@ def test_metrics_of_steps():
     assert "advantages/step_3" not in found
     with pytest.raises(ValueError, match="shape"):
         advantage_metrics(estimator, table, values[:1])
+
+
+def test_the_share_of_steps_with_others_from_their_state_is_counted():
+    held = [[(1.0, 0, 1), (0.0, 1, 2), (0.5, 2, 3)], [(1.0, 0, 1), (0.0, 1, 2), (0.5, 2, 3)]]
+    for states, share in (([5, -1, 6, 5, -1, 7], 2 / 6), ([5, 5, 5, -1, -1, 7], 3 / 6), ([0, 1, 2, 3, 4, 5], 0.0)):
+        table = RewardTable.of([1, 0], lengths=[3, 3], steps=held)
+        steps = dataclasses.replace(table.steps, states=torch.tensor(states))
+        table = dataclasses.replace(table, steps=steps)
+        found = advantage_metrics(get_advantage("process"), table, torch.ones(2, 3))
+        assert found["advantages/anchored_fraction"] == pytest.approx(share)
 
 
 def test_a_new_built_in_estimators_keywords_are_flags(monkeypatch, tmp_path):

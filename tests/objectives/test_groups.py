@@ -127,6 +127,17 @@ def test_the_order_of_completions_and_the_cut_into_micro_batches_change_nothing(
     assert torch.allclose(found, expected, atol=1e-12)
 
 
+def test_a_group_without_contrast_pulls_a_policy_that_has_not_moved_nowhere():
+    old = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+    for row in old:
+        scores = GroupScores(
+            torch.zeros(5, dtype=torch.long), row, row, torch.ones(5, dtype=torch.long), torch.zeros(5)
+        )
+        assert not build_objective("tpo", beta=0.0).pulls(scores)[0].any()  # not even by a rounding
+        one = dataclasses.replace(scores, advantages=torch.eye(5)[0])
+        assert build_objective("tpo", beta=0.0).pulls(one)[0].all()
+
+
 def test_tpo_ends_where_the_policy_is_the_target():
     random = torch.Generator().manual_seed(0)
     old = torch.randn(4, generator=random, dtype=torch.float64)
@@ -196,20 +207,17 @@ def test_completions_thousands_of_nats_apart_stay_finite(name, scale):
         assert (pull[lengths == 0] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "keywords", "words"),
-    [
-        ("tpo", {}, ["advantages per token", "one number a completion"]),
-        ("real", {}, ["advantages per token", "one number a completion"]),
-        ("tpo", {"eta": 0}, ["eta", "more than 0"]),
-        ("tpo", {"score": "median"}, ["score", "median", "mean"]),
-        ("real", {"tau": -1}, ["tau", "more than 0"]),
-        ("real", {"at_zero": "right"}, ["at_zero", "wrong"]),
-        ("tpo", {"reduce": "token_mean"}, ["mean over groups", "sequence_sum", "remove reduce"]),
-        ("real", {"ratio": "token"}, ["reads no ratio", "remove ratio"]),
-        ("tpo", {"stop_fraction": 0.9}, ["'tpo' pulls every token"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "keywords", "words"), [
+    ("tpo", {}, ["advantages per token", "one number a completion"]),
+    ("real", {}, ["advantages per token", "one number a completion"]),
+    ("tpo", {"eta": 0}, ["eta", "more than 0"]),
+    ("tpo", {"score": "median"}, ["score", "median", "mean"]),
+    ("real", {"tau": -1}, ["tau", "more than 0"]),
+    ("real", {"at_zero": "right"}, ["at_zero", "wrong"]),
+    ("tpo", {"reduce": "token_mean"}, ["mean over groups", "sequence_sum", "remove reduce"]),
+    ("real", {"ratio": "token"}, ["reads no ratio", "remove ratio"]),
+    ("tpo", {"stop_fraction": 0.9}, ["'tpo' pulls every token"]),
+])  # fmt: skip
 def test_what_does_not_go_with_a_loss_of_groups_is_refused(name, keywords, words):
     per = "completion" if keywords else "token"
     (problem,) = check_objective(name, keywords, beta=0.0, advantage_per=per)
@@ -287,15 +295,12 @@ def test_a_run_that_resumes_inside_a_generation_batch_is_the_run_that_was_not_st
     assert torch.equal(*weights)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"num_generations": 1}, ["num_generations is 1"]),
-        ({"top_entropy_quantile": 0.5}, ["parts of one", "remove top_entropy_quantile"]),
-        ({"off_policy_mask_threshold": 0.5}, ["remove off_policy_mask_threshold"]),
-        ({"use_vllm": True}, ["set vllm_importance_sampling_correction to false"]),
-    ],
-)
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"num_generations": 1}, ["num_generations is 1"]),
+    ({"top_entropy_quantile": 0.5}, ["parts of one", "remove top_entropy_quantile"]),
+    ({"off_policy_mask_threshold": 0.5}, ["remove off_policy_mask_threshold"]),
+    ({"use_vllm": True}, ["set vllm_importance_sampling_correction to false"]),
+])  # fmt: skip
 @pytest.mark.parametrize("name", ["tpo", "real"])
 def test_what_would_weigh_or_drop_parts_of_a_group_is_refused(name, settings, words, build):
     with pytest.raises(ConfigError) as raised:

@@ -1,5 +1,7 @@
 """Compositions: what is refused and in which words, what a config builds, what users may register."""
 
+import importlib
+
 import pytest
 import torch
 
@@ -18,59 +20,56 @@ CLIP = {"name": "clip", "epsilon_low": 3e-4, "epsilon_high": 4e-4}
 ADAPTIVE = {"name": "adaptive", "target": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("name", "kwargs", "beta", "said"),
-    [
-        ("grpoo", {}, 0, ["unknown objective 'grpoo'", "Did you mean 'grpo'?", "dapo"]),
-        ("bnpo", {}, 0, ["'bnpo'", "micro-batch", "dapo"]),
-        (3, {}, 0, ["by name", "3"]),
-        ("grpo", {"epsilon_hihg": 0.3}, 0, ["'epsilon_hihg'", "Did you mean 'epsilon_high'?"]),
-        ("grpo", {"epsilon_low": -0.1}, 0, ["epsilon_low is -0.1", "at least 0"]),
-        ("grpo", {"epsilon_low": 10**400}, 0, ["epsilon_low", "expected a number"]),
-        ("grpo", {"epsilon_high": "wide"}, 0, ["'epsilon_high' is 'wide'", "a number"]),
-        ("grpo", {"epsilon_low": True}, 0, ["epsilon_low", "True"]),
-        ("grpo", {"delta": 0}, 0, ["delta is 0", "more than 0"]),
-        ("ppo_clip", {"dual": 1.0}, 0, ["dual is 1.0", "more than 1"]),
-        ("cispo", {"delta": 2.0}, 0, ["'cispo'", "unknown keyword 'delta'", "epsilon_max"]),
-        ("grpo", {"ratio": "sequense"}, 0, ["unknown ratio 'sequense'", "Did you mean 'sequence'?"]),
-        ("grpo", {"surrogate": "klip"}, 0, ["unknown surrogate 'klip'", "'clip'"]),
-        ("grpo", {"surrogate": ["clip"]}, 0, ["surrogate", "list"]),
-        ("grpo", {"reduce": "mean"}, 0, ["unknown reduction 'mean'", "token_mean"]),
-        ("grpo", {"surrogate": CLIP, "epsilon_low": 0.1}, 0, ["epsilon_low is given twice"]),
-        ("grpo", {"reduce": {"name": "constant", "length": 0}}, 0, ["length is 0", "at least 1"]),
-        ("reinforce", {"ratio": "token"}, 0, ["'logp' reads no ratio", "remove ratio"]),
-        ("vespo", {"ratio": "sequence"}, 0, ["'vespo'", "remove ratio"]),
-        ("grpo", {"ratio": "none"}, 0, ["'clip' needs a ratio"]),
-        ("target", {}, 0.1, ["'target' has no KL term", "beta is 0.1", "set beta to 0"]),
-        ("grpo", {"surrogate": "target"}, 0.1, ["'target'", "set beta to 0"]),
-        ("target", {"reduce": "sequence_mean"}, 0, ["'target'", "token_mean", "remove reduce"]),
-        ("target", {"kl": "k3"}, 0, ["'target' has no KL term", "remove kl"]),
-        ("target", {"good_exponent": 1.5}, 0, ["good_exponent is 1.5", "at most 1"]),
-        ("target", {"bad_exponent": 0.5}, 0, ["bad_exponent is 0.5", "at least 1"]),
-        ("grpo_clip", {}, 0.1, ["'grpo_clip' has no KL term", "use objective 'grpo'"]),
-        ("grpo", {}, -0.1, ["beta is -0.1", "at least 0"]),
-        ("grpo", {"kl": {"placement": "reward"}}, 0, ["beta is 0", "nothing would read it"]),
-        ("grpo", {"kl": {"schedule": "adaptive"}}, 0, ["beta is 0"]),
-        ("grpo", {"kl": None}, 0.1, ["beta is 0.1", "choose an estimator"]),
-        ("grpo", {"kl": "k4"}, 0.1, ["unknown KL estimator 'k4'", "k1, k2, k3"]),
-        ("grpo", {"kl": {"estimater": "k1"}}, 0.1, ["unknown keyword 'estimater'", "'estimator'"]),
-        ("grpo", {"kl": {"placement": "rewards"}}, 0.1, ["unknown placement 'rewards'", "'reward'"]),
-        ("grpo", {"kl": {"unbiased": "yes"}}, 0.1, ["unbiased is 'yes'"]),
-        ("grpo", {"kl": {"unbiased": True, "placement": "reward"}}, 0.1, ["no meaning", "remove it"]),
-        ("gmpo", {"kl": {"unbiased": True}}, 0.1, ["'gmpo' never", "remove kl.unbiased"]),
-        ("grpo", {"kl": {"schedule": "warm"}}, 0.1, ["unknown schedule 'warm'", "warmup"]),
-        ("grpo", {"kl": {"schedule": "warmup"}}, 0.1, ["'steps' is required"]),
-        ("grpo", {"kl": {"schedule": {"name": "warmup", "steps": 0}}}, 0.1, ["steps is 0", "more than 0"]),
-        ("grpo", {"kl": {"schedule": ADAPTIVE | {"target": -1.0}}}, 0.1, ["target is -1.0"]),
-        ("grpo", {"kl": {"schedule": ADAPTIVE | {"rate": 5}}}, 0.1, ["rate is 5, expected less than 5"]),
-        ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
-        ("target", {"skip_settled": 1}, 0, ["skip_settled is 1", "true or false"]),
-        ("grpo", {"skip_settled": True}, 0, ["skip_settled leaves out rows", "'clip' has none"]),
-        ("grpo", {"stop_rise": -0.1}, 0, ["stop_rise is -0.1", "at least 0"]),
-        ("grpo", {"stop_rise": float("inf")}, 0, ["stop_rise is inf", "finite"]),
-        ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' pulls every token", "clip, dppo_kl, dppo_tv, fipo, gmpo, target"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "kwargs", "beta", "said"), [
+    ("grpoo", {}, 0, ["unknown objective 'grpoo'", "Did you mean 'grpo'?", "dapo"]),
+    ("bnpo", {}, 0, ["'bnpo'", "micro-batch", "dapo"]),
+    (3, {}, 0, ["by name", "3"]),
+    ("grpo", {"epsilon_hihg": 0.3}, 0, ["'epsilon_hihg'", "Did you mean 'epsilon_high'?"]),
+    ("grpo", {"epsilon_low": -0.1}, 0, ["epsilon_low is -0.1", "at least 0"]),
+    ("grpo", {"epsilon_low": 10**400}, 0, ["epsilon_low", "expected a number"]),
+    ("grpo", {"epsilon_high": "wide"}, 0, ["'epsilon_high' is 'wide'", "a number"]),
+    ("grpo", {"epsilon_low": True}, 0, ["epsilon_low", "True"]),
+    ("grpo", {"delta": 0}, 0, ["delta is 0", "more than 0"]),
+    ("ppo_clip", {"dual": 1.0}, 0, ["dual is 1.0", "more than 1"]),
+    ("cispo", {"delta": 2.0}, 0, ["'cispo'", "unknown keyword 'delta'", "epsilon_max"]),
+    ("grpo", {"ratio": "sequense"}, 0, ["unknown ratio 'sequense'", "Did you mean 'sequence'?"]),
+    ("grpo", {"surrogate": "klip"}, 0, ["unknown surrogate 'klip'", "'clip'"]),
+    ("grpo", {"surrogate": ["clip"]}, 0, ["surrogate", "list"]),
+    ("grpo", {"reduce": "mean"}, 0, ["unknown reduction 'mean'", "token_mean"]),
+    ("grpo", {"surrogate": CLIP, "epsilon_low": 0.1}, 0, ["epsilon_low is given twice"]),
+    ("grpo", {"reduce": {"name": "constant", "length": 0}}, 0, ["length is 0", "at least 1"]),
+    ("reinforce", {"ratio": "token"}, 0, ["'logp' reads no ratio", "remove ratio"]),
+    ("vespo", {"ratio": "sequence"}, 0, ["'vespo'", "remove ratio"]),
+    ("grpo", {"ratio": "none"}, 0, ["'clip' needs a ratio"]),
+    ("target", {}, 0.1, ["'target' has no KL term", "beta is 0.1", "set beta to 0"]),
+    ("grpo", {"surrogate": "target"}, 0.1, ["'target'", "set beta to 0"]),
+    ("target", {"reduce": "sequence_mean"}, 0, ["'target'", "token_mean", "remove reduce"]),
+    ("target", {"kl": "k3"}, 0, ["'target' has no KL term", "remove kl"]),
+    ("target", {"good_exponent": 1.5}, 0, ["good_exponent is 1.5", "at most 1"]),
+    ("target", {"bad_exponent": 0.5}, 0, ["bad_exponent is 0.5", "at least 1"]),
+    ("grpo_clip", {}, 0.1, ["'grpo_clip' has no KL term", "use objective 'grpo'"]),
+    ("grpo", {}, -0.1, ["beta is -0.1", "at least 0"]),
+    ("grpo", {"kl": {"placement": "reward"}}, 0, ["beta is 0", "nothing would read it"]),
+    ("grpo", {"kl": {"schedule": "adaptive"}}, 0, ["beta is 0"]),
+    ("grpo", {"kl": None}, 0.1, ["beta is 0.1", "choose an estimator"]),
+    ("grpo", {"kl": "k4"}, 0.1, ["unknown KL estimator 'k4'", "k1, k2, k3"]),
+    ("grpo", {"kl": {"estimater": "k1"}}, 0.1, ["unknown keyword 'estimater'", "'estimator'"]),
+    ("grpo", {"kl": {"placement": "rewards"}}, 0.1, ["unknown placement 'rewards'", "'reward'"]),
+    ("grpo", {"kl": {"unbiased": "yes"}}, 0.1, ["unbiased is 'yes'"]),
+    ("grpo", {"kl": {"unbiased": True, "placement": "reward"}}, 0.1, ["no meaning", "remove it"]),
+    ("gmpo", {"kl": {"unbiased": True}}, 0.1, ["'gmpo' never", "remove kl.unbiased"]),
+    ("grpo", {"kl": {"schedule": "warm"}}, 0.1, ["unknown schedule 'warm'", "warmup"]),
+    ("grpo", {"kl": {"schedule": "warmup"}}, 0.1, ["'steps' is required"]),
+    ("grpo", {"kl": {"schedule": {"name": "warmup", "steps": 0}}}, 0.1, ["steps is 0", "more than 0"]),
+    ("grpo", {"kl": {"schedule": ADAPTIVE | {"target": -1.0}}}, 0.1, ["target is -1.0"]),
+    ("grpo", {"kl": {"schedule": ADAPTIVE | {"rate": 5}}}, 0.1, ["rate is 5, expected less than 5"]),
+    ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
+    ("target", {"skip_settled": 1}, 0, ["skip_settled is 1", "true or false"]),
+    ("grpo", {"skip_settled": True}, 0, ["skip_settled leaves out rows", "'clip' has none"]),
+    ("grpo", {"stop_rise": -0.1}, 0, ["stop_rise is -0.1", "at least 0"]),
+    ("grpo", {"stop_rise": float("inf")}, 0, ["stop_rise is inf", "finite"]),
+    ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' pulls every token", "clip, dppo_kl, dppo_tv, fipo, gmpo, target"]),
+])  # fmt: skip
 def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):
     problems = check_objective(name, kwargs, beta=beta)
     assert problems
@@ -139,17 +138,24 @@ def test_every_preset_explains_itself(name):
     assert ("max_completion_length" in fields) == (name == "dr_grpo")
 
 
+@pytest.mark.parametrize("name", ["advantages", "objectives", "selection"])
+def test_every_public_name_is_there(name):
+    package = importlib.import_module(f"grpo_plus.{name}")
+    assert all(getattr(package, public) is not None for public in package.__all__)
+
+
 def test_a_users_whole_objective(make_batch):
     @register_objective("squared", reduce="sequence_sum", formula="scale·(lp − 1)²")
     def squared(batch, *, scale: float = 2.0):
         loss = scale * (batch.logps - 1) ** 2
-        return loss, {"squared/mean": loss}
+        return loss, {"squared/mean": loss, "squared/most": Metric(loss, "max")}
 
     batch = make_batch(beta=0.3)
     loss, unreduced = build_objective("squared", {"scale": 3.0}, beta=0.0).loss(batch)
     expected = torch.where(batch.mask, 3 * (batch.logps - 1) ** 2, 0.0).sum() / 5
     assert loss.item() == pytest.approx(expected.item())
-    assert isinstance(unreduced.metrics["squared/mean"], Metric)
+    assert [unreduced.metrics[f"squared/{name}"].how for name in ("mean", "most")] == ["mean", "max"]
+    assert torch.is_tensor(unreduced.metrics["squared/most"].values)
     with_kl, _ = build_objective("squared", {"scale": 3.0, "kl": {"unbiased": False}}, beta=0.3).loss(batch)
     delta = torch.where(batch.mask, batch.ref_logps - batch.logps, 0.0)
     assert with_kl.item() == pytest.approx((expected + 0.3 * (delta.exp() - delta - 1).sum() / 5).item())
@@ -238,10 +244,12 @@ def test_a_new_built_in_pieces_keywords_are_flags(monkeypatch, tmp_path):
     (tmp_path / "mine_piece.py").write_text(
         "from grpo_plus.objectives.pieces import Piece\n"
         "def soft(batch, ratio, *, softness: float = 1.0):\n    return softness * ratio * batch.advantages\n"
-        "SOFT = Piece('surrogate', 'soft', soft)\n"
+        "SOFT = Piece('surrogate', 'soft', soft, ratios=('sequence', 'none'))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert "softness" not in flags()
     monkeypatch.setitem(piece_registries["surrogate"]._builtins, "soft", "mine_piece:SOFT")
     assert "softness" in flags()
-    assert build_objective("grpo", {"surrogate": "soft", "softness": 2.0}, beta=0).surrogate.keywords == {"softness": 2}
+    built = build_objective("grpo", {"surrogate": "soft", "softness": 2.0}, beta=0)
+    assert built.surrogate.keywords == {"softness": 2}
+    assert built.ratio.piece.name == "sequence"  # the first that it may stand on

@@ -189,6 +189,11 @@ def estimator_of(name, fn):
     return name
 
 
+def test_a_schedule_says_what_it_does():
+    kl = {"schedule": {"name": "adaptive", "target": 0.25, "rate": 0.5}}
+    assert "β·(1 + 0.5·clip(KL/0.25 − 1, ±0.2))" in build_objective("grpo", {"kl": kl}, beta=0.1).formula()
+
+
 def test_an_estimator_of_ones_own_must_approach_the_reference():
     def accepted(name, **kl):
         return not check_objective("grpo", {"kl": {"estimator": name, **kl}}, beta=0.1)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.objectives import Counts, TokenBatch, build_objective, check_objective
+from grpo_plus.objectives.dppo import _log_rest
 from grpo_plus.objectives.fipo import discounted_ahead
 from tests.device import DEVICE
 from tests.objectives.on_device import on_device
@@ -55,6 +56,16 @@ def test_dppo_leaves_out_what_moved_too_far_and_weighs_the_rest(kind, old, new, 
     assert unreduced.metrics["clip_ratio/region_mean"].values.item() == out
     assert unreduced.metrics["clip_ratio/low_mean"].values.item() == (out and advantage < 0)
     assert unreduced.terms.settled.item() == out
+
+
+def test_a_token_that_moved_by_just_the_limit_is_within_it():
+    batch = tokens([0.75], [0.5], [1.0])
+    new, old = batch.logps.detach(), batch.old_logps
+    kl = old.exp() * (old - new) + (1 - old.exp()) * (_log_rest(old) - _log_rest(new))
+    for kind, limit in (("tv", (new.exp() - old.exp()).item()), ("kl", kl.item())):
+        for bound, out in ((limit, False), (math.nextafter(limit, 0), True)):
+            gradient, _ = gradient_of(build_objective(f"dppo_{kind}", {f"max_{kind}": bound}, beta=0.0), batch)
+            assert (gradient.item() == 0) is out
 
 
 @pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])

@@ -11,7 +11,8 @@ from trl.trainer.utils import pad
 
 from grpo_plus.selection.dead_groups.assemble import Source, cut, emptied, full, join, picked, sources_of
 from grpo_plus.selection.dead_groups.judge import live_groups
-from grpo_plus.selection.dead_groups.resample import Cursor, replacements
+from grpo_plus.selection.dead_groups.replay import Replay
+from grpo_plus.selection.dead_groups.resample import Cursor, Resample, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from tests.device import DEVICE
 
@@ -59,6 +60,8 @@ def test_the_walk_is_that_of_its_seed_and_goes_on_from_its_state():
     cursor = Cursor(3, shuffle=False)
     cursor.load_state_dict({"passes": 0, "place": 9})  # of longer data: it begins a pass
     assert cursor.take(4, 3, lambda _: True) == [0, 1, 2, 0]
+    assert cursor.state_dict() == {"passes": 2, "place": 1}
+    assert (Resample(), Replay()) == (Resample(rounds=2), Replay(age=4, groups=64))
 
 
 @pytest.mark.parametrize(

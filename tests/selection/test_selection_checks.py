@@ -59,6 +59,9 @@ def test_keywords_are_checked_from_the_signature():
     words = ["'power' is -1", "'explore' is 2", "'weighted' is 1", "'decai'. Did you mean 'decay'?"]
     assert len(found) == 4
     assert all(word in problem for word, problem in zip(words, found, strict=True))
+    for wrong in ([0.5], {1: 0.5}, 3):
+        (found,) = check_selection_kwargs("contrast", wrong)
+        assert f"keywords are {wrong!r}, expected a mapping from keyword to value" in found
     (found,) = check_selection_kwargs("uniform", {"explore": 0.5})  # it draws nothing
     assert "unknown keyword 'explore'. There is: decay." in found
 

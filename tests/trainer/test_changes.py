@@ -18,7 +18,7 @@ from transformers import get_scheduler
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook, Misfit
-from grpo_plus.training.resuming.changes import KEEPS_BATCH, Settings, compare, lines_of, refusals
+from grpo_plus.training.resuming.changes import KEEPS_BATCH, lines_of
 from grpo_plus.training.resuming.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
 from grpo_plus.training.resuming.place import Geometry, Position, consequences, position
 from grpo_plus.training.resuming.rates import OPTIMIZER, new_rates
@@ -54,19 +54,16 @@ def test_every_field_is_mentioned_or_cannot_change_a_result(tmp_path):
         assert all(line.startswith((f"  {name}: ", f"  {name}.")) and " then, " in line for line in lines), name
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "expected"),
-    [
-        ({"a": 1, "b": None, "c": float("nan")}, {"a": 1, "c": float("nan")}, []),
-        ({"a": {"eps": 1, "x": 2}}, {"a": {"eps": 3, "x": 2}}, [("a.eps", 1, 3)]),
-        ({"a": None}, {"a": {"eps": 3}}, [("a.eps", None, 3)]),
-        ({"a": {"eps": 3}}, {"a": None}, [("a.eps", 3, None)]),
-        ({"a": [{"w": 1}, {"w": 2}]}, {"a": [{"w": 1}, {"w": 5}]}, [("a[1].w", 2, 5)]),
-        ({"a": [1, 2]}, {"a": [1, 3]}, [("a", [1, 2], [1, 3])]),
-        ({"a": [{"w": 1}]}, {"a": []}, [("a", [{"w": 1}], [])]),
-        ({"a": True, "old": 7}, {"a": 1.5, "new": 7}, [("a", True, 1.5), ("old", 7, None), ("new", None, 7)]),
-    ],
-)
+@pytest.mark.parametrize(("then", "now", "expected"), [
+    ({"a": 1, "b": None, "c": float("nan")}, {"a": 1, "c": float("nan")}, []),
+    ({"a": {"eps": 1, "x": 2}}, {"a": {"eps": 3, "x": 2}}, [("a.eps", 1, 3)]),
+    ({"a": None}, {"a": {"eps": 3}}, [("a.eps", None, 3)]),
+    ({"a": {"eps": 3}}, {"a": None}, [("a.eps", 3, None)]),
+    ({"a": [{"w": 1}, {"w": 2}]}, {"a": [{"w": 1}, {"w": 5}]}, [("a[1].w", 2, 5)]),
+    ({"a": [1, 2]}, {"a": [1, 3]}, [("a", [1, 2], [1, 3])]),
+    ({"a": [{"w": 1}]}, {"a": []}, [("a", [{"w": 1}], [])]),
+    ({"a": True, "old": 7}, {"a": 1.5, "new": 7}, [("a", True, 1.5), ("old", 7, None), ("new", None, 7)]),
+])  # fmt: skip
 def test_differences_have_the_names_that_a_config_would_have(then, now, expected):
     assert differences(then, now) == expected
 
@@ -156,49 +153,6 @@ def test_what_cannot_go_on_is_refused_before_anything_loads(build, other_models,
     assert len(caught.value.reasons) == 1
 
 
-PLATEAU = "reduce_lr_on_plateau"
-STATE = {"settings": {}, "sharding": None, "processes": 2, "adapters": {}, "model": {"dtype": "float32"}}
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "words"),
-    [
-        ({"sharding": "FSDP"}, {}, "it was saved under FSDP, and this run has no sharding"),
-        (*({"sharding": f"FSDP ({kind}_STATE_DICT)"} for kind in ("FULL", "SHARDED")), "under FSDP (FULL_STATE_DICT),"),
-        ({"sharding": "DeepSpeed"}, {"sharding": "DeepSpeed", "processes": 4}, "between 2 processes, and this run has"),
-        ({"settings": {"fp16": True}}, {"settings": {"fp16": False}}, "it holds the state of a gradient scaler (fp16)"),
-        (*({"settings": {"lr_scheduler_type": each}} for each in (PLATEAU, "cosine")), f"{PLATEAU}, and this run has"),
-        ({"model": {"quantisation": "4 bits"}}, {"model": {"quantisation": None}}, "trained on a base with 4 bits,"),
-    ],
-)
-def test_states_that_belong_to_another_layout_are_refused(then, now, words):
-    old, new = STATE | then, STATE | now
-    (reason,) = refusals(compare(old, new), old, new)
-    assert words in reason
-
-
-@pytest.mark.parametrize(
-    "now", [{"processes": 1}, {"settings": {"lr_scheduler_type": "cosine"}}, {"settings": {"fp16": True}}]
-)
-def test_what_can_go_on_is_not_refused(now):
-    old, new = STATE | {"settings": {"lr_scheduler_type": "linear"}}, STATE | now
-    assert refusals(compare(old, new), old, new) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "layout"), [("FSDP", "FSDP (FULL_STATE_DICT)"), ("DeepSpeed", "DeepSpeed (weights whole)")]
-)
-def test_a_checkpoint_that_names_no_layout_goes_on_with_its_batch_and_one_line_says_so(kind, layout):
-    old, new = STATE | {"sharding": kind}, STATE | {"sharding": layout}
-    settings = Settings(recipe=None)
-    settings.changed = compare(old, new)
-    assert refusals(settings.changed, old, new) == []
-    (line,) = lines_of(settings.changed)
-    assert line.startswith(f"  sharding: {kind} then, in a layout that the checkpoint does not name")
-    assert line.endswith(layout)
-    assert settings.keeps_batch
-
-
 STEPS, LENGTH = 4, 10
 
 
@@ -254,6 +208,11 @@ def test_a_resumed_run_has_the_rate_of_its_own_schedule_at_that_step(name):
 def test_options_of_the_optimizer_that_changed_are_those_of_the_run_and_no_others():
     old = Simulated()
     old.rates(STEPS)
+    resumed = Simulated(weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
+    resumed.resume(old, {"adam_beta2": (0.99, 0.6), "adam_epsilon": (1e-8, 1e-3)})
+    assert [(group["weight_decay"], group["betas"][1], group["eps"]) for group in resumed.optimizer.param_groups] == [
+        (decay, 0.6, 1e-3) for decay in (0.01, 0.0)
+    ]
     resumed = Simulated(weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
     resumed.resume(old, {"weight_decay": (0.01, 0.5), "adam_beta1": (0.9, 0.5)})
     found = [{key: group[key] for key in ("weight_decay", "betas", "eps")} for group in resumed.optimizer.param_groups]
@@ -354,6 +313,14 @@ def test_the_state_holds_no_secret(trained, tmp_path):
     assert "api_key" in text
 
 
+SIZES = (1, 2, 3)
+GEOMETRIES = [
+    Geometry(processes, size, accumulation, steps, generations, iterations)
+    for processes, size, accumulation, steps, generations, iterations in product((1, 2), *[SIZES] * 4, (1, 2))
+    if processes * size * steps % generations == 0
+]
+
+
 def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build, other_models, tiny_model, tmp_path):
     state = build(beta=0.1).settings.state_dict()
     elsewhere = build(trainer={"model": shutil.copytree(tiny_model, tmp_path / "elsewhere").as_posix()}, beta=0.1)
@@ -363,14 +330,6 @@ def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build
     other.settings.load_state_dict(state)
     (line,) = lines_of(other.settings.changed)
     assert line.startswith(f"  model: {tiny_model} then, {other_models / 'weights'} now (trained are those of the")
-
-
-SIZES = (1, 2, 3)
-GEOMETRIES = [
-    Geometry(processes, size, accumulation, steps, generations, iterations)
-    for processes, size, accumulation, steps, generations, iterations in product((1, 2), *[SIZES] * 4, (1, 2))
-    if processes * size * steps % generations == 0
-]
 
 
 def drawn_by(geometry, length, first=0):
@@ -402,15 +361,6 @@ def test_no_prompt_of_a_pass_is_lost_under_another_split_and_none_comes_again_wi
                     assert consequences(stood, place, was, now)[0].endswith(expected)
                 looked += 1
     assert looked > 20_000
-
-
-def test_where_the_data_is_shorter_than_the_place_the_next_pass_begins_and_that_is_said():
-    one = Geometry(1, 4, 2, 4, 4, 2)
-    stood = Position(10, 0, 10)
-    place = position(stood, one, one, holds_batch=False)
-    assert consequences(stood, place, one, one)[0].startswith("A new generation batch begins at prompt 5 of pass 1")
-    said = consequences(stood, place, one, one, over=True)
-    assert said == ["A new generation batch begins at prompt 1 of pass 2."]
 
 
 class Prompts(Hook):

@@ -68,7 +68,6 @@ class Settings(Hook):
 
     def __init__(self, recipe: Recipe) -> None:
         self.changed: Changes = {}
-        self._compared = False
         self._recipe = recipe
         self._optimizer: str | None = None
         self._weights = ""

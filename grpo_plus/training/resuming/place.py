@@ -114,21 +114,18 @@ class Place(Hook):
     name = "place"
 
     def __init__(self, batch: GenerationBatch, settings: Settings) -> None:
-        self.follows: list[str] = []
         self._settings = settings
-        self.sampler: Any = None
-        self.evaluates = False
         self._batch = batch
         self._forget()
 
     def _forget(self) -> None:
-        self.sampler, self.evaluates, self.follows = None, False, []
+        self.sampler: Any = None
+        self.evaluates = self._finished = False
+        self.follows: list[str] = []
         self._saved: Mapping[str, Any] | None = None
         self._begun: Position | None = None  # until its pass begins
         self._checkpoint: str | None = None  # until its random state is loaded
         self._passes, self._origin, self._ended = 0, 0, False
-        self._finished = False
-        self._updates = 0
         self._measured: tuple[Any, float | None] = (None, None)
 
     def training(self) -> AbstractContextManager[None]:
@@ -170,7 +167,7 @@ class Place(Hook):
         ``found`` is the host's own answer, from the number of ``updates`` a pass of which there are ``passes``.
         """
         host, now = self.host, Geometry.of(self.host)
-        self._updates, self._finished = updates, False
+        self._updates = updates
         if checkpoint is None or self._saved is None:
             self._batch.begin(0, keep=False)
             self._begun = Position()
@@ -212,7 +209,8 @@ class Place(Hook):
             place = start_of_batch(stood, now)
             self.follows = consequences(stood, place, now, now, over=self._over(place))
         if self.follows and not self._settings.changed:
-            self.follows.insert(0, f"{Path(checkpoint).name} does not hold the generation batch that it was saved in.")
+            lacking = f"{Path(checkpoint).name} does not hold the generation batch that it was saved in."
+            self.follows = [lacking, *self.follows]
         return keep, place
 
     def _former(self, found: tuple[int, int]) -> Position:

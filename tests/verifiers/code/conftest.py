@@ -1,25 +1,45 @@
 """The levels of confinement that this machine offers, and what programs under test need."""
 
+import ctypes
 import os
+import shutil
+import subprocess
 import tempfile
+from contextlib import closing
 
 import pytest
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
 from grpo_verifiers.code.pool import close_pool
+from grpo_verifiers.sandbox.box import Box, BoxKind
+
+
+def offered(level):
+    """Skip a level that this machine lacks; one that is broken fails."""
+    details = "" if level == "none" else probe().details[level]
+    if not details or details.startswith("works"):
+        return level
+    landlock = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) > 0
+    tried = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "unshare", "--user", "--mount", "true"]
+    bwrap = shutil.which("bwrap") is not None and subprocess.run(tried, check=False).returncode == 0
+    reason = f"level {level!r} {details}"
+    if os.environ.get("GRPO_PLUS_REQUIRE_ALL") == "1" or (landlock and (bwrap or level == "process")):
+        pytest.fail(reason, pytrace=False)
+    return pytest.skip(reason)
 
 
 @pytest.fixture(scope="module", params=["full", "process"])
 def level(request):
-    """Each level that confines; one that this machine does not offer is skipped, or fails where all is required."""
-    details = probe().details[request.param]
-    if not details.startswith("works"):
-        reason = f"level {request.param!r} {details}"
-        if os.environ.get("GRPO_PLUS_REQUIRE_ALL") == "1":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    return request.param
+    """Each level that confines."""
+    return offered(request.param)
+
+
+@pytest.fixture(scope="module", params=["full", "process", "none"])
+def any_box(request):
+    """A box of any level, the one without confinement too: for what every level bounds."""
+    with closing(Box(BoxKind(offered(request.param)))) as box:
+        yield box
 
 
 @pytest.fixture(scope="session", autouse=True)

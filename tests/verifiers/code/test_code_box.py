@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.code import probe
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
@@ -27,6 +26,8 @@ from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
+
+from .conftest import offered
 
 TRY = """
 import os, socket, ctypes, signal, time, sys
@@ -49,23 +50,13 @@ def box(level):
         yield made
 
 
-@pytest.fixture(scope="module", params=["full", "process", "none"])
-def any_box(request):
-    """A box of any level, the one without confinement too: for what every level bounds."""
-    if request.param != "none" and not (details := probe().details[request.param]).startswith("works"):
-        pytest.skip(details)
-    with opened(request.param) as made:
-        yield made
-
-
 @pytest.fixture(
     scope="module", params=[(level, how) for level in ("full", "process", "none") for how in ("", "off")], ids="-".join
 )
 def memory_box(request):
     """A box of any level whose memory the kernel bounds, or that is polled."""
     level, how = request.param
-    if level != "none" and not (details := probe().details[level]).startswith("works"):
-        pytest.skip(details)
+    offered(level)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRPO_VERIFIERS_CGROUP", how)
         made = Box(BoxKind(level))

@@ -1,103 +1,139 @@
-"""The system-call filter, walked as the kernel walks it: every number, every argument that it looks at."""
+"""The system-call filter: its answer to every call and argument, and a process under it."""
 
 import errno
+import os
+import platform
+import socket
 import struct
 import sys
+from itertools import chain
+from types import SimpleNamespace
 
 import pytest
 
-from grpo_verifiers.sandbox.inside import seccomp, syscalls
+from grpo_verifiers.sandbox.inside import kernel, seccomp, syscalls
 
-ALLOW, DENY, UNKNOWN = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or sys.byteorder != "little", reason="the box is Linux's")
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-PRETEND, UNSUPPORTED, NO_REQUEST = 0x50000, 0x50000 | errno.EOPNOTSUPP, 0x50000 | errno.ENOTTY
-CLONE_NEWUSER, CLONE_THREAD = 0x10000000, 0x00010000
-
-pytestmark = pytest.mark.skipif(sys.byteorder != "little", reason="the words of an argument are in the other order")
+DENY, ALLOW, UNKNOWN = errno.EPERM, None, errno.ENOSYS
 
 
-def walk(program, arch, number, arguments=()):
-    """What a filter says of a call, in how many steps."""
-    padded = [*arguments, *[0] * (6 - len(arguments))]
-    data = struct.pack("=iIQ6Q", number, arch, 0, *padded)
-    lines = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
-    at = held = steps = 0
+def walk(code, arch, number, arguments=()):
+    """The answer of a filter, None where the call is let through, by the rules of classic BPF; and its steps."""
+    data = struct.pack("=IIQ", number, arch, 0) + struct.pack("=6Q", *(*arguments, *[0] * 6)[:6])
+    lines = [struct.unpack_from("=HBBI", code, place) for place in range(0, len(code), 8)]
+    at = taken = steps = 0
     while True:
-        code, yes, no, value = lines[at]
-        steps += 1
-        at += 1
-        if code == 0x06:
-            return value, steps
-        if code == 0x20:
-            (held,) = struct.unpack_from("=I", data, value)
-        elif code == 0x54:
-            held &= value
-        elif code == 0x05:
+        operation, yes, no, value = lines[at]
+        at, steps = at + 1, steps + 1
+        if operation == 0x20:
+            taken = struct.unpack_from("=I", data, value)[0]
+        elif operation == 0x54:
+            taken &= value
+        elif operation == 0x05:
             at += value
+        elif operation == 0x06:
+            return None if value == 0x7FFF0000 else value & 0xFFFF if value >> 16 == 5 else f"{value:x}", steps
         else:
-            true = {0x15: held == value, 0x35: held >= value, 0x45: bool(held & value)}[code]
-            at += yes if true else no
-
-
-def build(machine, alone):
-    arch, column = MACHINES[machine]
-    numbers = seccomp.denied(column, alone=alone)
-    return arch, column, numbers, seccomp.assemble(arch, column, numbers)
+            at += yes if {0x15: taken == value, 0x35: taken >= value, 0x45: bool(taken & value)}[operation] else no
 
 
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_call_gets_the_answer_of_its_list(machine, alone):
-    arch, column, numbers, program = build(machine, alone)
-    looked = {pair[column] for pair in syscalls.LOOKED_INTO.values()}
+    arch, column = MACHINES[machine]
+    code = seccomp.assemble(arch, column, seccomp.denied(column, alone=alone))
+    lists = (syscalls.DENIED,) if alone else (syscalls.DENIED, syscalls.SHARED)
+    listed = {pair[column] for each in lists for pair in each.values()}
+    by_argument = {pair[column] for pair in syscalls.LOOKED_INTO.values()} | {syscalls.CLONE3[column]}
     longest = 0
-    for number in range(600):
-        if number in looked:
-            continue
-        wanted = DENY if number in numbers else ALLOW
-        if number > 462 or number == 435:  # newer than the list, and clone3
-            wanted = UNKNOWN
-        found, steps = walk(program, arch, number)
-        assert found == wanted, number
-        longest = max(longest, steps)
+    for number in range(520):
+        if number not in by_argument:
+            answer, steps = walk(code, arch, number)
+            assert answer == (DENY if number in listed else UNKNOWN if number > 462 else ALLOW), number
+            longest = max(longest, steps)
+        assert walk(code, arch, number + 0x40000000)[0] == walk(code, arch ^ 1, number)[0] == DENY
     assert longest < 40, "the kernel walks it for every call there is whenever a program starts"
-    watching = ("inotify_init1", "inotify_add_watch", "fanotify_init", "fanotify_mark", "cachestat", "statmount")
-    for name in ("ptrace", "mount", "unshare", "kexec_load", "seccomp", "landlock_add_rule", *watching):
-        assert syscalls.DENIED[name][column] in numbers, name
+    assert (walk(code, arch, syscalls.CLONE3[column])[0], arch) == (UNKNOWN, seccomp._ARCHES[machine][0])
+
+
+def among(*ranges):
+    return set(chain.from_iterable(range(low, high + 1) for low, high in ranges))
+
+
+FCNTL = among((0, 7), (9, 9), (11, 14), (16, 17), (36, 38), (1025, 1025), (1027, 1028), (1030, 1030), (1032, 1035), (1037, 1037))  # fmt: skip
+TERMINAL = among((0x5401, 0x5404), (0x540F, 0x5411), (0x5413, 0x5413), (0x541B, 0x541B), (0x5421, 0x5421), (0x5450, 0x5451))  # fmt: skip
+FILES = {0x4020940D, 0x40049409, 0x80045200, 0x80086601, 0x802C542A, 0xC020660B}
+OPTIONS = {2, 9, 13, 16, 20, 21, 66, 67}
+# Of each call: the arguments around the one that is looked at, its values, and the answer to each.
+RULES = {
+    "clone": ([()], [1 << bit for bit in range(32)], lambda flag: DENY if flag & 0x7E020080 else ALLOW),
+    "socketpair": ([(1,)], [*range(16), 0x80801, 0x80802, 0x80805], lambda kind: ALLOW if kind & 15 in {1, 5} else DENY),
+    "fcntl": ([(9,)], [*range(1100), 1 << 31], lambda command: ALLOW if command in FCNTL else DENY),
+    "prctl": ([()], [*range(80), 0x59616D60, 0x59616D61, 0x59616D62], lambda it: DENY if it in {4, 22, 35, 62, 0x59616D61} else ALLOW),
+    "setrlimit": ([()], range(16), lambda kind: DENY if kind == 4 else ALLOW),
+    "prlimit": ([(0,)], range(16), lambda _: ALLOW),
+    "setsockopt": ([(3, 1)], range(100), lambda it: 0 if it in {7, 8, 32, 33} else ALLOW if it in OPTIONS else DENY),
+    "fallocate": ([(3,)], range(8), lambda mode: errno.EOPNOTSUPP if mode else ALLOW),
+    "ioctl": ([(0,)], [*range(0x5400, 0x5460), *(each + by for each in FILES for by in (-1, 0, 1)), 0x8901], lambda it: ALLOW if it in TERMINAL | FILES else errno.ENOTTY),
+}  # fmt: skip
+MORE = {
+    "socketpair": {DENY: [(2, 1), (0, 1), (17, 1)]}, "setsockopt": {DENY: [(3, 6, 2), (3, 0, 9), (3, 2, 9)]},
+    "prlimit": {DENY: [(7, 3), (1, 3), (0, 4, 1), (0, 4, 1 << 40), (1 << 31, 3)], ALLOW: [(0, 3, 1), (0, 5, 1 << 40)]},
+    "fcntl": {DENY: [(0, 8, 9)], ALLOW: [(8, 0)]}, "ioctl": {ALLOW: [(7, 0x5401, 1)]},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_calls_of_other_architectures_are_denied(machine):
-    _, _, _, program = build(machine, alone=True)
-    other = next(arch for name, (arch, _) in MACHINES.items() if name != machine)
-    for arch, number in ((other, 0), (0x40000003, 1), (MACHINES[machine][0], 0x40000000)):
-        assert walk(program, arch, number)[0] == DENY
-
-
-FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 36, 37, 38, 1025, 1030, 1032, 1033, 1034)
-NO_FCNTL = (8, 10, 15, 1024, 1026, 1031, 1036, 1039, 1040, 1050, 1 << 31)
-NO_IOCTL = (0x5412, 0x541C, 0x8901, 0x8902, 0x40305828, 0x4030582A)
-ANSWERS = {
-    "clone": {ALLOW: [(CLONE_THREAD,)], DENY: [(CLONE_NEWUSER,)]},
-    "prlimit": {ALLOW: [(0, 7), (0, 4, 0, 1)], DENY: [(1, 7), (0, 4, 1 << 12), (0, 4, 1 << 40)]},  # 4: of core dumps
-    "setrlimit": {ALLOW: [(7, 1)], DENY: [(4, 1)]},
-    "socketpair": {ALLOW: [(1, 1), (1, 5), (1, 1 | 0o2000000)], DENY: [(1, 2), (2, 1)]},
-    "prctl": {ALLOW: [(15, 1), (3, 1), (38, 1)], DENY: [(4, 1), (22, 1), (0x59616D61, 1)]},
-    "setsockopt": {
-        PRETEND: [(3, 1, option) for option in (7, 8, 32, 33)],
-        ALLOW: [(3, 1, 20)],
-        DENY: [(3, 6, 1), *((3, 1, option) for option in (26, 50, 60, 1 << 16))],
-    },
-    "fallocate": {ALLOW: [(3, 0)], UNSUPPORTED: [(3, 1)]},  # past the end of a file, and so past the limit of its size
-    "ioctl": {ALLOW: [(0, it) for it in (0x5401, 0x5413, 0x5421, 0x5451)], NO_REQUEST: [(0, it) for it in NO_IOCTL]},
-    "fcntl": {ALLOW: [(0, command) for command in FCNTL], DENY: [(0, command) for command in NO_FCNTL]},
-}
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", ANSWERS)
-def test_arguments_are_looked_into(machine, name):
-    arch, column, _, program = build(machine, alone=True)
-    for wanted, calls in ANSWERS[name].items():
+@pytest.mark.parametrize("name", syscalls.LOOKED_INTO)
+def test_the_filter_looks_into_arguments(machine, name):
+    arch, column = MACHINES[machine]
+    code, number = (seccomp.assemble(arch, column, seccomp.denied(column, alone=False)), syscalls.LOOKED_INTO[name][column])  # fmt: skip
+    (before, *_), values, rule = RULES[name]
+    for value in values:
+        assert walk(code, arch, number, (*before, value))[0] == rule(value), value
+    for answer, calls in MORE.get(name, {}).items():
         for arguments in calls:
-            assert walk(program, arch, syscalls.LOOKED_INTO[name][column], arguments)[0] == wanted, arguments
+            assert walk(code, arch, number, arguments)[0] == answer, arguments
+
+
+def test_a_worker_makes_no_sockets_and_nothing_else_changes_for_it(monkeypatch):
+    pid = os.fork()
+    if pid == 0:
+        said = []
+        try:
+            kernel.no_new_privileges()
+            seccomp.build_without_sockets()()
+            try:
+                socket.socket(socket.AF_UNIX)
+            except PermissionError:
+                said.append("no socket")
+            said.append(kernel.libc.syscall(425, 8, None))
+            os.pipe()
+            os._exit(0 if said == ["no socket", -1] and os.getppid() else 2)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    loaded = []
+    monkeypatch.setattr(seccomp, "libc", SimpleNamespace(prctl=lambda *given: loaded.append(given) or len(loaded) - 1))
+    for machine, (arch, column) in MACHINES.items():
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        programs = []
+        monkeypatch.setattr(seccomp, "_loader", lambda program, kept=programs: kept.append(program))
+        seccomp.build_without_sockets()
+        for alone in (True, False):
+            seccomp.build(alone=alone)
+        for number in range(520):
+            wanted = DENY if number in {syscalls.DENIED["socket"][column], 425} else ALLOW
+            assert walk(programs[0], arch, number)[0] == wanted
+            assert walk(programs[0], arch ^ 1, number)[0] == walk(programs[0], arch, number + 0x40000000)[0] == DENY
+        assert programs[1:] == [seccomp.assemble(arch, column, seccomp.denied(column, alone=alone)) for alone in (True, False)]  # fmt: skip
+        monkeypatch.undo()
+        monkeypatch.setattr(seccomp, "libc", SimpleNamespace(prctl=lambda *given: loaded.append(given) or len(loaded) - 1))  # fmt: skip
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert (seccomp.build(alone=True), seccomp.build_without_sockets()) == (None, None)
+    apply = seccomp._loader(b"\x06\0\0\0\0\0\xff\x7f")
+    apply()
+    with pytest.raises(OSError, match="the system-call filter was refused"):
+        apply()
+    assert [(given[:2], given[3:], struct.unpack("@H", given[2].raw[:2])) for given in loaded] == [((22, 2), (0, 0), (1,))] * 2  # fmt: skip

@@ -155,7 +155,7 @@ def _same_float(wanted: float, got: Any, tolerance: float, scale: float) -> bool
 
 def _same_complex(wanted: list[str], got: list[str], tolerance: float) -> bool:
     a, b = ([float(part) for part in parts] for parts in (wanted, got))
-    scale = min(1.0, max((abs(part) for part in a if 0 < abs(part) < math.inf), default=1.0))
+    scale = min(1.0, max((abs(part) for part in a if abs(part) > 0), default=1.0))
     return all(
         repr(x) == repr(y) or (math.isfinite(x) and math.isfinite(y) and _same_float(x, y, tolerance, scale))
         for x, y in zip(a, b, strict=True)

@@ -25,7 +25,7 @@ class Item:
 
     batch: "Batch"
     index: int
-    deaths: int = 0
+    died: bool = False
     lost_loads: int = 0
 
 

@@ -113,7 +113,7 @@ class Scheduler:
                     worker.process.close()
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):  # full: it rings already; closed: nobody listens
+        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody listens
             self._ringer.send(b"!")
 
     # -- the thread
@@ -418,8 +418,8 @@ class Scheduler:
                 self._start(pool, item)
             else:
                 self._unloadable(worker, f"the worker was lost while loading: {why}")
-        elif item is not None and item.deaths == 0:
-            item.deaths = 1
+        elif item is not None and not item.died:
+            item.died = True
             self._start(pool, item)
         elif item is not None:
             item.batch.put(item.index, Outcome("died", message=f"two workers were lost: {why}"))

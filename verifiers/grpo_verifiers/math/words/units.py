@@ -139,7 +139,7 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
 
 
 def _unwrapped(text: str) -> str:
-    """A unit that stands in brackets, without them."""
+    """A unit without the brackets around it."""
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
