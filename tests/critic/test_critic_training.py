@@ -140,8 +140,7 @@ def test_the_warm_up_trains_the_critic_alone(build, kind):
     assert (none, nothing) == (0, 0)
     assert some > 0
     assert rate == same_rate == 0.01 > next_rate  # the schedule waits
-    assert logged(trainer, "critic/warmup") == [1.0, 1.0, 0.0, 0.0, 0.0]
-    assert trainer.critic.updates == 5
+    assert (logged(trainer, "critic/warmup"), trainer.critic.updates) == ([1.0, 1.0, 0.0, 0.0, 0.0], 5)
     assert not torch.equal(trainer.critic.head.weight, before)
 
 
@@ -155,8 +154,7 @@ def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_
     trainer.train()
     assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)
     assert len(logged(trainer, "inner/skipped")) == 2  # the last iteration on the second batch
-    assert trainer.critic.updates == 10
-    assert trainer.inner.passed == warmup + 2
+    assert (trainer.critic.updates, trainer.inner.passed) == (10, warmup + 2)
     assert len(logged(trainer, "inner/objective")) == 2  # of iterations that the policy was trained in throughout
 
 
@@ -251,8 +249,7 @@ def test_evaluations_have_values_and_no_updates(build):
     critic = {"on": "trunk", "learning_rate": 0.01, "warmup_steps": 1}
     trainer = build(critic, max_steps=2, eval_steps=1, **evaluating())
     trainer.train()
-    assert trainer.critic.updates == 2
-    assert len(logged(trainer, "eval_critic/value")) == 2
+    assert (trainer.critic.updates, len(logged(trainer, "eval_critic/value"))) == (2, 2)
     assert logged(trainer, "eval_loss")[0] != 0.0  # the loss of the policy, in the warm-up as well
 
 

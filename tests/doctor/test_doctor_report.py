@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -32,8 +33,7 @@ def examined(*severities):
 )
 def test_exit_codes(severities, plain, strict):
     examination = examined(*map(Severity, severities))
-    assert exit_code(examination, strict=False) == plain
-    assert exit_code(examination, strict=True) == strict
+    assert (exit_code(examination, strict=False), exit_code(examination, strict=True)) == (plain, strict)
 
 
 @given(st.lists(st.sampled_from(list(Severity)), max_size=6))
@@ -88,13 +88,11 @@ def test_a_verifier_that_ends_the_program_does_not_end_the_report(case, look):
 
 def test_what_is_shared_names_nobody(monkeypatch):
     for text, shown in (
-        ("/home/maria/runs/a", "/home/(user)/runs/a"),
-        ("/Users/Maria.Z/x.yaml: broken", "/Users/(user)/x.yaml: broken"),
+        ("/home/maria/runs/a", "/home/(user)/runs/a"), ("/Users/Maria.Z/x.yaml: broken", "/Users/(user)/x.yaml: broken"),
         ("at /data/jdoe42/cache", "at /data/(user)/cache"),
         ("HF_ENDPOINT=https://maria:s3cretWord99@mirror.test", "HF_ENDPOINT=https://(hidden)@mirror.test"),
-        ("hub_token: hf_abcdefghijklmnopqrstuvwxyz", "hub_token: (hidden)"),
-        ("a line\x1b[31m", "a line\ufffd[31m"),
-    ):
+        ("hub_token: hf_abcdefghijklmnopqrstuvwxyz", "hub_token: (hidden)"), ("a line\x1b[31m", "a line\ufffd[31m"),
+    ):  # fmt: skip
         monkeypatch.setenv("USER", "jdoe42")
         assert shareable(text) == shown
 
@@ -118,8 +116,7 @@ def test_a_report_made_for_pasting_has_no_secret_and_no_user_in_it(case, clean_e
         given = [secrets[name] for name in ("HF_TOKEN", "WANDB_API_KEY", "HOME", "USER")]
         for secret in (*given, "hunter2", "AbCdEf9"):
             assert secret not in done.stdout, secret
-        assert "/(user)/out" in done.stdout
-        assert "~/.cache/huggingface/hub" in done.stdout
+        assert all(words in done.stdout for words in ("/(user)/out", "~/.cache/huggingface/hub"))
 
 
 @pytest.mark.slow
@@ -138,16 +135,12 @@ def test_a_trl_that_is_refused_ends_in_findings_too(case, clean_environment):
 
 
 WRONG = {
-    "a missing file": ("nowhere.yaml", None),
-    "no YAML": ("broken.yaml", "a: [1,\nb: }{"),
-    "a list": ("list.yaml", "- a\n- b\n"),
-    "nothing": ("empty.yaml", ""),
-    "bytes": ("bytes.yaml", b"\xff\xfe\x00\x01"),
-    "an unknown key": ("key.yaml", "model_name_or_pth: x\n"),
+    "a missing file": ("nowhere.yaml", None), "no YAML": ("broken.yaml", "a: [1,\nb: }{"), "a list": ("list.yaml", "- a\n- b\n"),
+    "nothing": ("empty.yaml", ""), "bytes": ("bytes.yaml", b"\xff\xfe\x00\x01"), "an unknown key": ("key.yaml", "model_name_or_pth: x\n"),
     "numbers as names": ("numbers.yaml", "model_name_or_path: 3\ndataset_name: 7\nverifiers: [1]\n"),
     "a prompt of numbers": ("prompt.yaml", "prompt: 3\n"),
     "a YAML object": ("object.yaml", "model_name_or_path: !!python/object/apply:os.system ['true']\n"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text"), WRONG.values(), ids=WRONG)
@@ -157,22 +150,18 @@ def test_a_wrong_config_is_a_finding(doctor, config_only, tmp_path, name, text):
     elif text is not None:
         (tmp_path / name).write_text(text)
     report = doctor(tmp_path / name)
-    assert report.code == 2
-    assert report.codes("problem")
+    assert (report.code, bool(report.codes("problem"))) == (2, True)
     assert all(one["value"] for one in report.data["findings"])
 
 
 ROWS = {
-    "no rows": "",
-    "no JSON": "{{{\n",
-    "a list a line": "[1, 2]\n" * 8,
-    "prompts of numbers": '{"prompt": 3, "answer": "3"}\n' * 8,
+    "no rows": "", "no JSON": "{{{\n", "a list a line": "[1, 2]\n" * 8, "prompts of numbers": '{"prompt": 3, "answer": "3"}\n' * 8,
     "prompts of null": '{"prompt": null, "answer": null}\n' * 8,
     "turns without words": '{"prompt": [{"role": "user"}], "answer": "3"}\n' * 8,
     "turns without a role": '{"prompt": [{"content": "x"}], "answer": "3"}\n' * 8,
     "empty conversations": '{"prompt": [], "answer": "3"}\n' * 8,
     "nested golds": '{"prompt": "1", "answer": {"a": [1, {"b": null}]}}\n' * 8,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ROWS.values(), ids=ROWS)
@@ -202,12 +191,10 @@ def test_broken_files_of_a_model_never_end_in_a_traceback(case, look, name, text
 
 
 def test_options_that_are_none_are_refused(cli):
-    code, out, err = cli("doctor", "--rows", "0")
-    assert (code, out) == (2, "")
-    assert "--rows is 0, expected at least 1" in err
-    code, _, err = cli("doctor", "--rows", "many")
-    assert code == 2
-    assert "invalid int value: 'many'" in err
+    for rows, words in (("0", "--rows is 0, expected at least 1"), ("many", "invalid int value: 'many'")):
+        code, out, err = cli("doctor", "--rows", rows)
+        assert (code, out) == (2, "")
+        assert words in err
 
 
 @pytest.mark.slow
@@ -215,8 +202,7 @@ def test_strict_and_the_number_of_rows(case, look):
     from tests.doctor.conftest import CHATML
 
     case.template(CHATML.replace("<|im_end|>", ""))
-    assert look().code == 0
-    assert look("--strict").code == 1
+    assert (look().code, look("--strict").code) == (0, 1)
     report = look("--rows", "3")
     assert report.one("golds")["value"] == "3 rows tried"
     assert any("of other rows: 3 of 8 rows were looked at" in one for one in report.data["not_checked"])
@@ -235,8 +221,7 @@ def test_of_very_many_rows_the_first_are_read_and_the_sample_is_of_those(look, m
 
     monkeypatch.setattr(_doctor_config, "MOST_ROWS", 6)
     report = look("--rows", "3")
-    assert report.one("rows")["value"] == "6 of 8 rows"
-    assert report.one("golds")["value"] == "3 rows tried"
+    assert (report.one("rows")["value"], report.one("golds")["value"]) == ("6 of 8 rows", "3 rows tried")
     assert "rows from 6 on, of 8" in report.data["not_checked"]
     assert look("--all-rows").one("rows")["value"] == "8 of 8 rows"
 
@@ -257,7 +242,6 @@ def test_nothing_is_loaded_or_written(case, look):
 def test_the_report_of_a_terminal_is_coloured_and_that_of_a_pipe_is_plain(case, cli, config_only):
     code, out, _ = cli("doctor", case.config())
     assert code == 0
-    assert out.startswith("grpo-plus doctor ")
-    assert "nothing is wrong" in out.splitlines()[0]
+    assert re.match(r"grpo-plus doctor .*nothing is wrong", out)
     assert "\x1b" not in out
     assert "\x1b[31mproblem" in text_report(examined(Severity.PROBLEM), colour=True)

@@ -17,19 +17,14 @@ TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", 
 
 # The end of a turn; whether earlier thinking goes, thinking is on unasked, the prompt opens it, and tools can be shown.
 MODELS = {
-    "qwen2_5": ("<|im_end|>", False, False, False, True),
-    "qwen3": ("<|im_end|>", True, True, False, True),
-    "qwen3_training": ("<|im_end|>", False, True, False, False),
-    "qwen3_instruct_2507": ("<|im_end|>", False, False, False, True),
-    "llama3": ("<|eot_id|>", False, False, False, False),
-    "llama3_1": ("<|eot_id|>", False, False, False, True),
-    "gemma": ("<end_of_turn>", False, False, False, False),
-    "gemma4": ("<turn|>", False, False, False, True),
-    "phi3": ("<|end|>", False, False, False, False),
-    "gptoss": ("<|return|>", False, False, False, True),
+    "qwen2_5": ("<|im_end|>", False, False, False, True), "qwen3": ("<|im_end|>", True, True, False, True),
+    "qwen3_training": ("<|im_end|>", False, True, False, False), "qwen3_instruct_2507": ("<|im_end|>", False, False, False, True),
+    "llama3": ("<|eot_id|>", False, False, False, False), "llama3_1": ("<|eot_id|>", False, False, False, True),
+    "gemma": ("<end_of_turn>", False, False, False, False), "gemma4": ("<turn|>", False, False, False, True),
+    "phi3": ("<|end|>", False, False, False, False), "gptoss": ("<|return|>", False, False, False, True),
     "deepseek_r1_distill": ("<\uff5cend\u2581of\u2581sentence\uff5c>", True, False, True, False),
     "glm4moe": ("<|user|>", True, True, False, True),
-}
+}  # fmt: skip
 
 
 def tokenizer_of(name):

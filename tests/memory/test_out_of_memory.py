@@ -333,9 +333,7 @@ def oom(*_, **__):
 
 SHARED = ("sharded", None)
 ENDINGS = {
-    "the sampling of the host": (
-        {}, lambda run: Card(run, "drawing", 4), "all rows at once, and drawing rows again, .*set rollout: auto",
-    ),
+    "the sampling of the host": ({}, lambda run: Card(run, "drawing", 4), "all rows at once, and drawing rows again, .*set rollout: auto"),
     "a model that draws by itself": (
         {"rollout": "auto"}, lambda run: (setattr(run.model, "generate", run.model.generate), Card(run, "drawing", 4)),
         r"The model's own generate drew all rows at once \(generate was replaced on this model\)",
@@ -447,15 +445,12 @@ class TestEndings:
 
 def test_what_counts_as_out_of_memory():
     for error, expected in (
-        (torch.OutOfMemoryError("HIP out of memory."), True),
-        (RuntimeError("CUDA error: out of memory"), True),
-        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
-        (RuntimeError("CUDA driver error: out of memory"), True),
+        (torch.OutOfMemoryError("HIP out of memory."), True), (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True), (RuntimeError("CUDA driver error: out of memory"), True),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"), True),
         (RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"), True),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
-        (StepTooLargeError("out of memory in the update"), False),
-        (MemoryError("out of memory"), False),
-    ):
+        (StepTooLargeError("out of memory in the update"), False), (MemoryError("out of memory"), False),
+    ):  # fmt: skip
         assert is_out_of_memory(error) is expected

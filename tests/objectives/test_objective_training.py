@@ -215,15 +215,10 @@ def test_tokens_past_their_clip_have_no_gradient(build):
     assert max(float(weight.grad.abs().max()) for weight in trainer.model.parameters()) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"num_iterations": 1}, "num_iterations is 1"),
-        ({"num_iterations": 2, "steps_per_generation": 3}, "steps_per_generation (3)"),
-        ({"num_iterations": 2, "generation_batch_size": 4}, "steps_per_generation (1)"),
-        ({"num_iterations": 2, "fp16": True}, "fp16"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"num_iterations": 1}, "num_iterations is 1"), ({"num_iterations": 2, "steps_per_generation": 3}, "steps_per_generation (3)"),
+    ({"num_iterations": 2, "generation_batch_size": 4}, "steps_per_generation (1)"), ({"num_iterations": 2, "fp16": True}, "fp16"),
+])  # fmt: skip
 def test_stop_fraction_is_refused_where_a_step_without_gradients_is_not_clean(build, settings, said):
     with pytest.raises(ConfigError) as error:
         build(objective="target", objective_kwargs={"stop_fraction": 0.9}, **settings)
@@ -304,8 +299,7 @@ def test_what_a_rise_is_measured_by_does_not_depend_on_how_a_batch_is_split(buil
     (objective, rise, passed), *others = found
     assert passed > 0
     for other in others:
-        assert other[0] == pytest.approx(objective, abs=1e-4)
-        assert other[1] == pytest.approx(rise, abs=1e-3)
+        assert (other[0], other[1]) == (pytest.approx(objective, abs=1e-4), pytest.approx(rise, abs=1e-3))
         assert other[2] == passed
 
 
@@ -313,8 +307,7 @@ def test_dead_groups_rise_nowhere_and_end_after_the_second_iteration(build):
     trainer = build(**{**RISING, "max_steps": 4}, objective_kwargs={"stop_rise": 0.0}, advantage="sign",
                     advantage_kwargs={"band": 100.0})  # fmt: skip
     trainer.train()
-    assert column(trainer, "inner/rise") == [0.0]
-    assert trainer.inner.passed == 2
+    assert (column(trainer, "inner/rise"), trainer.inner.passed) == ([0.0], 2)
 
 
 GRPO, TWICE = {"objective": "grpo"}, {"num_iterations": 2}
@@ -324,26 +317,21 @@ KL = GRPO | {"beta": 0.1}
 IN_REWARD = {**KL, "objective_kwargs": {"kl": {"placement": "reward"}}}
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"objective": "target", "max_steps": 1, **TWICE}, "With max_steps 1 there is no second: set max_steps to 2"),
-        (GRPO | {"objective_kwargs": {"surrogate": "target"}}, "set num_iterations to 2 or more"),
-        (GRPO | {"objective_kwargs": {"stop_rise": 0.0}}, "a batch early, but num_iterations is 1, "),
-        (GRPO | {"objective_kwargs": {"stop_rise": 0.0}, **TWICE}, "set num_iterations to 3 or more"),
-        (SETTLED | TWICE | {"engine": "stock"}, "rows that have settled, but engine is 'stock'"),
-        (SETTLED | {"engine": "auto"}, "later inner iterations, but num_iterations is 1"),
-        ({**KL, "sync_ref_model": True, "peft_config": LORA}, "mixup_alpha is 0.6: with LoRA it must be 1.0"),
-        ({"objective": "target", "top_entropy_quantile": 0.5}, "remove top_entropy_quantile"),
-        ({"objective": "target", "off_policy_mask_threshold": 0.5}, "remove off_policy_mask_threshold"),
-        ({"objective": "target", "use_vllm": True}, "vllm_importance_sampling_correction"),
-        ({"objective": "vespo", "use_vllm": True}, "token_truncate"),
-        ({"sync_ref_model": True}, "beta is 0"),
-        ({**KL, "sync_ref_model": True, "ref_model_mixup_alpha": 2.0}, "mixup_alpha is 2.0"),
-        ({**IN_REWARD, "advantage": "gdpo"}, "'gdpo'"),
-        ({**IN_REWARD, "multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"objective": "target", "max_steps": 1, **TWICE}, "With max_steps 1 there is no second: set max_steps to 2"),
+    (GRPO | {"objective_kwargs": {"surrogate": "target"}}, "set num_iterations to 2 or more"),
+    (GRPO | {"objective_kwargs": {"stop_rise": 0.0}}, "a batch early, but num_iterations is 1, "),
+    (GRPO | {"objective_kwargs": {"stop_rise": 0.0}, **TWICE}, "set num_iterations to 3 or more"),
+    (SETTLED | TWICE | {"engine": "stock"}, "rows that have settled, but engine is 'stock'"),
+    (SETTLED | {"engine": "auto"}, "later inner iterations, but num_iterations is 1"),
+    ({**KL, "sync_ref_model": True, "peft_config": LORA}, "mixup_alpha is 0.6: with LoRA it must be 1.0"),
+    ({"objective": "target", "top_entropy_quantile": 0.5}, "remove top_entropy_quantile"),
+    ({"objective": "target", "off_policy_mask_threshold": 0.5}, "remove off_policy_mask_threshold"),
+    ({"objective": "target", "use_vllm": True}, "vllm_importance_sampling_correction"),
+    ({"objective": "vespo", "use_vllm": True}, "token_truncate"), ({"sync_ref_model": True}, "beta is 0"),
+    ({**KL, "sync_ref_model": True, "ref_model_mixup_alpha": 2.0}, "mixup_alpha is 2.0"), ({**IN_REWARD, "advantage": "gdpo"}, "'gdpo'"),
+    ({**IN_REWARD, "multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
+])  # fmt: skip
 def test_fields_that_do_not_go_together_are_refused(build, settings, said):
     with pytest.raises(ConfigError) as error:
         build(**settings)
@@ -542,14 +530,10 @@ objective_kwargs: {ratio: sequence, surrogate: {name: clip, epsilon_low: 3e-4, e
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("objective", "logged"),
-    [
-        ("mine\nobjective_kwargs: {scale: 3e-1, reduce: prompt_mean}", {"mine/scale": 0.3}),
-        (SOFT, {"soft/gate": 0.5, "kl": 0.0}),
-        (CLIPPED, {"clip_ratio/region_mean": 0.0}),
-    ],
-)
+@pytest.mark.parametrize(("objective", "logged"), [
+    ("mine\nobjective_kwargs: {scale: 3e-1, reduce: prompt_mean}", {"mine/scale": 0.3}), (SOFT, {"soft/gate": 0.5, "kl": 0.0}),
+    (CLIPPED, {"clip_ratio/region_mean": 0.0}),
+])  # fmt: skip
 def test_compositions_of_a_yaml_file_train(objective, logged, tmp_path, tiny_model, capsys):
     (tmp_path / "parts.py").write_text(PARTS)
     (tmp_path / "data.jsonl").write_text("".join(f'{{"prompt": "{number}+1="}}\n' for number in range(8)))
@@ -588,9 +572,7 @@ def test_evaluation_runs_and_leaves_training_alone(build, settings, tmp_path):
 
 
 @pytest.mark.sample(1, 3)
-@pytest.mark.parametrize(
-    "name", ["grpo", "dapo", "gspo", "luspo", "vespo", "gmpo", "target", "tpo", "real", "prompt_mean", "kl_reward"]
-)
+@pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "luspo", "vespo", "gmpo", "target", "tpo", "real", "prompt_mean", "kl_reward"])  # fmt: skip
 def test_a_batch_of_cut_off_completions_is_finite_and_moves_nothing(name, tiny_model, tmp_path, monkeypatch):
     monkeypatch.setattr(split_runs, "ANSWERS", ["12345678", "abcdefgh", "7", "78a"] * 2)
     seen, trainer = split_runs.gradients(

@@ -159,8 +159,7 @@ def test_nothing_is_opened_through_a_link(tmp_path, victim, mode):
         with pytest.raises(OSError, match="symbolic links"):
             open_own(tmp_path / "link", mode)
         (tmp_path / "link").unlink()
-    assert victim.read_text() == "mine\n"
-    assert [path.name for path in victim.parent.iterdir()] == ["settings"]
+    assert (victim.read_text(), [path.name for path in victim.parent.iterdir()]) == ("mine\n", ["settings"])
 
 
 def test_what_stands_behind_planted_links_stays(tmp_path, victim):

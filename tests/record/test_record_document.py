@@ -9,17 +9,9 @@ from grpo_plus.record import schema
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "record.md").read_text(encoding="utf-8")
 NAMES = {
-    str: "text",
-    bool: "flag",
-    schema.Number: "number",
-    schema.Count: "count",
-    schema.Score: "score",
-    schema.Span: "span",
-    schema.ScoredSpan: "scored span",
-    schema.Figures: "figures",
-    schema.Settings: "settings",
-    schema.Label: "label",
-}
+    str: "text", bool: "flag", schema.Number: "number", schema.Count: "count", schema.Score: "score", schema.Span: "span",
+    schema.ScoredSpan: "scored span", schema.Figures: "figures", schema.Settings: "settings", schema.Label: "label",
+}  # fmt: skip
 TYPES = {name: kind for name, kind in vars(schema).items() if is_typeddict(kind)}
 
 
@@ -63,17 +55,12 @@ def test_every_simple_type_is_explained():
 def test_the_document_names_the_version_and_the_limits_of_the_code():
     from grpo_plus.record import files, pace, prompts, recorder, sample
 
-    assert f"`schema` in `run.json` is {files.SCHEMA}." in DOCUMENT
-    assert f"up to {pace.BYTES // 2**20} MiB and {pace.SHARE_OF_TIME:.0%} of the time" in DOCUMENT
-    assert f"Up to {recorder.BATCHES} generation batches" in DOCUMENT
-    assert f"up to {sample.GROUPS_PER_BATCH} groups of each" in DOCUMENT
-    assert f"up to {sample.PROMPT_KEPT} characters" in DOCUMENT
-    assert f"beyond {sample.TOKENS_KEPT} tokens" in DOCUMENT
-    assert f"up to {sample.REASON_KEPT} characters" in DOCUMENT
-    assert f"first {prompts.FOLLOWED} prompts" in DOCUMENT
-    assert f"the first {prompts.SAMPLED} that are drawn" in DOCUMENT
-    assert f"first {prompts.KEY} characters" in DOCUMENT
-    assert f"up to {prompts.TEXT_KEPT} characters" in DOCUMENT
     names = files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.ROUNDS, files.SWEEP, f"{files.PREVIOUS}/"
-    for name in names:
-        assert f"| `{name}` |" in DOCUMENT
+    for words in (
+        f"`schema` in `run.json` is {files.SCHEMA}.", f"up to {pace.BYTES // 2**20} MiB and {pace.SHARE_OF_TIME:.0%} of the time",
+        f"Up to {recorder.BATCHES} generation batches", f"up to {sample.GROUPS_PER_BATCH} groups of each",
+        f"up to {sample.PROMPT_KEPT} characters", f"beyond {sample.TOKENS_KEPT} tokens", f"up to {sample.REASON_KEPT} characters",
+        f"first {prompts.FOLLOWED} prompts", f"the first {prompts.SAMPLED} that are drawn", f"first {prompts.KEY} characters",
+        f"up to {prompts.TEXT_KEPT} characters", *(f"| `{name}` |" for name in names),
+    ):  # fmt: skip
+        assert words in DOCUMENT

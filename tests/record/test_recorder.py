@@ -50,9 +50,8 @@ def halves():
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("per_token", [False, True])
 def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path, per_token):
-    settings = (
-        {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0.5}} if per_token else {"advantage": "sign"}
-    )
+    process = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0.5}}
+    settings = process if per_token else {"advantage": "sign"}
     trainer = build(verifiers=[{"name": halves, "label": "halves", "weight": 0.5}], **settings)
     kept = capture(trainer)
     trainer.train()
@@ -103,8 +102,7 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
     trainer = build(advantage="sign", advantage_kwargs={"band": 0.25}, hub_token="hf_very_secret", report_steps=None)
     trainer.train()
     info = json.loads((tmp_path / "out" / FOLDER / RUN).read_text())
-    assert info["parts"]["advantage"]["name"] == "sign"
-    assert info["parts"]["advantage"]["keywords"] == {"band": 0.25}
+    assert (info["parts"]["advantage"]["name"], info["parts"]["advantage"]["keywords"]) == ("sign", {"band": 0.25})
     assert info["parts"]["objective"] == {"name": "dapo", "keywords": {"beta": 0.0}, "formula": "", "host": True}
     assert info["parts"]["rewards"] == [{"name": "digits", "weight": 1.0}]
     assert set(info["versions"]) >= {"trl", "transformers", "torch", "grpo_plus"}
@@ -117,9 +115,7 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "records"), [({}, False), ({"record": True}, True), ({"advantage": "sign", "record": False}, False)]
-)
+@pytest.mark.parametrize(("settings", "records"), [({}, False), ({"record": True}, True), ({"advantage": "sign", "record": False}, False)])  # fmt: skip
 def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, records, caplog):
     trainer = build(max_steps=1, **settings)
     trainer.train()
@@ -186,9 +182,8 @@ def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, 
     with caplog.at_level(logging.WARNING, "grpo_plus.record"):
         trainer.train()
     assert trainer.state.global_step == 2
-    said = [record.message for record in caplog.records if "training goes on" in record.message]
-    assert len(said) == 1
-    assert str(tmp_path / "out" / FOLDER) in said[0]
+    (said,) = [record.message for record in caplog.records if "training goes on" in record.message]
+    assert str(tmp_path / "out" / FOLDER) in said
 
 
 @pytest.mark.slow
@@ -233,8 +228,7 @@ def test_a_run_with_a_critic_records_the_values_that_its_advantages_were_made_wi
             checked += any(values)
     assert checked >= 8  # the head starts at 0 and has learned after the first step
     page = write_report([tmp_path / "out"]).read_text()
-    assert '"title":"Value against return"' in page
-    assert '"valued":true' in page
+    assert all(words in page for words in ('"title":"Value against return"', '"valued":true'))
     assert run.series("critic/value")[0] == [1, 2, 3]
 
 
@@ -242,8 +236,7 @@ def test_values_lose_their_middle_with_the_tokens():
     row = {"ids": list(range(3000)), "advantage": 0.5, "advantages": None, "untrained": [], "truncated": False}
     row |= {"values": [at / 4 for at in range(3000)], "verdicts": []}
     record = completion_record(row, [1.0], lambda ids: "x" * len(ids))
-    assert record["left_off"] == [1024, 952]
-    assert record["token_values"][1022:1026] == [255.5, 255.8, 494.0, 494.2]
+    assert (record["left_off"], record["token_values"][1022:1026]) == ([1024, 952], [255.5, 255.8, 494.0, 494.2])
     assert len(record["token_values"]) == len(record["pieces"]) == 2048
 
 
@@ -266,8 +259,7 @@ def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build,
     trainer.hooks.append(OddAtFirst())
     trainer.train()
     run = open_run(tmp_path / "out")
-    assert (run.status, {group["step"] for group in run.groups()}) == ("done", {2})
-    assert run.quantiles()[0] == [2]
+    assert (run.status, {group["step"] for group in run.groups()}, run.quantiles()[0]) == ("done", {2}, [2])
     told = [record.getMessage() for record in caplog.records if "not recorded" in record.getMessage()]
     assert told == ["a batch of step 0 was not recorded: RuntimeError('no text')"]
 
@@ -286,8 +278,7 @@ def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
     with pytest.raises(type(error)):
         build(rewards=[fails], advantage="sign", report_steps=None).train()
     run = open_run(tmp_path / "out")
-    assert run.status == status
-    assert run.series("reward")[0] == [1]
+    assert (run.status, run.series("reward")[0]) == (status, [1])
     assert type(error).__name__ in run.info["error"]
     assert (tmp_path / "out" / "report.html").exists()
 

@@ -43,8 +43,7 @@ def test_a_turns_advantage_is_the_mean_over_its_own_tokens_and_its_score_that_of
     each = [1.0, 2.0, 3.0, 9.0, 9.0, -1.0, -1.0, -2.0, -4.0]
     steps = [[0, 1, 1.0], [1, 3, 0.0], [5, 9, None]]
     first, second = completion_record(row(advantages=each), [1.0], DECODE, steps)["turns"]
-    assert (first["advantage"], second["advantage"]) == (2.0, -2.0)
-    assert (first["score"], second["score"]) == (0.5, None)
+    assert (first["advantage"], second["advantage"], first["score"], second["score"]) == (2.0, -2.0, 0.5, None)
     one, other = completion_record(row(), [1.0], DECODE)["turns"]
     assert one["advantage"] == other["advantage"] == 0.5
 
@@ -63,9 +62,7 @@ def test_a_run_without_tools_and_an_old_record_have_no_turns():
 def test_turns_are_bounded_whatever_tools_return():
     call = Call("x" * 10**5, {"a": "y" * 10**5}, "z" * 10**6)
     rows = turn_rows([Turn(0, 1, "t" * 10**6, (call,) * 40)] * 100, [(0, 1)] * 100)
-    assert len(rows) == TURNS_KEPT
-    assert len(rows[0]["calls"]) == CALLS_KEPT
-    assert rows[0]["left_out"] == 40 - CALLS_KEPT
+    assert (len(rows), len(rows[0]["calls"]), rows[0]["left_out"]) == (TURNS_KEPT, CALLS_KEPT, 40 - CALLS_KEPT)
     assert len(rows[0]["text"]) == TEXT_KEPT
     assert rows[0]["text"].endswith("t…")
     texts = [one["text"] for one in rows]

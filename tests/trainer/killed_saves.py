@@ -55,13 +55,10 @@ def copies(out, save):
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
         found = choose(out)
         one = {
-            "killed": killed,
-            "event": note.read_text(),
-            "chosen": found.checkpoint and found.checkpoint.name,
-            "whole": [path.name for path in checkpoints(out) if is_whole(path)],
-            "passed_over": found.passed_over,
+            "killed": killed, "event": note.read_text(), "chosen": found.checkpoint and found.checkpoint.name,
+            "whole": [path.name for path in checkpoints(out) if is_whole(path)], "passed_over": found.passed_over,
             "began": (out / "checkpoint-2").exists(),
-        }
+        }  # fmt: skip
         rotate(out, 1)
         one["after"] = sorted(path.name for path in out.iterdir() if "checkpoint" in path.name)
         print(json.dumps(one), flush=True)

@@ -174,14 +174,11 @@ def drawing(folder, model, per_device, **settings):
         table[kind] = {name: [None if str(value) == "nan" else value for value in values] for name, values in columns}
     told = ("dead_groups/", "reward", "completions/", "advantages/", "loss", "num_tokens")
     return {
-        "world": trainer.accelerator.num_processes,
-        "each": watch.each[:-1],
-        "batches": watch.batches,
-        "moved": (before - weights(trainer)).tolist(),
-        "table": table,
+        "world": trainer.accelerator.num_processes, "each": watch.each[:-1], "batches": watch.batches,
+        "moved": (before - weights(trainer)).tolist(), "table": table,
         "logs": [{k: v for k, v in entry.items() if k.startswith(told)} for entry in trainer.state.log_history],
         "state": trainer.drawing.state_dict(),
-    }
+    }  # fmt: skip
 
 
 PLANS = [(1, 1, 1), (3,), (4,), (1,), (1, 2), (), (4, 1), (1, 1, 1, 1), (1, 0, 2), (5,), (2, 0, 0, 1), (1, 1)]
@@ -233,15 +230,11 @@ def turns(folder, model, per_device, **settings):
     rewards = [each.pop("rewards") for each in everywhere if "rewards" in each]
     steps = trainer._advantages.table.steps
     return {
-        "world": trainer.accelerator.num_processes,
-        "advantages": gather_object(values.double().tolist()),
-        "trained": gather_object(trained.tolist()),
-        "told": everywhere,
-        "rewards": rewards[0],
-        "keywords": trainer.estimator[1],
+        "world": trainer.accelerator.num_processes, "advantages": gather_object(values.double().tolist()),
+        "trained": gather_object(trained.tolist()), "told": everywhere, "rewards": rewards[0], "keywords": trainer.estimator[1],
         "steps": [steps.rows.tolist(), steps.ordinals().tolist(), steps.states.tolist()],
         "log": {k: v for k, v in trainer.state.log_history[0].items() if isinstance(v, float | int)},
-    }
+    }  # fmt: skip
 
 
 KINDS = {one.__name__: one for one in (advantages, drawing, turns)}

@@ -148,14 +148,10 @@ def selecting(folder, model):
         again.train(resume_from_checkpoint=str(folder / way / "checkpoint-5"))
         drawn, rest = ([rows for _, rows in one.drawn] for one in (notes, later))
         found[way] = {
-            "drawn": drawn,
-            "shares": notes.shares,
-            "counts": whole.selecting.history.counts.tolist(),
-            "draws": whole.selecting.history.drawn.tolist(),
-            "summary": whole.selecting.summary(),
-            "resumed": rest == drawn[len(drawn) - len(rest) :],
-            "weights": torch.equal(weights(again), weights(whole)),
-        }
+            "drawn": drawn, "shares": notes.shares, "counts": whole.selecting.history.counts.tolist(),
+            "draws": whole.selecting.history.drawn.tolist(), "summary": whole.selecting.summary(),
+            "resumed": rest == drawn[len(drawn) - len(rest) :], "weights": torch.equal(weights(again), weights(whole)),
+        }  # fmt: skip
     return found
 
 
@@ -320,12 +316,10 @@ def learned(folder, model):
     alike = same(whole.scorer.tensors(), again.scorer.tensors())
     logged = runs[0].state.log_history[3]
     return {
-        "losses": losses,
-        "logged": {name: one for name, one in logged.items() if name.startswith("reward_model/")},
-        "pairs": len(examples) - replayed,
-        "resumed": alike and whole.pairs.history.items == again.pairs.history.items,
+        "losses": losses, "logged": {name: one for name, one in logged.items() if name.startswith("reward_model/")},
+        "pairs": len(examples) - replayed, "resumed": alike and whole.pairs.history.items == again.pairs.history.items,
         "policy": same(*map(policy, runs)),
-    }
+    }  # fmt: skip
 
 
 def support(folder, model):

@@ -25,29 +25,22 @@ def differing(one, other):
     return agreement.disagreement([("rank 0", told(**one)), ("rank 1", told(**other))])
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"device_map": {"": 0}, "cache_dir": "/disk/a"}, {"device_map": {"": 1}, "cache_dir": "/disk/b"}),
-        ({"max_memory": {0: "20GiB"}, "offload_folder": "/a"}, {"max_memory": {0: "40GiB"}, "offload_folder": "/b"}),
-        ({"local_files_only": True, "token": "one"}, {"local_files_only": False, "token": None}),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), [
+    ({"device_map": {"": 0}, "cache_dir": "/disk/a"}, {"device_map": {"": 1}, "cache_dir": "/disk/b"}),
+    ({"max_memory": {0: "20GiB"}, "offload_folder": "/a"}, {"max_memory": {0: "40GiB"}, "offload_folder": "/b"}),
+    ({"local_files_only": True, "token": "one"}, {"local_files_only": False, "token": None}),
+])  # fmt: skip
 def test_a_place_of_its_own_is_no_difference(one, other):
     own = ({"log_completions": True, "dataloader_num_workers": 2}, {"dataloader_num_workers": 0})
     pair = [{"model_init_kwargs": kwargs, "verifiers": ["math"]} for kwargs in (one, other)]
     assert not differing(pair[0] | own[0], pair[1] | own[1])
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "named"),
-    [
-        ({"beta": 0.0}, {"beta": 0.1}, "beta: 0.0 on rank 0, 0.1 on rank 1"),
-        ({"model_init_kwargs": {"dtype": "float32"}}, {"model_init_kwargs": {"dtype": "bfloat16"}}, "dtype"),
-        ({"verifiers": ["math"]}, {"verifiers": ["exact"]}, "verifiers"),
-        ({"logging_steps": 1}, {"logging_steps": 2}, "logging_steps"),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "named"), [
+    ({"beta": 0.0}, {"beta": 0.1}, "beta: 0.0 on rank 0, 0.1 on rank 1"),
+    ({"model_init_kwargs": {"dtype": "float32"}}, {"model_init_kwargs": {"dtype": "bfloat16"}}, "dtype"),
+    ({"verifiers": ["math"]}, {"verifiers": ["exact"]}, "verifiers"), ({"logging_steps": 1}, {"logging_steps": 2}, "logging_steps"),
+])  # fmt: skip
 def test_what_decides_the_result_or_the_steps_is_named(one, other, named):
     assert named in differing(one, other)
 
@@ -70,9 +63,7 @@ def test_where_an_environment_lies_and_secrets_are_not_sent_and_the_config_is_le
     assert config.model_init_kwargs == {"dtype": torch.float32}
 
 
-@pytest.mark.parametrize(
-    ("sizes", "machines"), [(("", "", ""), 1), ((8, 8, ""), 1), ((16, 8, ""), 2), ((12, 8, 2), 2), ((12, 4, 2), 2)]
-)
+@pytest.mark.parametrize(("sizes", "machines"), [(("", "", ""), 1), ((8, 8, ""), 1), ((16, 8, ""), 2), ((12, 8, 2), 2), ((12, 4, 2), 2)])  # fmt: skip
 def test_machines_are_counted_alike_by_all_ranks(sizes, machines, monkeypatch):
     for name, size in zip(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"), sizes, strict=True):
         monkeypatch.setenv(name, str(size)) if size else monkeypatch.delenv(name, raising=False)

@@ -12,13 +12,11 @@ from tests.device import DEVICE
 from tests.trainer.conftest import BASE, logged, weights
 
 WAYS = {
-    "resample": {"dead_groups": "resample"},
-    "roulette": {"dead_groups": "roulette"},
-    "replay": {"dead_groups": "replay", "objective": "grpo"},
-    "contrast": {"selection": "contrast"},
+    "resample": {"dead_groups": "resample"}, "roulette": {"dead_groups": "roulette"},
+    "replay": {"dead_groups": "replay", "objective": "grpo"}, "contrast": {"selection": "contrast"},
     "contrast, resample": {"selection": "contrast", "dead_groups": "resample"},
     "contrast, roulette": {"selection": "contrast", "dead_groups": "roulette"},
-}
+}  # fmt: skip
 WAYS["contrast, replay"] = {**WAYS["replay"], **WAYS["contrast"], "selection_kwargs": {"weighted": False}}
 STEPS, BATCH = 4, 8
 MOST = {"resample": 3 * BATCH}
@@ -178,15 +176,9 @@ PROBLEMS = {
     "pairs": ({"num_generations": 2}, "num_generations is 2: contrast takes two completions"),
     "one completion": ({"num_generations": 1, "advantage": "raw", "dead_groups": "resample"}, "num_generations is 1:"),
     "too few for the estimator": ({"advantage": "passk", "advantage_kwargs": {"k": 3}}, "too few for the advantage"),
-    "too few for a part of a mix": (
-        {"advantage": "mix", "advantage_kwargs": PASSK},
-        "'passk', whose advantages would all",
-    ),
-    "the KL term in the rewards": (
-        {"objective": "grpo", "beta": 0.1, **IN_REWARD},
-        "the KL term is in the rewards (kl",
-    ),
-}
+    "too few for a part of a mix": ({"advantage": "mix", "advantage_kwargs": PASSK}, "'passk', whose advantages would all"),
+    "the KL term in the rewards": ({"objective": "grpo", "beta": 0.1, **IN_REWARD}, "the KL term is in the rewards (kl"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -197,16 +189,11 @@ def test_what_cannot_work_is_refused_with_the_way_out(name):
     assert [problem for problem in caught.value.problems if words in str(problem)], caught.value.problems
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"advantage": "batch_whiten"}, "batch_whiten"),
-        ({"advantage": "zscore", "advantage_kwargs": {"scale": "batch"}}, "zscore"),
-        ({"multi_objective_aggregation": "normalize_then_sum"}, "gdpo"),
-        ({"advantage": "zscore"}, None),
-        ({"advantage": "batch_whiten", "dead_groups": "keep"}, None),
-    ],
-)
+@pytest.mark.parametrize(("settings", "named"), [
+    ({"advantage": "batch_whiten"}, "batch_whiten"), ({"advantage": "zscore", "advantage_kwargs": {"scale": "batch"}}, "zscore"),
+    ({"multi_objective_aggregation": "normalize_then_sum"}, "gdpo"), ({"advantage": "zscore"}, None),
+    ({"advantage": "batch_whiten", "dead_groups": "keep"}, None),
+])  # fmt: skip
 def test_a_scale_of_the_batch_is_said_to_be_that_of_what_was_drawn(settings, named):
     found = [note for note in config_notes(config(**settings)) if "scale is that of what was drawn" in note]
     assert len(found) == (named is not None)

@@ -32,20 +32,15 @@ def accepts(build, sums):
     return accepts
 
 
-@pytest.mark.parametrize(
-    ("metric", "expected"),
-    [
-        ("accuracy", "'verifiers/exact/status/correct'"),
-        ("eval_accuracy", "'verifiers/exact/status/correct'"),
-        ("exact", "Did you mean 'rewards/exact/mean'?"),
-        ("numric", "Did you mean 'rewards/numeric/mean'?"),
-        ("rewards/exat/mean", "Did you mean 'rewards/exact/mean'?"),
-        ("eval_rewards/numeric/std", "rewards/numeric/mean"),  # what only evaluates has no spread
-        ("rewrad", "Did you mean 'reward'?"),
-        ("advantages/std", "no evaluation of this run logs"),  # TRL's own advantages are not looked at
-        ("critic/value", "no evaluation of this run logs"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "expected"), [
+    ("accuracy", "'verifiers/exact/status/correct'"), ("eval_accuracy", "'verifiers/exact/status/correct'"),
+    ("exact", "Did you mean 'rewards/exact/mean'?"), ("numric", "Did you mean 'rewards/numeric/mean'?"),
+    ("rewards/exat/mean", "Did you mean 'rewards/exact/mean'?"),
+    ("eval_rewards/numeric/std", "rewards/numeric/mean"),  # what only evaluates has no spread
+    ("rewrad", "Did you mean 'reward'?"),
+    ("advantages/std", "no evaluation of this run logs"),  # TRL's own advantages are not looked at
+    ("critic/value", "no evaluation of this run logs"),
+])  # fmt: skip
 def test_a_metric_that_nothing_logs_is_refused_with_what_there_is(accepts, metric, expected):
     with pytest.raises(ConfigError) as refused:
         accepts(metric, verifiers=["exact"], eval_verifiers=["numeric"])
@@ -53,13 +48,10 @@ def test_a_metric_that_nothing_logs_is_refused_with_what_there_is(accepts, metri
     assert expected in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("metrics", "settings"),
-    [
-        ("score eval_rewards/numeric/mean rewards/digits/mean verifiers/exact/status/correct loss", {}),
-        ("eval_completions/mean_length advantages/std kl", {"advantage": "sign", "beta": 0.1}),
-    ],
-)
+@pytest.mark.parametrize(("metrics", "settings"), [
+    ("score eval_rewards/numeric/mean rewards/digits/mean verifiers/exact/status/correct loss", {}),
+    ("eval_completions/mean_length advantages/std kl", {"advantage": "sign", "beta": 0.1}),
+])  # fmt: skip
 def test_what_an_evaluation_logs_is_let_in_and_without_one_nobody_asks(accepts, build, metrics, settings):
     for metric in metrics.split():
         accepts(metric, verifiers=["exact"], eval_verifiers=["numeric"], **settings)
@@ -92,19 +84,11 @@ def test_several_evaluation_sets_have_a_loss_each(accepts, sums):
         accepts("loss", trainer={"eval_dataset": sets})
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"eval_verifiers": ["numeric"], "beta": 0.1},
-        {"advantage": "sign", "rollout": "stock"},
-        {"advantage": "process", "verifiers": ["exact", {"name": "math_steps", "weight": 0}]},
-        {"advantage": "gae", "critic": {}},
-        {"objective": "target", "num_iterations": 2, "max_steps": 2},
-        {"loss_type": "cispo", "dead_groups": "resample"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [
+    {}, {"eval_verifiers": ["numeric"], "beta": 0.1}, {"advantage": "sign", "rollout": "stock"},
+    {"advantage": "process", "verifiers": ["exact", {"name": "math_steps", "weight": 0}]}, {"advantage": "gae", "critic": {}},
+    {"objective": "target", "num_iterations": 2, "max_steps": 2}, {"loss_type": "cispo", "dead_groups": "resample"},
+], ids=str)  # fmt: skip
 def test_the_names_are_those_of_a_real_evaluation(trained, sums, settings):
     """All that is logged is let in, and all that is called sure is logged."""
     settings = {"verifiers": ["exact"], **settings}
@@ -156,9 +140,7 @@ def test_an_evaluation_without_the_value_is_passed_over(trained, sums, caplog, t
     assert "'rewards/never/mean') applied to no row of this evaluation" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("metric", "noted"), [("kl", True), ("reward", False), ("loss", False), ("eval_verifiers/exact/status/wrong", True)]
-)
+@pytest.mark.parametrize(("metric", "noted"), [("kl", True), ("reward", False), ("loss", False), ("eval_verifiers/exact/status/wrong", True)])  # fmt: skip
 def test_less_is_better_is_noted_where_the_default_takes_the_most(metric, noted):
     chosen = {**BASE, **BEST, "metric_for_best_model": metric, "num_generations": 2, "beta": 0.1}
     assert bool(best_metric_notes(GRPOPlusConfig(**chosen))) is noted
@@ -182,14 +164,11 @@ class Called:
         return [1.0 for _ in completions]
 
 
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (needs_gold, "train_dataset has no column 'gold', which the reward function 'needs_gold' needs"),
-        (Called(), "the reward function 'Called' needs"),
-        (closed, "takes no prompts, completion_ids, trainer_state, log_extra, log_metric, which TRL passes it by name"),
-    ],
-)
+@pytest.mark.parametrize(("function", "expected"), [
+    (needs_gold, "train_dataset has no column 'gold', which the reward function 'needs_gold' needs"),
+    (Called(), "the reward function 'Called' needs"),
+    (closed, "takes no prompts, completion_ids, trainer_state, log_extra, log_metric, which TRL passes it by name"),
+])  # fmt: skip
 def test_reward_functions_are_looked_at_before_a_model_loads(build, function, expected):
     build(trainer={"reward_funcs": [optional, letter_e]})
     with pytest.raises(ConfigError) as refused:
@@ -220,17 +199,14 @@ def without(monkeypatch, *missing):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name in missing else there(name, *a))
 
 
-@pytest.mark.parametrize(
-    ("settings", "missing", "expected"),
-    [
-        ({"use_vllm": True}, ["vllm"], "vLLM is not installed: pip install 'trl[vllm]'"),
-        ({"report_to": "wandb"}, ["wandb"], "report_to is 'wandb', but wandb is not installed"),
-        ({"report_to": ["trackio", "none"]}, ["trackio"], "pip install trackio"),
-        ({"deepspeed": {"zero_optimization": {"stage": 2}}}, ["deepspeed"], "pip install deepspeed, or remove the"),
-        ({"use_liger_kernel": True}, ["liger_kernel"], "liger-kernel is not installed"),
-        ({"model_init_kwargs": FLASH}, ["flash_attn", "kernels"], "pip install flash-attn (or kernels"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "missing", "expected"), [
+    ({"use_vllm": True}, ["vllm"], "vLLM is not installed: pip install 'trl[vllm]'"),
+    ({"report_to": "wandb"}, ["wandb"], "report_to is 'wandb', but wandb is not installed"),
+    ({"report_to": ["trackio", "none"]}, ["trackio"], "pip install trackio"),
+    ({"deepspeed": {"zero_optimization": {"stage": 2}}}, ["deepspeed"], "pip install deepspeed, or remove the"),
+    ({"use_liger_kernel": True}, ["liger_kernel"], "liger-kernel is not installed"),
+    ({"model_init_kwargs": FLASH}, ["flash_attn", "kernels"], "pip install flash-attn (or kernels"),
+])  # fmt: skip
 def test_a_missing_package_is_said_before_a_model_loads(build, monkeypatch, settings, missing, expected):
     without(monkeypatch, *missing)
     with pytest.raises(ConfigError) as refused:

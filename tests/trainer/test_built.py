@@ -20,8 +20,7 @@ REFUSED = [
     ({"generation_kwargs": {"num_beams": True}}, "generation_kwargs: num_beams is True"),
     ({"generation_kwargs": {"max_new_tokens": "x"}}, "generation_kwargs: max_new_tokens is 'x'"),
     ({"generation_kwargs": {"early_stopping": "x"}}, "early_stopping"),
-    ({"generation_kwargs": {"watermarking_config": 3}}, "watermarking_config"),
-    ({"generation_kwargs": {"typical_p": -1}}, "typical_p"),
+    ({"generation_kwargs": {"watermarking_config": 3}}, "watermarking_config"), ({"generation_kwargs": {"typical_p": -1}}, "typical_p"),
     ({"generation_kwargs": {"no_repeat_ngram_size": "a"}}, "no_repeat_ngram_size"),
     ({"lr_scheduler_kwargs": {"a": 1}}, "lr_scheduler_kwargs ({'a': 1})"),
     ({**POLYNOMIAL, "lr_scheduler_kwargs": {"power": "x"}}, "lr_scheduler_kwargs ({'power': 'x'})"),
@@ -30,12 +29,11 @@ REFUSED = [
     ({**PLATEAU, "lr_scheduler_kwargs": {"factor": 2.0}}, "lr_scheduler_kwargs ({'factor': 2.0})"),
     ({"generation_kwargs": {1: 2}}, "generation_kwargs is {1: 2}, expected a mapping"),
     ({"gradient_checkpointing_kwargs": {1: 2}}, "gradient_checkpointing_kwargs is {1: 2}"),
-    ({"optim_args": "a"}, "optim_args is 'a', expected pairs"),
-    ({"optim_args": "a=1=2"}, "expected pairs"),
+    ({"optim_args": "a"}, "optim_args is 'a', expected pairs"), ({"optim_args": "a=1=2"}, "expected pairs"),
     ({"gradient_checkpointing_kwargs": {"a": 1}}, "gradient_checkpointing_kwargs has a: 1"),
     ({"output_dir": "a\0b"}, "output_dir is 'a\\x00b'"),
     ({"logging_dir": "a\0b"} if "logging_dir" in GRPOPlusConfig.__dataclass_fields__ else {"run_name": "\0"}, "is "),
-]
+]  # fmt: skip
 
 
 @pytest.mark.sample(18)
@@ -48,15 +46,10 @@ def test_what_cannot_be_built_is_refused_with_its_field(values, expected):
     assert "\n" not in str(problem)
 
 
-@pytest.mark.parametrize(
-    ("values", "module"),
-    [
-        ({"optim": "galore_adamw", "optim_target_modules": "all-linear"}, "galore_torch"),
-        ({"optim": "lomo"}, "lomo_optim"),
-        ({"use_liger_kernel": True}, "liger_kernel"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("values", "module"), [
+    ({"optim": "galore_adamw", "optim_target_modules": "all-linear"}, "galore_torch"), ({"optim": "lomo"}, "lomo_optim"),
+    ({"use_liger_kernel": True}, "liger_kernel"),
+], ids=str)  # fmt: skip
 def test_a_package_that_is_missing_is_named_with_the_field_that_needs_it(values, module):
     if importlib.util.find_spec(module) is not None:
         pytest.skip(f"{module} is installed")
@@ -64,27 +57,21 @@ def test_a_package_that_is_missing_is_named_with_the_field_that_needs_it(values,
         GRPOPlusConfig(**BASE | values)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"generation_kwargs": {"top_p": 0.5, "num_beams": 1, "min_p": 0.1, "typical_p": 0.9, "top_h": 0.4}},
-        {"generation_kwargs": {"stop_strings": ["\n"], "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}},
-        {"generation_kwargs": {"min_new_tokens": 3, "suppress_tokens": [1], "eta_cutoff": 0.001, "min_p": None}},
-        {"generation_kwargs": {"eos_token_id": 3, "exponential_decay_length_penalty": [10, 1.1], "do_sample": False}},
-        {"generation_kwargs": {"bad_words_ids": [[3]], "watermarking_config": {"bias": 2.0}, "guidance_scale": 1.5}},
-        {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
-        {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 50}, "max_steps": 100},
-        {"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 3},
-        {"lr_scheduler_type": "inverse_sqrt"},
-        {"lr_scheduler_type": "cosine", "max_steps": 1, "warmup_steps": 5},
-        {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
-        {"lr_scheduler_type": "polynomial", "learning_rate": 1e-6, "max_steps": 10, "warmup_steps": 0.1},
-        {"optim_args": "beta1=0.9, beta2=0.95"},
-        {"optim": "sgd", "learning_rate": 0},
-        {"gradient_checkpointing_kwargs": {"use_reentrant": False, "preserve_rng_state": True}},
-    ],
-    ids=lambda v: str(v)[:70],
-)
+@pytest.mark.parametrize("values", [
+    {"generation_kwargs": {"top_p": 0.5, "num_beams": 1, "min_p": 0.1, "typical_p": 0.9, "top_h": 0.4}},
+    {"generation_kwargs": {"stop_strings": ["\n"], "repetition_penalty": 1.2, "no_repeat_ngram_size": 3}},
+    {"generation_kwargs": {"min_new_tokens": 3, "suppress_tokens": [1], "eta_cutoff": 0.001, "min_p": None}},
+    {"generation_kwargs": {"eos_token_id": 3, "exponential_decay_length_penalty": [10, 1.1], "do_sample": False}},
+    {"generation_kwargs": {"bad_words_ids": [[3]], "watermarking_config": {"bias": 2.0}, "guidance_scale": 1.5}},
+    {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
+    {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 50}, "max_steps": 100},
+    {"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 3}, {"lr_scheduler_type": "inverse_sqrt"},
+    {"lr_scheduler_type": "cosine", "max_steps": 1, "warmup_steps": 5},
+    {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
+    {"lr_scheduler_type": "polynomial", "learning_rate": 1e-6, "max_steps": 10, "warmup_steps": 0.1},
+    {"optim_args": "beta1=0.9, beta2=0.95"}, {"optim": "sgd", "learning_rate": 0},
+    {"gradient_checkpointing_kwargs": {"use_reentrant": False, "preserve_rng_state": True}},
+], ids=lambda v: str(v)[:70])  # fmt: skip
 def test_what_can_be_built_is_left_alone(values):
     GRPOPlusConfig(**BASE | values)
 
@@ -142,9 +129,7 @@ def test_so_they_are_on_the_command_line_and_in_python(tmp_path):
     assert read(tmp_path, "rollout: auto\nrollout_draft: off")["rollout_draft"] == "none"
 
 
-@pytest.mark.parametrize(
-    "line", ["beta: false", "report_steps: false", "num_generations: null", "learning_rate: false"]
-)
+@pytest.mark.parametrize("line", ["beta: false", "report_steps: false", "num_generations: null", "learning_rate: false"])  # fmt: skip
 def test_numbers_stay_numbers(tmp_path, line):
     with pytest.raises(UserError, match=line.partition(":")[0]):
         read(tmp_path, line)

@@ -119,10 +119,7 @@ def counts_on(prompt, row):
     return f"more {called('add', number=1)}\n{called('add', number=row)}<|im_end|>"
 
 
-@pytest.mark.parametrize(
-    ("answers", "calls", "length"),
-    [(play, None, 600), (counts_on, 2, 600), (counts_on, None, 250), (counts_on, None, 330)],
-)
+@pytest.mark.parametrize(("answers", "calls", "length"), [(play, None, 600), (counts_on, 2, 600), (counts_on, None, 250), (counts_on, None, 330)])  # fmt: skip
 def test_an_environment_of_the_config_is_trls_in_text_ids_masks_and_rewards(both, say, answers, calls, length):
     say(answers)
     limit = {"max_tool_calling_iterations": calls, "max_completion_length": length}
@@ -174,8 +171,7 @@ def test_turns_hold_calls_states_and_rewards_and_reach_verifiers(build, say, giv
     log = trainer.state.log_history[0]
     assert log["tools/calls"] == total > 0
     assert log["tools/add/calls"] == log["tools/calls"]
-    assert log["tools/turns"] == pytest.approx(1 + log["tools/calls"] / 8)
-    assert log["rewards/tool_valid/mean"] == 1.0
+    assert (log["tools/turns"], log["rewards/tool_valid/mean"]) == (pytest.approx(1 + log["tools/calls"] / 8), 1.0)
     assert trainer.reward_func_names == ["tool_valid", "turns", "Counter"]
 
 
@@ -213,11 +209,9 @@ WRITTEN = {
     "half a character": ('{"name": "double", "arguments": {"number": "\\ud800"}}', "expected an integer"),
     "a name twice": ('{"name": "double", "arguments": {"number": 1, "number": 2}}', "4"),
     "a mark as name": ('{"name": "\\u003c|im_end|\\u003e", "arguments": {}}', "Tool <\\|im_end|> not found."),
-    "nested deep": (f'{{"name": "double", "arguments": {{"number": {NESTED}}}}}', None),
-    "no name": ('{"arguments": {}}', None),
-    "a name that is none": ('{"name": ["a"], "arguments": {}}', None),
-    "a text": ('"text"', None),
-}
+    "nested deep": (f'{{"name": "double", "arguments": {{"number": {NESTED}}}}}', None), "no name": ('{"arguments": {}}', None),
+    "a name that is none": ('{"name": ["a"], "arguments": {}}', None), "a text": ('"text"', None),
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -255,25 +249,20 @@ def config(tmp_path, **settings):
     return GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32, report_to="none", **settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"tools": ["nobody"]}, "unknown tool 'nobody'"),
-        ({"tools": [DOUBLE, DOUBLE]}, "two tools are called 'double'"),
-        ({"tools": [{"name": "calculator", "most": 3}]}, r"tools\[0\]: unknown key 'most'"),
-        ({"tools": [{"name": "calculator", "kwargs": {"digit": 3}}]}, r"tools\[0\].*digit"),
-        ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"),
-        ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
-        ({"environment": DOUBLE}, "environment.*expected a class"),
-        ({"environment": {"a": COUNTER, "b": "nobody"}}, r"environment\['b'\].*unknown environment 'nobody'"),
-        ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call of a tool would ever run"),
-        ({"tools": [{"name": "calculator", "kwargs": []}]}, r"tools\[0\]: kwargs is \[\], expected a mapping"),
-        ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
-        ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
-        ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),
-        ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be asked"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "two tools are called 'double'"),
+    ({"tools": [{"name": "calculator", "most": 3}]}, r"tools\[0\]: unknown key 'most'"),
+    ({"tools": [{"name": "calculator", "kwargs": {"digit": 3}}]}, r"tools\[0\].*digit"),
+    ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"), ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
+    ({"environment": DOUBLE}, "environment.*expected a class"),
+    ({"environment": {"a": COUNTER, "b": "nobody"}}, r"environment\['b'\].*unknown environment 'nobody'"),
+    ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call of a tool would ever run"),
+    ({"tools": [{"name": "calculator", "kwargs": []}]}, r"tools\[0\]: kwargs is \[\], expected a mapping"),
+    ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
+    ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
+    ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),
+    ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be asked"),
+])  # fmt: skip
 def test_wrong_entries_are_clear_errors(tmp_path, settings, said):
     with pytest.raises(ConfigError, match=said):
         config(tmp_path, **settings)
@@ -307,14 +296,9 @@ def failing(given, say):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [
-        ("state_key", "a object, whose text"),
-        ("get_turn_reward", "returned inf"),
-        ("get_reward", "returned '1.0' (str)"),
-    ],
-)
+@pytest.mark.parametrize(("method", "said"), [
+    ("state_key", "a object, whose text"), ("get_turn_reward", "returned inf"), ("get_reward", "returned '1.0' (str)"),
+])  # fmt: skip
 def test_what_fails_in_some_completions_is_counted_and_told_once(build, failing, caplog, method, said):
     trainer = build(trainer=failing([method, ""]), environment=FAILING, **{**LONG, "max_steps": 2})
     with caplog.at_level(logging.WARNING, logger="grpo_plus"):
@@ -334,16 +318,13 @@ def test_what_fails_in_all_completions_stops_the_run(trained, failing, method):
 MISSPELT = {"name": "tool_used", "kwargs": {"names": ["calculater"]}}
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"verifiers": ["tool_used"]}, "'tool_used' looks at calls, but nothing can be called: set tools"),
-        ({"verifiers": [{"name": "turns_overlong", "kwargs": {"expected": 2, "most": 4}}]}, "'turns_overlong' looks"),
-        ({"eval_verifiers": ["tool_valid"]}, "'tool_valid' looks at calls"),
-        ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
-        ({"tools": ["calculator"], "verifiers": [MISSPELT]}, "unknown tool 'calculater'. Did you mean 'calculator'"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"verifiers": ["tool_used"]}, "'tool_used' looks at calls, but nothing can be called: set tools"),
+    ({"verifiers": [{"name": "turns_overlong", "kwargs": {"expected": 2, "most": 4}}]}, "'turns_overlong' looks"),
+    ({"eval_verifiers": ["tool_valid"]}, "'tool_valid' looks at calls"),
+    ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
+    ({"tools": ["calculator"], "verifiers": [MISSPELT]}, "unknown tool 'calculater'. Did you mean 'calculator'"),
+])  # fmt: skip
 def test_what_looks_at_calls_needs_something_to_call(build, failing, settings, said):
     rewards = [lambda completions, **_: [0.0] * len(completions)]
     with pytest.raises(ConfigError, match=said):
@@ -366,23 +347,15 @@ def play_on(prompt, row):
 
 PROCESS = {"advantage": "process", "advantage_kwargs": {"steps_from": "turn_reward"}}
 BESIDE = {
-    "nothing": {},
-    "resample": {"dead_groups": "resample"},
-    "roulette": {"dead_groups": "roulette"},
-    "replay": {"dead_groups": "replay"},
-    "contrast": {"selection": "contrast"},
-    "target": {"objective": "target", "num_iterations": 2},
-    "a KL term": {"beta": 0.1},
-    "a KL term in the rewards": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
-    "process": PROCESS,
-    "process and resample": {**PROCESS, "dead_groups": "resample"},
-    "a critic": {"advantage": "gae", "critic": {"on": "trunk"}},
-    "a reward model": {"reward_model": {}},
-    "evaluations": {"eval_strategy": "steps", "eval_steps": 1},
+    "nothing": {}, "resample": {"dead_groups": "resample"}, "roulette": {"dead_groups": "roulette"}, "replay": {"dead_groups": "replay"},
+    "contrast": {"selection": "contrast"}, "target": {"objective": "target", "num_iterations": 2}, "a KL term": {"beta": 0.1},
+    "a KL term in the rewards": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}, "process": PROCESS,
+    "process and resample": {**PROCESS, "dead_groups": "resample"}, "a critic": {"advantage": "gae", "critic": {"on": "trunk"}},
+    "a reward model": {"reward_model": {}}, "evaluations": {"eval_strategy": "steps", "eval_steps": 1},
     "TRL's rollouts": {"rollout": "stock"},
     "inner iterations": {"num_iterations": 2, "steps_per_generation": 2, "per_device_train_batch_size": 4},
     "a part of the support": {"top_p": 0.9},
-}
+}  # fmt: skip
 
 
 @pytest.mark.sample(0, 5)

@@ -84,11 +84,9 @@ def by_hand(watch, places, fill):
     prompts, completions = zip(*rows, strict=True)
     ones = [[torch.ones_like(ids) for ids in part] for part in (prompts, completions)]
     return {
-        "prompt_ids": pad(list(prompts), fill, "left"),
-        "prompt_mask": pad(ones[0], 0, "left"),
-        "completion_ids": pad(list(completions), fill, "right"),
-        "completion_mask": pad(ones[1], 0, "right"),
-    }
+        "prompt_ids": pad(list(prompts), fill, "left"), "prompt_mask": pad(ones[0], 0, "left"),
+        "completion_ids": pad(list(completions), fill, "right"), "completion_mask": pad(ones[1], 0, "right"),
+    }  # fmt: skip
 
 
 def stock_gradients(build, batch, start, **settings):
@@ -169,8 +167,7 @@ def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(watched, cap
     trainer, watch, start = watched(trainer={"train_dataset": data}, **RESAMPLE | settings)
     assert len(watch.rounds) == 3 * (1 + rounds)
     entry = trainer.state.log_history[0]
-    assert entry["dead_groups/rounds"] == 1 + rounds
-    assert entry["dead_groups/drawn"] == 4 * batch * (1 + rounds)
+    assert (entry["dead_groups/rounds"], entry["dead_groups/drawn"]) == (1 + rounds, 4 * batch * (1 + rounds))
     assert entry["dead_groups/dead"] == entry["dead_groups/still_dead"] == 1
     assert entry["dead_groups/replaced"] == 0
     assert caplog.text.count("no group of a generation batch teaches anything") == 1
@@ -219,8 +216,7 @@ def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spare
     settings = ROULETTE | {"loss_type": "dr_grpo"}
     trainer, watch, start = watched(**settings)
     places, weights, going = roulette_by_hand(watch)
-    assert watch.sizes == [3, 5]
-    assert [len(rows) for rows, *_ in watch.rounds] == [12, 5 * going]
+    assert (watch.sizes, [len(rows) for rows, *_ in watch.rounds]) == ([3, 5], [12, 5 * going])
     output, drawn = watch.batches[0]
     expected = by_hand(watch, places, trainer._tokenizer.pad_token_id)
     for name, values in expected.items():
@@ -253,8 +249,7 @@ def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_mo
     settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": keep}, "objective": "dr_grpo"}
     trainer, watch, _ = watched(contrast, **settings)
     assert "share" not in watch.batches[0][0]
-    assert trainer.state.log_history[0]["dead_groups/drawn"] == 32
-    assert trainer.drawing.state_dict() == {}
+    assert (trainer.state.log_history[0]["dead_groups/drawn"], trainer.drawing.state_dict()) == (32, {})
 
 
 def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(watched):
@@ -285,8 +280,7 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
     assert (False in kept) is (settings is ROULETTE)
     assert list(table["prompt"]) == list(drawn.completions.prompts)
     decoded = trainer.processing_class.batch_decode(output["prompt_ids"], skip_special_tokens=True)
-    assert list(table["prompt"]) == decoded
-    assert list(table["completion"]) == list(drawn.completions.texts)
+    assert (list(table["prompt"]), list(table["completion"])) == (decoded, list(drawn.completions.texts))
     assert list(table["advantages"]) == output["advantages"].tolist()
     rewards = [value for values in table["rewards"].values() for value in values if not math.isnan(value)]
     assert len(rewards) == 2 * sum(kept)
@@ -402,14 +396,11 @@ def test_groups_whose_completions_are_all_masked_are_dead_whatever_their_rewards
     assert trainer.state.log_history[0]["dead_groups/dead"] == sum(masked) / len(masked)
 
 
-@pytest.mark.parametrize(
-    ("way", "data", "words"),
-    [
-        ("resample", lambda sums: sums.to_iterable_dataset(), "train_dataset is a stream"),
-        ("roulette", lambda sums: sums.add_column("image", [None] * 16), "the column 'image' of train_dataset holds"),
-        ("resample", lambda sums: sums.add_column("images", [None] * 16), "the column 'images' of train_dataset holds"),
-    ],
-)
+@pytest.mark.parametrize(("way", "data", "words"), [
+    ("resample", lambda sums: sums.to_iterable_dataset(), "train_dataset is a stream"),
+    ("roulette", lambda sums: sums.add_column("image", [None] * 16), "the column 'image' of train_dataset holds"),
+    ("resample", lambda sums: sums.add_column("images", [None] * 16), "the column 'images' of train_dataset holds"),
+])  # fmt: skip
 def test_data_that_cannot_be_drawn_in_rounds_is_refused(build, sums, way, data, words):
     with pytest.raises(ConfigError, match=words):
         build(trainer={"train_dataset": data(sums), "model": "nowhere"}, dead_groups=way)

@@ -36,8 +36,7 @@ def test_an_impossible_token_counts_but_does_not_drown_the_others(scored):
 def test_the_first_batch_is_judged_by_its_size_and_a_base_that_vllm_loaded_by_itself_more_closely():
     for limit, verdict, own in ((LARGE, "large", False), (APART, "apart", True)):
         assert judged([], limit * 0.99, apart=own) is None
-        assert judged([], limit * 1.01, apart=own) == verdict
-        assert judged([], FOREIGN, apart=own) == "foreign"
+        assert (judged([], limit * 1.01, apart=own), judged([], FOREIGN, apart=own)) == (verdict, "foreign")
     assert judged([], LARGE * 1.01) == "large"
     assert judged([0.04], APART * 1.01, apart=True) is None
     assert "handed over as an object" in likely("apart", "")
@@ -50,8 +49,7 @@ def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
     assert judged(exact, FLOOR * 0.99) is None
     assert judged(exact, FLOOR * 1.01) == "grown"
     assert judged(rounded, 0.03 * GROWN * 0.99) is None
-    assert judged(rounded, 0.03 * GROWN * 1.01) == "grown"
-    assert judged(exact, FOREIGN * 5) == "grown"
+    assert (judged(rounded, 0.03 * GROWN * 1.01), judged(exact, FOREIGN * 5)) == ("grown", "grown")
     assert judged([0.3], 0.3) == "large"
 
 

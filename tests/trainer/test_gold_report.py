@@ -29,11 +29,8 @@ def rows(**columns):
 def test_golds_that_are_no_use_are_counted_listed_and_their_treatment_said(config, capsys):
     Verification.of(config(verifiers=["math"]).recipe).report_golds(rows())
     said = capsys.readouterr().out
-    assert "verifier 'math'" in said
-    assert "3 of 5 gold answers accept themselves" in said
-    assert "row 1: ''" in said
-    assert "left out" in said
-    assert "row 3: '}{'" in said
+    assert all(words in said for words in ("verifier 'math'", "3 of 5 gold answers accept themselves", "row 1: ''"))
+    assert all(words in said for words in ("left out", "row 3: '}{'"))
 
 
 def test_good_golds_rows_of_others_streams_and_other_ranks_are_silent(config, capsys, monkeypatch):
@@ -60,8 +57,7 @@ def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_datase
     verification = Verification.of(config(verifiers=["code"]).recipe)
     verification.report_golds(code_rows(*[ADD] * 30, *[WEAK] * 10))
     said = capsys.readouterr().out
-    assert "12 of 40 rows were looked at" in said
-    assert "9 of 12 rows of tests fail" in said
+    assert all(words in said for words in ("12 of 40 rows were looked at", "9 of 12 rows of tests fail"))
     assert [f"row {row}: " in said for row in (26, 30, 33, 36, 39)] == [False, True, True, True, False]
     assert verification.golds["code"]["ok"] is False
     assert verification.golds["code"]["lines"][0] == "12 of 40 rows were looked at."
@@ -71,9 +67,7 @@ def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_datase
     assert verification.golds["code"]["lines"][0].startswith("2 of 2 rows of tests fail")
 
 
-@pytest.mark.parametrize(
-    ("size", "count", "places"), [(5, 12, [0, 1, 2, 3, 4]), (10, 3, [0, 3, 6]), (4, None, [0, 1, 2, 3])]
-)
+@pytest.mark.parametrize(("size", "count", "places"), [(5, 12, [0, 1, 2, 3, 4]), (10, 3, [0, 3, 6]), (4, None, [0, 1, 2, 3])])  # fmt: skip
 def test_a_sample_is_spread_evenly(size, count, places):
     assert [*evenly(range(size), count)] == places
 

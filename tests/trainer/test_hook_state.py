@@ -237,9 +237,7 @@ def test_a_checkpoint_whose_state_does_not_fit_is_refused(build, checkpoint, nam
     refuse(build, folder, words, **after)
 
 
-@pytest.mark.parametrize(
-    ("state", "said"), [({"weights": torch.zeros(2)}, "Tensor"), ({"rows": [{3: 1}]}, "the key 3 is no")]
-)
+@pytest.mark.parametrize(("state", "said"), [({"weights": torch.zeros(2)}, "Tensor"), ({"rows": [{3: 1}]}, "the key 3 is no")])  # fmt: skip
 def test_state_that_is_no_json_is_refused_when_it_is_saved_and_its_checkpoint_is_not_whole(
     checkpoint, tmp_path, state, said
 ):
@@ -257,8 +255,7 @@ def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
     host["stateful_callbacks"]["grpo_plus_kl_coefficient"] = {"beta": 0.031}
     (folder / "trainer_state.json").write_text(json.dumps(host))
     noted = begin(build, folder, **KL, **ENTROPY)
-    assert noted.beta == 0.031
-    assert noted.entropy_coef == state["entropy_coef"]
+    assert (noted.beta, noted.entropy_coef) == (0.031, state["entropy_coef"])
 
 
 def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(trained, build, checkpoint):
@@ -271,14 +268,11 @@ def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(
         build(**KL).train(resume_from_checkpoint=str(folder / "nowhere"))
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("", "the hook Counter has state to save, but it has no name: set its name"),
-        ("clock", "the hooks StepClock and Counter are both named 'clock': set another name"),
-        ("a/b", "the hook Counter is named 'a/b', expected letters, digits"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("", "the hook Counter has state to save, but it has no name: set its name"),
+    ("clock", "the hooks StepClock and Counter are both named 'clock': set another name"),
+    ("a/b", "the hook Counter is named 'a/b', expected letters, digits"),
+])  # fmt: skip
 def test_state_needs_a_name_of_its_own_before_anything_loads(build, name, words):
     hook = Counter()
     hook.name = name

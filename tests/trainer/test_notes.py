@@ -25,51 +25,31 @@ NOTED = {
     "bnpo": ({"loss_type": "bnpo"}, ["'bnpo'", "how a batch is split"]),
     "the host's entropy bonus": ({"entropy_coef": 0.1}, ["entropy bonus", "how a batch is split"]),
     "opo": ({"advantage": "opo", **MORE}, ["'opo'", "on-policy", "num_iterations 2"]),
-    "a mix with opo": (
-        {"advantage": "mix", "advantage_kwargs": {"parts": {"opo": 1.0, "raw": 1.0}}, **MORE},
-        ["'opo'"],
-    ),
+    "a mix with opo": ({"advantage": "mix", "advantage_kwargs": {"parts": {"opo": 1.0, "raw": 1.0}}, **MORE}, ["'opo'"]),
     "reinforce": ({"objective": "reinforce", **MORE}, ["'reinforce'", "no ratio", "on-policy"]),
     "logp by name": (chosen("grpo", surrogate="logp") | FOUR, ["'grpo'", "no ratio", "steps_per_generation 4"]),
     "k2": ({**chosen("grpo", kl="k2"), "beta": 0.1, **MORE}, ["'k2'", "without the ratio", "on-policy"]),
-    "a misspelt key of the sampler": (
-        {"generation_kwargs": {"temprature": 0.5}},
-        ["temprature (0.5)", "'temperature'?"],
-    ),
+    "a misspelt key of the sampler": ({"generation_kwargs": {"temprature": 0.5}}, ["temprature (0.5)", "'temperature'?"]),
     "an unknown key of the sampler": ({"generation_kwargs": {"zzz": 1}}, ["generation_kwargs", "zzz (1)"]),
-    "a mask of completions": (
-        {**STEPS, "off_policy_mask_threshold": 0.5, **MORE},
-        ["off_policy_mask_threshold", "per step"],
-    ),
-}
+    "a mask of completions": ({**STEPS, "off_policy_mask_threshold": 0.5, **MORE}, ["off_policy_mask_threshold", "per step"]),
+}  # fmt: skip
 SILENT = {
-    "nothing set": {},
-    "inner iterations with a ratio": {"objective": "grpo", "beta": 0.1, **MORE},
-    "opo on-policy": {"advantage": "opo"},
+    "nothing set": {}, "inner iterations with a ratio": {"objective": "grpo", "beta": 0.1, **MORE}, "opo on-policy": {"advantage": "opo"},
     "checkpoints between batches": {"num_iterations": 4, "save_steps": 8},
     "checkpoints after every step of its own batch": {"gradient_accumulation_steps": 4, "save_steps": 1},
-    "no checkpoints": {"num_iterations": 7, "save_strategy": "no"},
-    "reinforce on-policy": {"objective": "reinforce"},
-    "reinforce, one step on all looks": {
-        "objective": "reinforce",
-        "gradient_accumulation_steps": 2,
-        "steps_per_generation": 1,
-        **MORE,
-    },
-    "k2 on-policy": {**chosen("grpo", kl="k2"), "beta": 0.1},
-    "our entropy bonus": {"objective": "dapo", "entropy_coef": 0.1},
+    "no checkpoints": {"num_iterations": 7, "save_strategy": "no"}, "reinforce on-policy": {"objective": "reinforce"},
+    "reinforce, one step on all looks": {"objective": "reinforce", "gradient_accumulation_steps": 2, "steps_per_generation": 1, **MORE},
+    "k2 on-policy": {**chosen("grpo", kl="k2"), "beta": 0.1}, "our entropy bonus": {"objective": "dapo", "entropy_coef": 0.1},
     "a mask of completions": {"off_policy_mask_threshold": 0.5, "advantage": "zscore", **MORE},
     "a trust region around another sampler": {**chosen("dis", epsilon_low=0.3), **VLLM},
     "a region of probabilities around another sampler": {**chosen("dppo_kl", max_kl=0.1), **VLLM},
     "a mask and another sampler": {"off_policy_mask_threshold": 0.5, "use_vllm": True},
-    "a clip with inner iterations": {**chosen("dapo", epsilon_high=0.28), **MORE},
-    "a preset's own keyword": {"objective": "ppo_clip"},
-    "a cap below 1": chosen("cispo", epsilon_max=0.5),
-    "the host's cap": {"loss_type": "cispo", "epsilon_high": 0.5},
+    "a clip with inner iterations": {**chosen("dapo", epsilon_high=0.28), **MORE}, "a preset's own keyword": {"objective": "ppo_clip"},
+    "a cap below 1": chosen("cispo", epsilon_max=0.5), "the host's cap": {"loss_type": "cispo", "epsilon_high": 0.5},
     "known keys of the sampler": {"generation_kwargs": {"typical_p": 0.9, "stop_strings": ["x"], "top_h": 0.4}},
     "keys of another sampler": {"use_vllm": True, "generation_kwargs": {"truncate_prompt_tokens": 3}},
     "bnpo replaced": {"objective": "dapo"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NOTED)
@@ -88,20 +68,13 @@ def test_nothing_is_noted_where_nothing_surprises(case):
 MOOT = {
     "clip": chosen("dapo", epsilon_high=0.01, epsilon_low=0.01),
     "clip inside": {"objective": "gspo", "objective_kwargs": {"surrogate": {"name": "clip", "delta": 1.01}}},
-    "dual": chosen("grpo", dual=1.01),
-    "cispo": chosen("cispo", epsilon_max=1.0),
-    "dis": chosen("dis", epsilon_low=0.01, epsilon_high=0.01),
-    "dppo_tv": chosen("dppo_tv", max_tv=0.001, ratio_max=1.0),
-    "dppo_kl": chosen("dppo_kl", max_kl=1e-6),
-    "up": chosen("up", epsilon_low=0.001, dual=1.001),
-    "fipo": chosen("fipo", influence=3.0, half_life=2.0),
-    "sapo": chosen("sapo", temperature_neg=9.0, temperature_pos=5.0),
-    "gmpo": chosen("gmpo", epsilon_low=0.01),
-    "vespo": chosen("vespo", k_pos=1.0, lambda_neg=7.0),
-    "the host's": {"epsilon": 0.01, "delta": 1.01},
-    "the host's sapo": {"loss_type": "sapo", "sapo_temperature_pos": 5.0},
-    "a mask": {"off_policy_mask_threshold": 1e-6},
-}
+    "dual": chosen("grpo", dual=1.01), "cispo": chosen("cispo", epsilon_max=1.0), "dis": chosen("dis", epsilon_low=0.01, epsilon_high=0.01),
+    "dppo_tv": chosen("dppo_tv", max_tv=0.001, ratio_max=1.0), "dppo_kl": chosen("dppo_kl", max_kl=1e-6),
+    "up": chosen("up", epsilon_low=0.001, dual=1.001), "fipo": chosen("fipo", influence=3.0, half_life=2.0),
+    "sapo": chosen("sapo", temperature_neg=9.0, temperature_pos=5.0), "gmpo": chosen("gmpo", epsilon_low=0.01),
+    "vespo": chosen("vespo", k_pos=1.0, lambda_neg=7.0), "the host's": {"epsilon": 0.01, "delta": 1.01},
+    "the host's sapo": {"loss_type": "sapo", "sapo_temperature_pos": 5.0}, "a mask": {"off_policy_mask_threshold": 1e-6},
+}  # fmt: skip
 
 
 @pytest.mark.sample(0, 5)

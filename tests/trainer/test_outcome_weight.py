@@ -24,54 +24,31 @@ def resolved(name, keywords, rewards, source):
     return with_outcome_weight((get_advantage(name), keywords), rewards, source)[1]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "expected"),
-    [
-        ([MATH, STEPS], "math_steps"),
-        ([MATH, STEPS, MAYBE], "math_steps"),
-        ([MATH, MAYBE], "mine"),
-        ([MATH], None),
-        ([], None),
-    ],
-)
+@pytest.mark.parametrize(("rewards", "expected"), [
+    ([MATH, STEPS], "math_steps"), ([MATH, STEPS, MAYBE], "math_steps"), ([MATH, MAYBE], "mine"), ([MATH], None), ([], None),
+])  # fmt: skip
 def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewards, expected):
-    assert source_of(rewards, None) == expected
-    assert source_of([MATH, STEPS], "math") == "math"
+    assert (source_of(rewards, None), source_of([MATH, STEPS], "math")) == (expected, "math")
     assert source_of([MAYBE, Reward("other", None, None)], None) is None
 
 
-@pytest.mark.parametrize(
-    ("rewards", "keywords", "expected"),
-    [
-        ([MATH, STEPS], {}, 1.0),
-        ([MATH, STEPS], {"outcome_weight": None}, 1.0),
-        ([Reward("math", -0.5), STEPS], {}, 1.0),
-        ([Reward("math", 0), STEPS], {}, 0.0),
-        ([Reward("math", 0), Reward("exact", 2.0), STEPS], {}, 1.0),
-        ([QUIET, STEPS], {}, 0.0),
-        ([Reward("math_steps", None, True)], {}, 0.0),
-        ([Reward("math_steps", 1, True)], {}, 0.0),
-        ([MATH, Reward("math_steps", 1, True)], {}, 1.0),
-        ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
-        ([QUIET, STEPS], {"outcome_weight": 0}, 0),
-    ],
-)
+@pytest.mark.parametrize(("rewards", "keywords", "expected"), [
+    ([MATH, STEPS], {}, 1.0), ([MATH, STEPS], {"outcome_weight": None}, 1.0), ([Reward("math", -0.5), STEPS], {}, 1.0),
+    ([Reward("math", 0), STEPS], {}, 0.0), ([Reward("math", 0), Reward("exact", 2.0), STEPS], {}, 1.0), ([QUIET, STEPS], {}, 0.0),
+    ([Reward("math_steps", None, True)], {}, 0.0), ([Reward("math_steps", 1, True)], {}, 0.0),
+    ([MATH, Reward("math_steps", 1, True)], {}, 1.0), ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
+    ([QUIET, STEPS], {"outcome_weight": 0}, 0),
+])  # fmt: skip
 def test_unset_it_follows_from_what_is_listed(rewards, keywords, expected):
     source = source_of(rewards)
     assert resolved("process", keywords, rewards, source)["outcome_weight"] == expected
     assert outcome_problems((get_advantage("process"), keywords), rewards, source) == []
 
 
-@pytest.mark.parametrize(
-    ("parts", "keywords", "expected"),
-    [
-        ({"process": 1.0}, {}, 1.0),
-        ({"process": 1.0, "sign": 0.5}, {}, 0.0),
-        ({"process": 1.0, "sign": 0.5}, {"outcome_weight": 0}, 0.0),
-        ({"process": 1.0, "sign": 0.5}, {"outcome_weight": 2}, 2.0),
-        ({"process": 1.0, "sign": 0}, {}, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("parts", "keywords", "expected"), [
+    ({"process": 1.0}, {}, 1.0), ({"process": 1.0, "sign": 0.5}, {}, 0.0), ({"process": 1.0, "sign": 0.5}, {"outcome_weight": 0}, 0.0),
+    ({"process": 1.0, "sign": 0.5}, {"outcome_weight": 2}, 2.0), ({"process": 1.0, "sign": 0}, {}, 1.0),
+])  # fmt: skip
 def test_beside_a_part_that_reads_the_rewards_they_count_there(parts, keywords, expected):
     given = {"parts": parts, "process": keywords} if keywords else {"parts": parts}
     found = resolved("mix", given, [MATH, STEPS], "math_steps")
@@ -93,9 +70,7 @@ def test_a_default_that_an_estimator_declares_itself_stays_and_those_without_ste
 ZERO = {"outcome_weight": 0.0}
 
 
-@pytest.mark.parametrize(
-    "rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", None, None), STEPS]]
-)
+@pytest.mark.parametrize("rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", None, None), STEPS]])  # fmt: skip
 def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
     for name, keywords in (("process", ZERO), ("mix", {"parts": {"process": 1.0}, "process": ZERO})):
         (problem,) = outcome_problems((get_advantage(name), keywords), rewards, "math_steps")

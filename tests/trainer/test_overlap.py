@@ -88,15 +88,12 @@ def test_a_run_is_the_same_but_that_every_check_began_early(early, tmp_path, req
     plain.train()
     overlapped = early(*names, trainer=given, folder=tmp_path / "b")
     overlapped.train()
-    assert logged(overlapped) == logged(plain)
-    assert overlapped._logs["extra"] == plain._logs["extra"]
+    assert (logged(overlapped), overlapped._logs["extra"]) == (logged(plain), plain._logs["extra"])
     for name in names:
         texts = [Counter(line.split(" ", 1)[1] for line in asked(tmp_path / run, name)) for run in "ab"]
-        assert texts[0] == texts[1]
-        assert texts[0].total() == 16
+        assert (texts[0], texts[0].total()) == (texts[1], 16)
     first = overlapped.state.log_history[0]
-    assert first["rollout/checked_early"] == 16.0
-    assert first["rollout/checked_early_discarded"] == 0.0
+    assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (16.0, 0.0)
     assert first["rollout/checked_early_seconds"] > 0.0
     assert not any("checked_early" in key for key in plain.state.log_history[0])
 

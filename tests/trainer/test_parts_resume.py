@@ -111,26 +111,20 @@ FAILING = {"verifiers": [{"name": "fails", "on_error": "zero"}], "advantage": "c
 PROCESS = {"verifiers": ["some_steps"], "advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
 PLAINLY = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
 PARTS = {
-    "TRL's own loss": ({}, {}),
-    "the KL coefficient": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}, {}),
+    "TRL's own loss": ({}, {}), "the KL coefficient": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}, {}),
     "the entropy bonus": ({"objective": "grpo", **ENTROPY}, {}),
-    "both": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE, **ENTROPY}, {}),
-    "TRL's entropy bonus": (ENTROPY, {}),
+    "both": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE, **ENTROPY}, {}), "TRL's entropy bonus": (ENTROPY, {}),
     "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
-    "the source of steps": (PROCESS, {"reward_funcs": None}),
-    "inner iterations": (STOP, {}),
-    "inner iterations that rise": (RISE, {}),
+    "the source of steps": (PROCESS, {"reward_funcs": None}), "inner iterations": (STOP, {}), "inner iterations that rise": (RISE, {}),
     "rows that have settled": ({**STOP, "objective_kwargs": {"skip_settled": True}, "learning_rate": 0.05}, {}),
     "inner iterations that are over": ({**STOP, "objective_kwargs": {"stop_fraction": 0.01}}, {}),
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
-    "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}),
-    "failures of a verifier": (FAILING, {}),
+    "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}), "failures of a verifier": (FAILING, {}),
     "fresh prompts": (RESAMPLE, {"reward_funcs": fourth}),
-    "fresh prompts, inside a batch": ({**RESAMPLE, **INSIDE}, {"reward_funcs": fourth}),
-    "coins": (ROULETTE, {"reward_funcs": fourth}),
+    "fresh prompts, inside a batch": ({**RESAMPLE, **INSIDE}, {"reward_funcs": fourth}), "coins": (ROULETTE, {"reward_funcs": fourth}),
     "coins, inside a batch": ({**ROULETTE, **INSIDE}, {"reward_funcs": fourth}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.sample(0, 7)

@@ -63,8 +63,7 @@ def test_a_step_weighs_on_its_own_tokens(supervised, credit):
     assert found[:4].tolist() == [pytest.approx(row, abs=1e-5) for row in expected.tolist()]
     assert found[4:].tolist() == found[:4].tolist()
     log = trainer.state.log_history[0]
-    assert log["steps/per_completion"] == 2.0
-    assert log["steps/scored_fraction"] == pytest.approx(6 / 8)
+    assert (log["steps/per_completion"], log["steps/scored_fraction"]) == (2.0, pytest.approx(6 / 8))
     assert log["steps/score_mean"] == pytest.approx(4 / 6)
     firsts = [expected[row, 0].item() for row in range(4)]
     assert log["advantages/step_1"] == pytest.approx(sum(firsts) / 4, abs=1e-5)
@@ -88,17 +87,14 @@ def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(sup
     assert trainer.generated[0]["advantages"].abs().max() > 0.5
 
 
-@pytest.mark.parametrize(
-    ("verifiers", "keywords", "said"),
-    [
-        (["math", "exact"], {}, "no verifier gives any .math, exact.*math_steps"),
-        (["math_steps", {"name": "math_steps", "label": "again"}], {}, "give steps: math_steps, again"),
-        (["math", "math_steps"], {"steps_from": "math"}, "'math' gives no step scores: math_steps does"),
-        (["math", "math_steps"], {"steps_from": "maths"}, "math_steps"),
-        (["math", OWN], {"aggregate": "mean"}, "aggregate is 'mean' and the verifier 'math_steps' has its own .'last'"),
-        (["math", "math_steps"], {"aggregate": "sum"}, "aggregate.*'sum'"),
-    ],
-)
+@pytest.mark.parametrize(("verifiers", "keywords", "said"), [
+    (["math", "exact"], {}, "no verifier gives any .math, exact.*math_steps"),
+    (["math_steps", {"name": "math_steps", "label": "again"}], {}, "give steps: math_steps, again"),
+    (["math", "math_steps"], {"steps_from": "math"}, "'math' gives no step scores: math_steps does"),
+    (["math", "math_steps"], {"steps_from": "maths"}, "math_steps"),
+    (["math", OWN], {"aggregate": "mean"}, "aggregate is 'mean' and the verifier 'math_steps' has its own .'last'"),
+    (["math", "math_steps"], {"aggregate": "sum"}, "aggregate.*'sum'"),
+])  # fmt: skip
 def test_sources_that_are_wrong_are_known_before_training(build, verifiers, keywords, said):
     with pytest.raises(ValueError, match=said):
         build(trainer={"reward_funcs": None}, verifiers=verifiers, advantage="process", advantage_kwargs=keywords)
@@ -152,8 +148,7 @@ def seen(*verdicts, empty=False):
 
 
 def test_only_judged_completions_that_are_not_empty_say_something():
-    assert seen(*NOTHING).without == 0
-    assert seen(PLAIN, *NOTHING, STEPPED, PLAIN).without == 2
+    assert (seen(*NOTHING).without, seen(PLAIN, *NOTHING, STEPPED, PLAIN).without) == (0, 2)
     assert seen(PLAIN, empty=True).without == 0
     assert seen(*NOTHING, STEPPED).given
     assert not seen(PLAIN, *NOTHING).given

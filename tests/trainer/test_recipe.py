@@ -47,13 +47,11 @@ def config(**settings):
 def test_the_recipe_holds_the_resolved_parts_and_says_where_they_come_from(tmp_path):
     recipe = config(**PARTS, verifier_column="kind", reward_weights=None).recipe
     assert recipe.advantage.estimator.name == "mix"
-    assert [part.name for part, _ in recipe.estimator_parts] == ["rloo", "process"]
-    assert recipe.advantage_per == "step"
+    assert ([part.name for part, _ in recipe.estimator_parts], recipe.advantage_per) == (["rloo", "process"], "step")
     assert recipe.objective.name == "dapo"
     assert [(part.label, part.weight) for part in recipe.verifiers] == [("math", None), ("math_steps", 0)]
     assert [(part.label, part.weight) for part in recipe.eval_verifiers] == [("exact", 2.0)]
-    assert recipe.step_givers == {"math": False, "math_steps": True}
-    assert recipe.step_sources == (None,)
+    assert (recipe.step_givers, recipe.step_sources) == ({"math": False, "math_steps": True}, (None,))
     assert recipe.verifier_column == "kind"
     assert recipe.records
     file = tmp_path / "mine.py"
@@ -123,8 +121,7 @@ def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(traine
     rows = Dataset.from_list([{"prompt": f"one and {number}?", "answer": str(number + 1)} for number in range(8)])
     trainer = trained(trainer={"train_dataset": rows, "reward_funcs": None}, max_steps=2, record=True, **PARTS)
     trainer.create_model_card()
-    assert count["objective"] == 1
-    assert count["objective", "dapo"] == 1
+    assert (count["objective"], count["objective", "dapo"]) == (1, 1)
     kind = verifying.REGISTRY.kind
     assert [count[kind, name] for name in ("math", "math_steps", "exact")] == [1, 1, 1]
 

@@ -105,8 +105,7 @@ def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_w
     assert texts(third)[4:8] not in ([*drawn], [*found])
     assert logged(trainer, "dead_groups/replaced") == [0, 0.75, 0.5]  # of the 4 there were 1 + 1 are left
     assert logged(trainer, "dead_groups/still_dead") == [0, 0, 0.25]
-    assert logged(trainer, "dead_groups/drawn") == [16, 16, 16]
-    assert logged(trainer, "dead_groups/age") == [1, 1.5]
+    assert (logged(trainer, "dead_groups/drawn"), logged(trainer, "dead_groups/age")) == ([16, 16, 16], [1, 1.5])
 
 
 def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(run):
@@ -115,9 +114,7 @@ def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(run):
     assert torch.equal(*map(weights, found))
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"objective": None, "beta": 0.1}, {"advantage": "process"}, {"num_iterations": 2, "save_steps": 3}]
-)
+@pytest.mark.parametrize("settings", [{}, {"objective": None, "beta": 0.1}, {"advantage": "process"}, {"num_iterations": 2, "save_steps": 3}])  # fmt: skip
 def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(run, tmp_path, settings):
     def live(batch, place):
         return place == batch % 4 or batch == 0
@@ -134,17 +131,10 @@ def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(run, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *(
-            {name: value}
-            for name, value in (("num_generations", 8), ("beta", 0.1), ("top_p", 0.8), ("learning_rate", 0.01))
-        ),
-        {"advantage": "gdpo", "verifiers": [{"name": "regex", "kwargs": {"pattern": ".*b"}}]},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [
+    *({name: value} for name, value in (("num_generations", 8), ("beta", 0.1), ("top_p", 0.8), ("learning_rate", 0.01))),
+    {"advantage": "gdpo", "verifiers": [{"name": "regex", "kwargs": {"pattern": ".*b"}}]},
+], ids=str)  # fmt: skip
 def test_groups_that_were_drawn_under_other_settings_are_dropped_with_a_warning(run, tmp_path, caplog, settings):
     kept = "learning_rate" in settings
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
@@ -235,19 +225,13 @@ def drawn():
     mask = (torch.arange(3, device=DEVICE) < tensor(LENGTHS)[:, None]).long()
     numbers = torch.arange(12.0, device=DEVICE).reshape(4, 3) / 7
     output = {
-        "prompt_ids": tensor([[0, 5], [0, 5], [6, 7], [6, 7]]),
-        "prompt_mask": tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
-        "completion_ids": tensor([[11, 12, 13], [14, 0, 0], [15, 16, 0], [0, 0, 0]]),
-        "completion_mask": mask,
-        "tool_mask": tensor([[1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]),
-        "old_per_token_logps": -numbers,
-        "ref_per_token_logps": -2 * numbers,
-        "sampling_per_token_logps": -3 * numbers,
-        "importance_sampling_ratio": tensor([[1.5], [0.5], [2.0], [1.0]]),
-        "advantages": tensor([1.0, -1.0, 0.5, -0.5]),
-        "support": [torch.tensor([1, 2], dtype=torch.int32), *[torch.zeros(0, dtype=torch.int32)] * 3],
-        "num_items_in_batch": mask.sum(),
-    }
+        "prompt_ids": tensor([[0, 5], [0, 5], [6, 7], [6, 7]]), "prompt_mask": tensor([[0, 1], [0, 1], [1, 1], [1, 1]]),
+        "completion_ids": tensor([[11, 12, 13], [14, 0, 0], [15, 16, 0], [0, 0, 0]]), "completion_mask": mask,
+        "tool_mask": tensor([[1, 0, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]), "old_per_token_logps": -numbers,
+        "ref_per_token_logps": -2 * numbers, "sampling_per_token_logps": -3 * numbers,
+        "importance_sampling_ratio": tensor([[1.5], [0.5], [2.0], [1.0]]), "advantages": tensor([1.0, -1.0, 0.5, -0.5]),
+        "support": [torch.tensor([1, 2], dtype=torch.int32), *[torch.zeros(0, dtype=torch.int32)] * 3], "num_items_in_batch": mask.sum(),
+    }  # fmt: skip
     ids = [[11, 12, 13], [14], [15, 16], []]
     rows = [{"prompt": f"p{row // 2}", "answer": None, "level": row // 2} for row in range(4)]
     behind = [[5], [5], [6, 7], [6, 7]]

@@ -59,15 +59,11 @@ def test_every_problem_of_the_field_and_what_cannot_stand_beside_it_is_refused(n
     assert [message in problem for problem in map(str, caught.value.problems)] == [True]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "every", "choices"),
-    [
-        ((2, 3, 1), 7, "6 or 12"),
-        ((2, 3, 2), 4, "3 or 6"),
-        ((2, 2, 3), 6, "4 or 8"),  # four micro-batches and windows of three meet after four steps
-        *(((1, 1, 4), 3, None), ((2, 3, 4), 6, None)),
-    ],
-)
+@pytest.mark.parametrize(("sizes", "every", "choices"), [
+    ((2, 3, 1), 7, "6 or 12"), ((2, 3, 2), 4, "3 or 6"),
+    ((2, 2, 3), 6, "4 or 8"),  # four micro-batches and windows of three meet after four steps
+    *(((1, 1, 4), 3, None), ((2, 3, 4), 6, None)),
+])  # fmt: skip
 def test_a_round_is_so_many_generation_batches(sizes, every, choices):
     names = ("steps_per_generation", "num_iterations", "gradient_accumulation_steps")
     settings = {**dict(zip(names, sizes, strict=True)), "rounds": {**FRESH, "every": every}, "beta": 0.1}
@@ -80,8 +76,7 @@ def test_a_round_is_so_many_generation_batches(sizes, every, choices):
 
 def test_text_and_nothing_mean_the_same_as_a_mapping():
     made = [GRPOPlusConfig(**BASE, beta=0.1, rounds=given) for given in (FRESH, json.dumps(FRESH))]
-    assert made[0].recipe.rounds == made[1].recipe.rounds
-    assert made[0].recipe.rounds.does == ("reference",)
+    assert (made[0].recipe.rounds, made[0].recipe.rounds.does) == (made[1].recipe.rounds, ("reference",))
     assert made[0].recipe.records
     for given in (None, "none", ""):
         assert GRPOPlusConfig(**BASE, rounds=given).recipe.rounds is None
@@ -136,12 +131,10 @@ LEARNED = {
     "rounds": {"every": 2, "reward_model": "train"},
 }  # fmt: skip
 PARTS = {
-    "a second model": (RUN, {}, 2),
-    "an adapter": (RUN, {"peft_config": lora()}, 2),
-    "prompts": (SELECTED, {}, 3),
+    "a second model": (RUN, {}, 2), "an adapter": (RUN, {"peft_config": lora()}, 2), "prompts": (SELECTED, {}, 3),
     "prompts and a reference": ({**RUN, **SELECTED, "rounds": {**FRESH, "prompts": "reselect"}}, {}, 2),
     "a reward model": (LEARNED, {"peft_config": lora()}, 2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -158,8 +151,7 @@ def test_a_run_that_resumes_goes_on_in_its_round_bit_for_bit(trained, tmp_path, 
         assert not unlike(whole.hooks[-1].seen, again.hooks[-1].seen)
     for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)
-    assert records[0] == records[1]
-    assert [line["step"] for line in records[0]] == [2, 4, 6]
+    assert (records[0], [line["step"] for line in records[0]]) == (records[1], [2, 4, 6])
     if name == "a reward model":
         assert [run.reward_model.trainings for run in runs] == [3, 3]
 

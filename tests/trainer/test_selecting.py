@@ -151,8 +151,7 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
     assert last["impossible"] == pytest.approx(summary["impossible"] / 18)
     assert last["effective"] < 1
     assert last["contrast"] > first["contrast"]
-    assert sum(summary["rates"]) == 18 - summary["unseen"]
-    assert len(summary["sample"]) == 18
+    assert (sum(summary["rates"]), len(summary["sample"])) == (18 - summary["unseen"], 18)
     json.dumps(summary)
 
 
@@ -192,8 +191,7 @@ def test_prompts_that_several_rows_hold_are_one(select):
 
     trainer.hooks.append(Answers())
     trainer.train()
-    assert len(trainer.selecting.history) == 2
-    assert trainer.selecting.history.rows.tolist() == [6, 3]
+    assert (len(trainer.selecting.history), trainer.selecting.history.rows.tolist()) == (2, [6, 3])
     counts = Counter(prompt for batch in notes.drawn for prompt in batch[::4])
     assert 25 < counts["c0"] < 55, counts  # of 60: two in three
     assert torch.cat(notes.shares).tolist() == pytest.approx([1.0] * 240)
@@ -244,16 +242,13 @@ def test_wrong_weights_later_on_end_the_run_with_their_prompt(select, tmp_path):
         trainer.train()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"name": "contrst"}, "unknown selection 'contrst'. Did you mean 'contrast'"),
-        ({"keywords": {"explre": 0.1}}, "unknown keyword 'explre'. Did you mean 'explore'"),
-        ({"shuffle_dataset": False}, r"shuffle_dataset is False, but selection \('contrast'\) draws the prompts"),
-        ({"accelerator_config": {"dispatch_batches": True}}, "accelerator_config has dispatch_batches: true"),
-        ({"name": None, "keywords": {"power": 1}}, "selection_kwargs is .* but selection is unset"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"name": "contrst"}, "unknown selection 'contrst'. Did you mean 'contrast'"),
+    ({"keywords": {"explre": 0.1}}, "unknown keyword 'explre'. Did you mean 'explore'"),
+    ({"shuffle_dataset": False}, r"shuffle_dataset is False, but selection \('contrast'\) draws the prompts"),
+    ({"accelerator_config": {"dispatch_batches": True}}, "accelerator_config has dispatch_batches: true"),
+    ({"name": None, "keywords": {"power": 1}}, "selection_kwargs is .* but selection is unset"),
+])  # fmt: skip
 def test_configs_that_contradict_themselves_are_refused(select, settings, message):
     with pytest.raises(ConfigError, match=message):
         select(**settings)

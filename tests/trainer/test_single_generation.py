@@ -71,16 +71,13 @@ def test_estimators_of_ones_own_and_mixes_are_asked_alike(mine):
     assert problems(advantage="raw", selection="contrast", num_generations=2) == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"generation_batch_size": 12}, "generation_batch_size (12)"),
-        ({"generation_batch_size": 16, "steps_per_generation": 3}, "can not be both configured"),
-        ({"eval_strategy": "steps", "do_eval": True, "num_generations_eval": 3}, "divisible by the number"),
-        ({"vllm_importance_sampling_clip_min": 3.0, "vllm_importance_sampling_clip_max": 2.0}, "must be less than"),
-        ({"auto_find_batch_size": True}, "auto_find_batch_size"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "word"), [
+    ({"generation_batch_size": 12}, "generation_batch_size (12)"),
+    ({"generation_batch_size": 16, "steps_per_generation": 3}, "can not be both configured"),
+    ({"eval_strategy": "steps", "do_eval": True, "num_generations_eval": 3}, "divisible by the number"),
+    ({"vllm_importance_sampling_clip_min": 3.0, "vllm_importance_sampling_clip_max": 2.0}, "must be less than"),
+    ({"auto_find_batch_size": True}, "auto_find_batch_size"),
+])  # fmt: skip
 def test_the_hosts_other_checks_are_made_all_the_same(settings, word):
     (text,) = problems(advantage="raw", **settings)
     assert word in text
@@ -95,8 +92,7 @@ def test_a_config_with_one_is_kept_and_read_like_any_other(batch, tmp_path):
     config.save(tmp_path / "config.json")
     replaced = dataclasses.replace(config, steps_per_generation=None, generation_batch_size=None)
     for again in (GRPOPlusConfig.load(tmp_path / "config.json"), pickle.loads(pickle.dumps(config)), replaced):
-        assert again.num_generations == 1
-        assert again.to_dict()["num_generations"] == 1
+        assert (again.num_generations, again.to_dict()["num_generations"]) == (1, 1)
 
 
 def half(completions, **_):

@@ -61,14 +61,10 @@ def test_the_named_equivalents_give_the_hosts_numbers(step, name):
     assert list(ours._logs["advantages"]) == pytest.approx(list(host._logs["advantages"]), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("advantage", "rewards", "expected"),
-    [
-        ("center", [(None, 1.0, 0.0, 0.0, 2.0, None, None, None)], [0.0, 4 / 3, -2 / 3, -2 / 3, *[0.0] * 4]),
-        ("zscore", [(None,)], [0.0] * 8),
-        ("raw", [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)], [2.0, -1.0, 0.0, 0.0] * 2),
-    ],
-)
+@pytest.mark.parametrize(("advantage", "rewards", "expected"), [
+    ("center", [(None, 1.0, 0.0, 0.0, 2.0, None, None, None)], [0.0, 4 / 3, -2 / 3, -2 / 3, *[0.0] * 4]), ("zscore", [(None,)], [0.0] * 8),
+    ("raw", [(1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)], [2.0, -1.0, 0.0, 0.0] * 2),
+])  # fmt: skip
 def test_weights_reach_the_estimator_and_what_has_no_score_gets_nothing(step, build, advantage, rewards, expected):
     given = {"reward_funcs": [fixed(*each) for each in rewards]}
     trainer, output = step(trainer=given, reward_weights=[2.0, -1.0][: len(rewards)], advantage=advantage)
@@ -268,15 +264,11 @@ def test_a_critics_values_step_over_tool_results(step, doubling):
         assert not batch["advantages"][row][~mask].any()
 
 
-@pytest.mark.parametrize(
-    ("settings", "trainer", "expected"),
-    [
-        ({"advantage": "process"}, {}, "nothing gives any"),
-        ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
-        ({}, {"step_scorer": scorer}, "reads no steps"),
-        ({"advantage": "process", "advantage_kwargs": {"steps_from": "math"}}, {"step_scorer": scorer}, "keep one"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "trainer", "expected"), [
+    ({"advantage": "process"}, {}, "nothing gives any"), ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
+    ({}, {"step_scorer": scorer}, "reads no steps"),
+    ({"advantage": "process", "advantage_kwargs": {"steps_from": "math"}}, {"step_scorer": scorer}, "keep one"),
+])  # fmt: skip
 def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
     with pytest.raises(ConfigError, match=expected):
         build(trainer=trainer, **settings)

@@ -64,14 +64,12 @@ def one(completions, **_):
 def test_verifiers_stand_beside_reward_functions(checked):
     long = {"name": "test_length", "label": "long", "weight": 0.5, "kwargs": {"unit": 2}}
     trainer = checked("exact", long, trainer={"reward_funcs": [one]}, advantage="raw")
-    assert trainer.reward_func_names == ["one", "exact", "long"]
-    assert trainer.reward_weights.tolist() == [1.0, 1.0, 0.5]
+    assert (trainer.reward_func_names, trainer.reward_weights.tolist()) == (["one", "exact", "long"], [1.0, 1.0, 0.5])
     lengths = [2, 4, 10, 4]
     expected = [n + exact + 0.5 * n / 2 for n, exact in zip(lengths, [1, 0, 0, 0], strict=True)]
     assert trainer.generated[0]["advantages"].tolist() == pytest.approx(expected * 2)
     logged = trainer.state.log_history[0]
-    assert logged["rewards/exact/mean"] == 0.25
-    assert logged["verifiers/exact/mean"] == 0.25
+    assert (logged["rewards/exact/mean"], logged["verifiers/exact/mean"]) == (0.25, 0.25)
     assert logged["verifiers/exact/status/wrong"] == 0.75
     assert list(trainer._logs["extra"]["exact_status"])[:4] == ["correct", "wrong", "wrong", "wrong"]
     assert list(trainer._logs["extra"]["long_reason"]) == [""] * 8
@@ -117,19 +115,13 @@ def test_all_verifiers_work_before_the_first_reward_and_none_is_left_when_it_fai
     assert [live._pending for live in trainer.verification.live] == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]}, "'anwser'. Did you mean 'answer'?"),
-        ({"verifiers": [{"name": "code", "columns": {"solution": "solutoin"}}]}, "no column 'solutoin'"),
-        ({"verifiers": ["exact"], "verifier_column": "kinds"}, "no column 'kinds', which verifier_column needs"),
-        ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
-        (
-            {"verifiers": ["exact"], "advantage": "process", "advantage_kwargs": {"steps_from": "exakt"}},
-            "mean 'exact'?",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "expected"), [
+    ({"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]}, "'anwser'. Did you mean 'answer'?"),
+    ({"verifiers": [{"name": "code", "columns": {"solution": "solutoin"}}]}, "no column 'solutoin'"),
+    ({"verifiers": ["exact"], "verifier_column": "kinds"}, "no column 'kinds', which verifier_column needs"),
+    ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
+    ({"verifiers": ["exact"], "advantage": "process", "advantage_kwargs": {"steps_from": "exakt"}}, "mean 'exact'?"),
+])  # fmt: skip
 def test_what_is_missing_is_found_before_the_model_loads(build, sums, settings, expected):
     with pytest.raises(ConfigError) as caught:
         build(trainer={"model": "/no/such/model"}, **settings)
@@ -139,9 +131,7 @@ def test_what_is_missing_is_found_before_the_model_loads(build, sums, settings, 
         build(trainer={**sets, "model": "/no/such/model"}, verifiers=["exact"])
 
 
-@pytest.mark.parametrize(
-    ("routed", "expected"), [(None, "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")]
-)
+@pytest.mark.parametrize(("routed", "expected"), [(None, "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")])  # fmt: skip
 def test_a_stream_is_looked_at_before_its_first_generation_or_check(trained, sums, say, routed, expected):
     asked = []
     say(lambda prompt, row: asked.append(row) or "x<|im_end|>")
@@ -198,8 +188,7 @@ def test_what_turns_out_to_be_the_outcome_counts_as_listed_and_two_sources_must_
 def test_verifiers_in_evaluation(build, sums):
     given = {"reward_funcs": None, "eval_dataset": sums.select(range(2))}
     found = build(trainer=given, verifiers=["exact"], per_device_eval_batch_size=8).evaluate()
-    assert found["eval_rewards/exact/mean"] == 0.25
-    assert found["eval_verifiers/exact/status/correct"] == 0.25
+    assert (found["eval_rewards/exact/mean"], found["eval_verifiers/exact/status/correct"]) == (0.25, 0.25)
 
 
 def test_evaluation_counts_rows_and_only_those_with_a_score():
@@ -220,8 +209,7 @@ def test_evaluation_counts_rows_and_only_those_with_a_score():
     completions = ["7", "ab", "", "9"]
     checks.start([{"prompt": "p"}] * 4, ["p"] * 4, completions, [[1]] * 4, None, training=False)
     checks.log_evaluation(lambda name, number: logged.setdefault(name, []).append(number))
-    assert logged["rewards/test_letters/mean"] == [1, 2, 1]
-    assert logged["rewards/test_value/mean"] == [7, 9]
+    assert (logged["rewards/test_letters/mean"], logged["rewards/test_value/mean"]) == ([1, 2, 1], [7, 9])
     assert sorted(logged["score"]) == [-2, 6, 8]
 
 
@@ -231,29 +219,21 @@ def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
     assert read_entries([{"name": "math", "kwargs": {key: 1}}]) == ([], [told])
 
 
-@pytest.mark.parametrize(
-    ("entry", "name", "value"),
-    [
-        ("{name: exact, isolation: process}", "isolation", "process"),
-        ("{name: math}", "on_error", "zero"),
-        ("{name: math, on_error: null}", "on_error", "null"),  # without quotes, the policy of that name
-        ('{name: math, on_error: "null"}', "on_error", "null"),
-        ("{name: math, on_error: zero}", "on_error", "zero"),
-    ],
-)
+@pytest.mark.parametrize(("entry", "name", "value"), [
+    ("{name: exact, isolation: process}", "isolation", "process"), ("{name: math}", "on_error", "zero"),
+    ("{name: math, on_error: null}", "on_error", "null"),  # without quotes, the policy of that name
+    ('{name: math, on_error: "null"}', "on_error", "null"), ("{name: math, on_error: zero}", "on_error", "zero"),
+])  # fmt: skip
 def test_keys_of_the_entry_are_read(entry, name, value):
     (read,), problems = read_entries([yaml.safe_load(entry)])
     assert problems == []
     assert read.build().describe()[name] == value
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("weight", each) for each in (1e39, -1e39, 10**400, float("nan"), float("-inf"), True, "1")),
-        *(("label", each) for each in ("\x00", "a\nb", "\ud800", " ", "x" * 300, 3)),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    *(("weight", each) for each in (1e39, -1e39, 10**400, float("nan"), float("-inf"), True, "1")),
+    *(("label", each) for each in ("\x00", "a\nb", "\ud800", " ", "x" * 300, 3)),
+])  # fmt: skip
 def test_a_weight_that_float32_and_a_label_that_no_table_can_hold_are_problems_of_the_entry(key, value):
     entries, (problem,) = read_entries([{"name": "math", key: value}])
     assert entries == []

@@ -178,39 +178,32 @@ OTHER = COUNTER.replace("Counter", "Other")
 COUNTING = COUNTER.replace("Counter", "Counting")
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"advantage": "gigpo"}, r"'gigpo' compares turns.*there is no environment"),
-        ({"advantage": "gigpo", "tools": ["calculator"]}, r"there is no environment that tells states"),
-        ({"advantage": "gigpo", "environment": OTHER}, r"environment Other has no state_key.*credit: turn"),
-        ({"advantage": "mix", "advantage_kwargs": {"parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
-        ({**GIGPO, "advantage_kwargs": {"omega": 0}}, "advantage: zscore"),
-        ({**GIGPO, "advantage_kwargs": {"omega": 0, "scale": "none"}}, "advantage: center"),
-        ({**GIGPO, "advantage_kwargs": {"credit": "turn"}}, "unknown keyword 'credit'"),
-        ({**GIGPO, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"),
-        ({**GIGPO, "num_generations": 1}, "num_generations is 1"),
-        (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
-        ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
-        ({**PROCESS, "advantage_kwargs": {"credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
-        ({**PROCESS, "advantage_kwargs": {"credit": "turns"}}, "'credit' is 'turns'"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"advantage": "gigpo"}, r"'gigpo' compares turns.*there is no environment"),
+    ({"advantage": "gigpo", "tools": ["calculator"]}, r"there is no environment that tells states"),
+    ({"advantage": "gigpo", "environment": OTHER}, r"environment Other has no state_key.*credit: turn"),
+    ({"advantage": "mix", "advantage_kwargs": {"parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
+    ({**GIGPO, "advantage_kwargs": {"omega": 0}}, "advantage: zscore"),
+    ({**GIGPO, "advantage_kwargs": {"omega": 0, "scale": "none"}}, "advantage: center"),
+    ({**GIGPO, "advantage_kwargs": {"credit": "turn"}}, "unknown keyword 'credit'"),
+    ({**GIGPO, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"), ({**GIGPO, "num_generations": 1}, "num_generations is 1"),
+    (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
+    ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
+    ({**PROCESS, "advantage_kwargs": {"credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
+    ({**PROCESS, "advantage_kwargs": {"credit": "turns"}}, "'credit' is 'turns'"),
+])  # fmt: skip
 def test_wrong_choices_are_told_before_anything_loads(given, said):
     with pytest.raises(ConfigError, match=said):
         GRPOPlusConfig(**BASE, **given)
 
 
-@pytest.mark.parametrize(
-    ("given", "trainer", "said"),
-    [
-        ({**PROCESS, "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
-        ({**GIGPO, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
-        ({**GIGPO, "advantage_kwargs": {"steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
-        (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
-        ({**VALID, "environment": OTHER, "advantage_kwargs": {"outcome_weight": 0.5}}, {}, "no reward has a weight"),
-    ],
-)
+@pytest.mark.parametrize(("given", "trainer", "said"), [
+    ({**PROCESS, "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
+    ({**GIGPO, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
+    ({**GIGPO, "advantage_kwargs": {"steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
+    (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
+    ({**VALID, "environment": OTHER, "advantage_kwargs": {"outcome_weight": 0.5}}, {}, "no reward has a weight"),
+])  # fmt: skip
 def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):
     with pytest.raises(ConfigError, match=said):
         build(trainer={"reward_funcs": None, "train_dataset": chats, **trainer}, **given)

@@ -23,12 +23,9 @@ from grpo_verifiers.errors import ColumnError
 from grpo_verifiers.turns import Call, Turn
 
 TEMPLATES = {
-    "qwen2.5": ("qwen2_5_training", "<|im_end|>"),
-    "qwen3": ("qwen3_training", "<|im_end|>"),
-    "llama3": ("llama3_1", "<|eot_id|>"),
-    "glm4": ("glm4moe_training", "<|user|>"),
-    "gptoss": ("gptoss_training", "<|return|>"),
-}
+    "qwen2.5": ("qwen2_5_training", "<|im_end|>"), "qwen3": ("qwen3_training", "<|im_end|>"), "llama3": ("llama3_1", "<|eot_id|>"),
+    "glm4": ("glm4moe_training", "<|user|>"), "gptoss": ("gptoss_training", "<|return|>"),
+}  # fmt: skip
 SPECIALS = re.findall(
     r"\S+",
     "<|im_start|> <|im_end|> <|endoftext|> <|eot_id|> <|begin_of_text|> <|start_header_id|> <|end_header_id|> "
@@ -90,8 +87,7 @@ def test_turns_stand_at_their_tokens_in_every_template(tokenizer, name):
         assert spans == own
         assert [turn.text for turn in turns] == [m["content"] for m in messages if m["role"] == "assistant"]
         for turn, (first, last_token) in zip(turns, own, strict=True):
-            assert turn.start == len(decode(ids[:first]))
-            assert turn.end == len(decode(ids[:last_token]))
+            assert (turn.start, turn.end) == (len(decode(ids[:first])), len(decode(ids[:last_token])))
             assert decode(ids)[turn.start : turn.end] == turn.text + end
         ends = token_ends(ids, decode)
         assert step_tokens([(turn.start, turn.end) for turn in turns], ends, turns, spans) == own
@@ -203,21 +199,13 @@ def test_neighbouring_spans_share_no_token_and_lose_none(given_text, data):
         assert set(range(len(pieces))) - set(covered) <= silent
 
 
-@pytest.mark.parametrize(
-    ("pieces", "span", "expected"),
-    [
-        (["Step", " 1", ":", " a", "\n", "Step", " 2", ":", " b"], (0, 9), (0, 4)),
-        (["Step", " 1", ":", " a", "\n", "Step", " 2", ":", " b"], (10, 19), (5, 9)),
-        (["ab", "cd"], (0, 4), (0, 2)),
-        (["ab", "cd"], (1, 3), (0, 1)),  # the token that a span ends inside belongs to what follows
-        (["ab", "cd"], (3, 4), (1, 2)),
-        (["ab", "cd"], (2, 2), (1, 1)),
-        (["abcd"], (0, 2), (0, 0)),
-        (["abcd"], (2, 4), (0, 1)),
-        ([], (0, 0), (0, 0)),
-        (["ab"], (0, 9), (0, 1)),
-    ],
-)
+@pytest.mark.parametrize(("pieces", "span", "expected"), [
+    (["Step", " 1", ":", " a", "\n", "Step", " 2", ":", " b"], (0, 9), (0, 4)),
+    (["Step", " 1", ":", " a", "\n", "Step", " 2", ":", " b"], (10, 19), (5, 9)), (["ab", "cd"], (0, 4), (0, 2)),
+    (["ab", "cd"], (1, 3), (0, 1)),  # the token that a span ends inside belongs to what follows
+    (["ab", "cd"], (3, 4), (1, 2)), (["ab", "cd"], (2, 2), (1, 1)), (["abcd"], (0, 2), (0, 0)), (["abcd"], (2, 4), (0, 1)),
+    ([], (0, 0), (0, 0)), (["ab"], (0, 9), (0, 1)),
+])  # fmt: skip
 def test_worked_examples(pieces, span, expected):
     pieces = [piece.encode() for piece in pieces]
     assert token_span(*span, token_ends(range(len(pieces)), cutting(pieces))) == expected
@@ -245,8 +233,7 @@ def test_real_tokens_with_special_ones_at_the_end(tiny_model):
     ends = token_ends(
         ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     )
-    assert ends == [*range(1, 11), len(text)]
-    assert token_span(6, len(text), ends) == (6, 11)
+    assert (ends, token_span(6, len(text), ends)) == ([*range(1, 11), len(text)], (6, 11))
 
 
 SHIPPED = [

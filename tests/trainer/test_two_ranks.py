@@ -5,23 +5,19 @@ import pytest
 RESAMPLE = {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}}
 ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}}
 RUNS = {
-    "trl": {},
-    "zscore": {"advantage": "zscore"},
-    "batch_whiten": {"advantage": "batch_whiten", "loss_type": "grpo"},
+    "trl": {}, "zscore": {"advantage": "zscore"}, "batch_whiten": {"advantage": "batch_whiten", "loss_type": "grpo"},
     "gdpo": {"advantage": "gdpo", "reward_weights": [1.0, 0.5]},
     "process": {"advantage": "process", "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}},
     "math_steps": {"advantage": "process", "verifiers": [{"name": "math_steps", "weight": 0}]},
     "mix": {"advantage": "mix", "advantage_kwargs": {"parts": {"process": 1.0, "sign": 0.5}}},
     "objective": {"advantage": "sign", "objective": "dapo"},
-}
+}  # fmt: skip
 DRAWN = {
-    "resample": RESAMPLE,
-    "resample, steps": {**RESAMPLE, "advantage": "process"},
-    "resample, batch": {**RESAMPLE, "advantage": "batch_whiten", "pad_to_multiple_of": 8},
-    "roulette": {**ROULETTE, "objective": "dapo"},
+    "resample": RESAMPLE, "resample, steps": {**RESAMPLE, "advantage": "process"},
+    "resample, batch": {**RESAMPLE, "advantage": "batch_whiten", "pad_to_multiple_of": 8}, "roulette": {**ROULETTE, "objective": "dapo"},
     "roulette, reference": {**ROULETTE, "objective": "grpo", "beta": 0.1},
     "roulette, several updates": {**ROULETTE, "objective": "dr_grpo", "num_iterations": 2},
-}
+}  # fmt: skip
 FIRST = ("reward", "completions/")
 """Metrics of the whole first round."""
 

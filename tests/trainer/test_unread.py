@@ -118,9 +118,7 @@ def unread(config, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "value", "idle", "active"), CASES, ids=[f"{case[0]} {place}" for place, case in enumerate(CASES)]
-)
+@pytest.mark.parametrize(("name", "value", "idle", "active"), CASES, ids=[f"{case[0]} {place}" for place, case in enumerate(CASES)])  # fmt: skip
 def test_a_field_is_remarked_upon_where_nobody_reads_it_and_only_there(tmp_path, name, value, idle, active):
     known = GRPOPlusConfig.__dataclass_fields__
     active = None if active == "always" else active
@@ -147,9 +145,7 @@ def test_the_table_and_these_cases_know_every_field():
 
 
 @pytest.mark.sample(14, 20)
-@pytest.mark.parametrize(
-    ("name", "value", "idle"), [case[:3] for case in CASES if case[0] != "eval_verifiers"], ids=str
-)
+@pytest.mark.parametrize(("name", "value", "idle"), [case[:3] for case in CASES if case[0] != "eval_verifiers"], ids=str)  # fmt: skip
 def test_a_config_of_trls_fields_alone_is_refused_only_where_trl_refuses_it(tmp_path, name, value, idle):
     known = GRPOConfig.__dataclass_fields__
     if name not in known or not known.keys() >= set(idle):
@@ -225,20 +221,18 @@ def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, setti
 
 
 def test_remarks_about_clipping_sampling_and_the_models_options(tmp_path):
-    clipped = made(tmp_path, objective="grpo", objective_kwargs={"epsilon_high": 0.3})
-    assert any("epsilon_high (0.3)" in note for note in config_notes(clipped))
     inner = {"surrogate": {"name": "clip", "epsilon_low": 0.1}}
-    notes = config_notes(made(tmp_path, objective="grpo", objective_kwargs=inner))
-    assert any("epsilon_low (0.1)" in note for note in notes)
+    for keywords, said_so in (({"epsilon_high": 0.3}, "epsilon_high (0.3)"), (inner, "epsilon_low (0.1)")):
+        notes = config_notes(made(tmp_path, objective="grpo", objective_kwargs=keywords))
+        assert any(said_so in note for note in notes)
     moving = made(tmp_path, objective="grpo", objective_kwargs={"epsilon_high": 0.3}, num_iterations=2)
     assert config_notes(moving) == []
     (note,) = config_notes(made(tmp_path, generation_kwargs={"temperature": 0.5}))
-    assert "0.5" in note
-    assert "1.0" in note
-    assert unread_notes(ModelConfig(), MODEL_NOTES) == []
+    assert all(words in note for words in ("0.5", "1.0"))
     notes = unread_notes(ModelConfig(lora_r=8, bnb_4bit_quant_type="fp4"), MODEL_NOTES)
     assert [note.partition(" ")[0] for note in notes] == ["lora_r", "bnb_4bit_quant_type"]
-    assert unread_notes(ModelConfig(lora_r=8, use_peft=True, load_in_4bit=True), MODEL_NOTES) == []
+    for model in (ModelConfig(), ModelConfig(lora_r=8, use_peft=True, load_in_4bit=True)):
+        assert unread_notes(model, MODEL_NOTES) == []
 
 
 @pytest.fixture
@@ -252,10 +246,10 @@ def first_only():
 
 
 def test_weights_that_an_estimator_does_not_read_are_found(tmp_path, first_only):
-    assert unread_weights(first_only, [2.0, 3.0]) == [0, 1]
-    assert unread_weights("center", [2.0, 3.0]) == []
-    assert unread_weights("zscore", [2.0]) == [0]
-    assert unread_weights("zscore", [2.0, 0.5, 0.0]) == []
+    for name, given, unread in (
+        (first_only, [2.0, 3.0], [0, 1]), ("center", [2.0, 3.0], []), ("zscore", [2.0], [0]), ("zscore", [2.0, 0.5, 0.0], []),
+    ):  # fmt: skip
+        assert unread_weights(name, given) == unread
     assert unread_weights("mix", [2.0], parts={"zscore": 1.0, "center": 1.0}) == []
     noted = {settings: weighed(tmp_path, settings, 2.0) for settings in (first_only, None, "center")}
     assert all("the weight 2 of 'right' changes nothing" in note for name in (first_only, None) for note in noted[name])
@@ -271,15 +265,13 @@ def weighed(tmp_path, advantage, weight):
 
 
 INERT = [
-    ({"loss_type": "grpo"}, {"epsilon": 0.01, "epsilon_high": 0.01}),
-    ({}, {"epsilon": 0.5, "delta": 1.5}),
+    ({"loss_type": "grpo"}, {"epsilon": 0.01, "epsilon_high": 0.01}), ({}, {"epsilon": 0.5, "delta": 1.5}),
     ({"loss_type": "sapo"}, {"sapo_temperature_neg": 3.0, "sapo_temperature_pos": 2.0, "epsilon": 0.5, "delta": 1.1}),
     ({"loss_type": "cispo", "epsilon_high": 5.0}, {"epsilon": 0.5}),
     ({"multi_objective_aggregation": "normalize_then_sum"}, {"scale_rewards": "none"}),
-    ({"lr_scheduler_type": "constant"}, {"warmup_steps": 2}),
-    ({"generation_kwargs": {"top_p": 0.9}}, {"top_p": 0.2}),
+    ({"lr_scheduler_type": "constant"}, {"warmup_steps": 2}), ({"generation_kwargs": {"top_p": 0.9}}, {"top_p": 0.2}),
     ({}, {"entropy_target": 5.0, "use_bias_correction_kl": False, "data_seed": 7, "label_smoothing_factor": 0.5}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.sample(0, 3)

@@ -36,11 +36,9 @@ def said(text):
 
 
 SOLUTIONS = [
-    [said("at once")],
-    [call(1), result(2), said("it is 2")],
-    [call(2, "Let me see."), result(4), call(4), result(8), said("8")],
+    [said("at once")], [call(1), result(2), said("it is 2")], [call(2, "Let me see."), result(4), call(4), result(8), said("8")],
     [call(3), result(6), call(6)],
-]
+]  # fmt: skip
 ERROR = [call(-1), result("{'error': 'no negative numbers, please'}"), said("so not")]
 
 
@@ -118,8 +116,7 @@ def test_ids_and_masks_are_those_of_the_loop(trained, say, spoken, name):
     expected = drawn(trained, say, tokenizer, solutions)
     masks = found.columns()["completion_mask"]
     for ids, start, mask, (asked, completion, own_tokens) in zip(found.ids, found.starts, masks, expected, strict=True):
-        assert ids[:start] == asked
-        assert ids[start:] == completion
+        assert (ids[:start], ids[start:]) == (asked, completion)
         assert mask == [0] * start + own_tokens
     assert sum(map(sum, masks)) == found.tokens
     assert any(0 in mask[start:] for mask, start in zip(masks, found.starts, strict=True))
@@ -146,8 +143,7 @@ def test_a_turn_without_room_for_its_result_ends_with_the_call(spoken):
         found = encoded(tokenizer, [SOLUTIONS[1]], most=room)
         ids, fits = found.ids[0], start + room
         # Cut within the call, after it while its result has no room, or in the answer, of which something must be left.
-        assert len(ids) == (fits if fits < first or fits > last else first)
-        assert ids == whole.ids[0][: len(ids)]
+        assert (len(ids), ids) == (fits if fits < first or fits > last else first, whole.ids[0][: len(ids)])
         assert found.cut == (room < len(whole.ids[0]) - start)
 
 
@@ -158,9 +154,7 @@ def test_only_what_the_assistant_says_is_learned(spoken, name):
     ids, mask = found.ids[0], found.columns()["completion_mask"][0]
     learned = tokenizer.decode([token for token, own in zip(ids, mask, strict=True) if own])
     read = tokenizer.decode([token for token, own in zip(ids, mask, strict=True) if not own])
-    assert learned.count("Let me see.") == 1
-    assert learned.count("double") == 2
-    assert learned.count("<tool_call>") == 2
+    assert (learned.count("Let me see."), learned.count("double"), learned.count("<tool_call>")) == (1, 2, 2)
     assert "<tool_response>" not in learned
     assert read.count("<tool_response>") - read.count("</tool_response>") in (0, 2)
     assert len(found.results[0]) == 2
