@@ -130,12 +130,9 @@ def tables(draw):
 
 def as_table(drawn, dtype, **more):
     return RewardTable(
-        rewards=torch.tensor(drawn["rewards"], dtype=dtype),
-        weights=torch.tensor(drawn["weights"], dtype=dtype),
-        groups=torch.tensor(drawn["groups"]),
-        lengths=torch.tensor(drawn["lengths"]),
-        **more,
-    )
+        rewards=torch.tensor(drawn["rewards"], dtype=dtype), weights=torch.tensor(drawn["weights"], dtype=dtype),
+        groups=torch.tensor(drawn["groups"]), lengths=torch.tensor(drawn["lengths"]), **more,
+    )  # fmt: skip
 
 
 SCALED = ("zscore", "batch_whiten", "reinforce_pp", "gdpo")
@@ -367,22 +364,16 @@ def test_gigpo_matches_the_loop(table, data, **keywords):
     torch.testing.assert_close(got, reference_gigpo(*table, states, **keywords), atol=1e-8, rtol=1e-8)
 
 
-def test_gigpo_with_states_that_are_all_different_is_the_zscore_on_every_token():
+def test_gigpo_is_the_zscore_where_all_states_differ_compares_nothing_alone_and_asks_for_states():
     steps = [[(1.0, 0, 2, 1), (0.5, 2, 3, 2)], [(0.0, 0, 2, 3), (None, 2, 3, None)], [(0.2, 0, 3, 4)]]
     table = RewardTable.of([1, 0, 0.5], steps=steps)
     for scale, alone in (("std", "zscore"), ("none", "center")):
         got = compute_advantages("gigpo", table, scale=scale)
         assert torch.equal(got, compute_advantages(alone, table)[:, None].expand_as(got))
-
-
-def test_a_group_of_one_that_meets_a_state_twice_has_nothing_to_compare():
     steps = [[(0.0, 0, 1, 7), (0.0, 1, 2, 7)]]
     assert not compute_advantages("gigpo", RewardTable.of([1], steps=steps)).any()
     alone = RewardTable.of([1, None], steps=[*steps, [(1.0, 0, 1, 7)]])
     assert not compute_advantages("gigpo", alone).any()
-
-
-def test_without_states_gigpo_says_where_they_come_from():
     table = RewardTable.of([1, 0], steps=[[(1.0, 0, 1)], [(0.0, 0, 1)]])
     with pytest.raises(ValueError, match="an environment with state_key"):
         compute_advantages("gigpo", table)

@@ -6,24 +6,10 @@ import textwrap
 import pytest
 import torch
 
-from grpo_plus.advantages import (
-    Estimator,
-    EstimatorFailedError,
-    EstimatorKeywordError,
-    EstimatorOutputError,
-    NotAnEstimatorError,
-    RewardTable,
-    advantage_metrics,
-    advantages,
-    anchor_parts,
-    check_advantage_kwargs,
-    compute_advantages,
-    get_advantage,
-    leaf_estimators,
-    parameters_of,
-    register_advantage,
-)
-from grpo_plus.advantages.checking import flags
+from grpo_plus.advantages import EstimatorOutputError, RewardTable, advantage_metrics, compute_advantages
+from grpo_plus.advantages.checking import anchor_parts, check_advantage_kwargs, flags, leaf_estimators, parameters_of
+from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, EstimatorKeywordError, NotAnEstimatorError
+from grpo_plus.advantages.registry import advantages, get_advantage, register_advantage
 from grpo_verifiers.errors import DuplicateNameError, PluginError
 
 BUILTINS = [
@@ -82,7 +68,7 @@ def test_a_taken_name_raises_and_shows_both_sides(register, tmp_path):
     assert get_advantage("test_twice").fn is doubled
 
 
-def test_a_file_by_reference(tmp_path, register):
+def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_what_it_is(tmp_path, register):
     (tmp_path / "mine.py").write_text(
         textwrap.dedent('''
         import torch
@@ -115,9 +101,6 @@ def test_a_file_by_reference(tmp_path, register):
     assert anchor_parts({"band": 1.0}, tmp_path) == {"band": 1.0}
     assert anchor_parts({"parts": 3}, tmp_path) == {"parts": 3}
     assert compute_advantages("mix", table, **anchor_parts(kwargs, tmp_path)).tolist() == [5, 2]
-
-
-def test_a_reference_to_a_built_in_function_keeps_what_it_is():
     assert get_advantage("grpo_plus.advantages.process:process").per == "step"
     assert not get_advantage("grpo_plus.advantages.raw:raw").group_relative
 
@@ -169,29 +152,14 @@ BAD_KEYWORDS = [
     ("mix", {"parts": {"sign": 0, "zscore": 0.0}}, ["all parts (sign, zscore) are 0"]),
     ("mix", {"parts": {"sign": 10**400}}, ["'parts' is"]),
     ("mix", {"parts": ["sign"]}, ["'parts' is ['sign']"]),
-    (
-        "mix",
-        {"parts": {"mix": 1, "sgn": 1, "raw": float("inf")}, "rwa": {}},
-        ["Did you mean 'raw'", "is a mix itself", "Did you mean 'sign'", "weight of part 'raw' is inf"],
-    ),
-    (
-        "mix",
-        {"parts": {"sign": 1, "process": 1}, "sign": {"band": -1}, "process": {"credit": "no"}},
-        ["'band' is -1", "'credit' is 'no'"],
-    ),
+    ("mix", {"parts": {"mix": 1, "sgn": 1, "raw": float("inf")}, "rwa": {}},
+     ["Did you mean 'raw'", "is a mix itself", "Did you mean 'sign'", "weight of part 'raw' is inf"]),
+    ("mix", {"parts": {"sign": 1, "process": 1}, "sign": {"band": -1}, "process": {"credit": "no"}}, ["'band' is -1", "'credit' is 'no'"]),
     ("mix", {"parts": {"sign": 1}, "sign": 0.5}, ["keywords are 0.5, expected a mapping"]),
-    (
-        "gae",
-        {"lam": 1.5, "gamma": -0.1},
-        ["'lam' is 1.5, expected", "'gamma' is -0.1"],
-    ),
-    (
-        "gae",
-        {"length_alpha": 0.0, "whiten": "yes"},
-        ["'length_alpha' is 0.0", "'whiten'"],
-    ),
+    ("gae", {"lam": 1.5, "gamma": -0.1}, ["'lam' is 1.5, expected", "'gamma' is -0.1"]),
+    ("gae", {"length_alpha": 0.0, "whiten": "yes"}, ["'length_alpha' is 0.0", "'whiten'"]),
     ("gae", {"lam": 0.95, "length_alpha": 0.05}, ["keep one of the two"]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "keywords", "texts"), BAD_KEYWORDS)
@@ -259,7 +227,7 @@ def test_an_estimator_that_raises_is_named_and_its_exception_is_the_cause(raised
     assert caught.value.__cause__ is raised
 
 
-def test_a_part_of_a_mix_that_raises_is_the_one_that_is_named(register):
+def test_a_part_of_a_mix_that_raises_is_the_one_that_is_named_and_ctrl_c_stays_ctrl_c(register):
     @register("test_fails_in_a_mix")
     def fails(_table):
         return 1 / 0
@@ -268,8 +236,6 @@ def test_a_part_of_a_mix_that_raises_is_the_one_that_is_named(register):
         compute_advantages("mix", RewardTable.of([1, 0]), parts={"center": 1.0, "test_fails_in_a_mix": 1.0})
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
-
-def test_ctrl_c_inside_an_estimator_stays_ctrl_c():
     def interrupted(_table):
         raise KeyboardInterrupt
 
@@ -285,7 +251,7 @@ def test_the_zero_rules_hold_for_any_group_relative_function():
     assert compute_advantages(free, table).tolist() == [5, 5, 5, 0]
 
 
-def test_a_step_estimator_of_a_user_sees_trainable_steps_and_gets_the_shared_spreading():
+def test_a_step_estimator_of_a_user_sees_trainable_steps_is_spread_and_never_discounted_twice():
     seen = []
 
     def plus_one(table):
@@ -300,8 +266,6 @@ def test_a_step_estimator_of_a_user_sees_trainable_steps_and_gets_the_shared_spr
     assert compute_advantages(estimator, table, credit="return").tolist() == [[3, 1, 0, 0], [0, 0, 0, 0]]
     assert compute_advantages(estimator, table, credit="return", gamma=0.5).tolist() == [[2.5, 1, 0, 0], [0, 0, 0, 0]]
 
-
-def test_a_step_estimator_with_a_discount_of_its_own_is_not_discounted_twice():
     def doubled(table, *, gamma: float = 2.0):
         return gamma * table.steps.scores
 
@@ -315,8 +279,7 @@ def test_metrics_count_zeros_and_dead_groups():
     table = RewardTable.of([1, 0, 1, 1, 0.5, 0.5, None, 1], groups=[0, 0, 1, 1, 2, 2, 3, 3])
     estimator = get_advantage("center")
     found = advantage_metrics(estimator, table, compute_advantages(estimator, table))
-    assert found["advantages/zero_fraction"] == 0.75
-    assert found["advantages/dead_group_fraction"] == 0.75
+    assert (found["advantages/zero_fraction"], found["advantages/dead_group_fraction"]) == (0.75, 0.75)
     assert found["frac_reward_zero_std"] == 0.5  # the last group has one reward, hence no deviation at all
     assert found["advantages/abs_mean"] == 0.125
     assert found["advantages/std"] == pytest.approx(torch.tensor([0.5, -0.5, 0, 0, 0, 0, 0, 0]).std().item())
@@ -327,25 +290,19 @@ def test_metrics_count_zeros_and_dead_groups():
     assert found["advantages/zero_fraction"] == 0.75
 
 
-def test_metrics_of_steps():
+def test_metrics_of_steps_and_of_their_states():
     held = [[(1.0, 0, 2), (0.0, 2, 3)], [(1.0, 1, 2), (None, 2, 3)]]
     table = RewardTable.of([1, 0], lengths=[4, 3], steps=held)
     estimator = get_advantage("process")
     values = compute_advantages(estimator, table, ddof=0, eps=0)
     found = advantage_metrics(estimator, table, values)
-    assert found["advantages/zero_fraction"] == pytest.approx(3 / 7)
-    assert found["steps/per_completion"] == 2
-    assert found["steps/scored_fraction"] == 0.75
-    assert found["steps/score_mean"] == pytest.approx(2 / 3)
+    assert (found["advantages/zero_fraction"], found["steps/per_completion"]) == (pytest.approx(3 / 7), 2)
+    assert (found["steps/scored_fraction"], found["steps/score_mean"]) == (0.75, pytest.approx(2 / 3))
     up, down = 2**-0.5, -(2**0.5)
-    assert found["advantages/step_1"] == pytest.approx(up)
-    assert found["advantages/step_2"] == pytest.approx(down / 2)
+    assert (found["advantages/step_1"], found["advantages/step_2"]) == (pytest.approx(up), pytest.approx(down / 2))
     assert "advantages/step_3" not in found
     with pytest.raises(ValueError, match="shape"):
         advantage_metrics(estimator, table, values[:1])
-
-
-def test_the_share_of_steps_with_others_from_their_state_is_counted():
     held = [[(1.0, 0, 1), (0.0, 1, 2), (0.5, 2, 3)], [(1.0, 0, 1), (0.0, 1, 2), (0.5, 2, 3)]]
     for states, share in (([5, -1, 6, 5, -1, 7], 2 / 6), ([5, 5, 5, -1, -1, 7], 3 / 6), ([0, 1, 2, 3, 4, 5], 0.0)):
         table = RewardTable.of([1, 0], lengths=[3, 3], steps=held)

@@ -12,8 +12,7 @@ ONE_WRONG = [1, 1, 1, 0]
 SPREAD = [0, 0.4, 0.5, 0.6, 1]
 
 GOLDEN = [
-    (ONE_WRONG, "best_of_n", {}, [1, 1, 1, 0]),
-    (ONE_WRONG, "passk", {}, [0, 0, 0, 0]),
+    *[(ONE_WRONG, "best_of_n", {}, [1, 1, 1, 0]), (ONE_WRONG, "passk", {}, [0, 0, 0, 0])],
     (ONE_WRONG, "gpg", {}, [0.25] * 3 + [-0.75]),
     (ONE_WRONG, "batch_whiten", {}, [0.499900] * 3 + [-1.499700]),
     (ONE_WRONG, "reinforce_pp", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
@@ -21,13 +20,10 @@ GOLDEN = [
     (SPREAD, "sign", {}, [-1, -1, 0, 1, 1]),
     (SPREAD, "passk", {"k": 1}, [-0.625, -0.125, 0, 0.125, 0.625]),
     ([1] + [0] * 7, "passk", {}, [1] + [-1 / 7] * 7),
-    ([0.6, 0.9, 0.8, 0.9], "sign", {}, [-1, 1, 0, 1]),
-    ([0.3, 0.6, 0.9], "sign", {}, [-1, 0, 1]),
-    ([2, 2, 0], "passk", {}, [0, 0, 0]),
-    ([2, 2, 0], "passk", {"k": 1}, [1, 1, -2]),
+    *[([0.6, 0.9, 0.8, 0.9], "sign", {}, [-1, 1, 0, 1]), ([0.3, 0.6, 0.9], "sign", {}, [-1, 0, 1])],
+    *[([2, 2, 0], "passk", {}, [0, 0, 0]), ([2, 2, 0], "passk", {"k": 1}, [1, 1, -2])],
     ([1e25, 3e25, 2e25], "zscore", {}, [-1, 1, 0]),  # squares do not overflow
-    ([-1, -1, 0], "maxrl", {}, [0, 0, 0]),
-    ([0.1, 0.2, -0.3], "maxrl", {}, [0, 0, 0]),
+    *[([-1, -1, 0], "maxrl", {}, [0, 0, 0]), ([0.1, 0.2, -0.3], "maxrl", {}, [0, 0, 0])],
 ]
 
 
@@ -40,7 +36,7 @@ def test_one_group(rewards, name, keywords, expected, dtype):
     torch.testing.assert_close(got, torch.tensor(expected, dtype=dtype), atol=1e-6, rtol=0)
 
 
-def test_opo_counts_the_tokens_that_are_trained_on():
+def test_opo_counts_trained_tokens_and_falls_back_to_the_mean_and_gpg_counts_scorable_completions():
     """The second completion is mostly what a tool said; the last one is left out of training altogether."""
     trainable = torch.ones(4, 40, dtype=torch.bool)
     trainable[1, 5:15] = False
@@ -48,16 +44,10 @@ def test_opo_counts_the_tokens_that_are_trained_on():
     table = RewardTable.of(ONE_WRONG, lengths=[10, 20, 30, 40], extras={"trainable": trainable})
     same = RewardTable.of(ONE_WRONG, lengths=[10, 10, 30, 0])
     assert compute_advantages("opo", table).tolist() == compute_advantages("opo", same).tolist() == [0, 0, 0, -1]
-
-
-def test_gpg_counts_scorable_completions_only():
-    table = RewardTable.of([1, 0, None, 1, 1, None], groups=[0, 0, 0, 1, 1, 2])
-    assert compute_advantages("gpg", table).tolist() == [1.0, -1.0, 0, 0, 0, 0]
-
-
-def test_opo_without_any_token_falls_back_to_the_mean():
     got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[0, 0, 0, 0]))
     torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))
+    table = RewardTable.of([1, 0, None, 1, 1, None], groups=[0, 0, 0, 1, 1, 2])
+    assert compute_advantages("gpg", table).tolist() == [1.0, -1.0, 0, 0, 0, 0]
 
 
 RELATIVE = [name for name in advantages if name not in ("raw", "reinforce_pp", "gae", "gigpo", "process", "mix")]
@@ -102,13 +92,10 @@ STEPS = StepScores(
 )
 
 
-@pytest.mark.parametrize(
-    ("credit", "expected"),
-    [
-        ("step", [[0.8165, 0.8165, -1.2247, -1.2247, -1.2247], [0.8165, 0.8165, 0.8165, -1.2247, 0]]),
-        ("return", [[-0.4082, -0.4082, -1.2247, -1.2247, -1.2247], [0.4082, -0.4082, -0.4082, -1.2247, 0]]),
-    ],
-)
+@pytest.mark.parametrize(("credit", "expected"), [
+    ("step", [[0.8165, 0.8165, -1.2247, -1.2247, -1.2247], [0.8165, 0.8165, 0.8165, -1.2247, 0]]),
+    ("return", [[-0.4082, -0.4082, -1.2247, -1.2247, -1.2247], [0.4082, -0.4082, -0.4082, -1.2247, 0]]),
+])  # fmt: skip
 @pytest.mark.parametrize("rewards", [[0, 0], [1, 0], [None, None]])
 def test_process(credit, expected, rewards):
     """Outcome rewards neither gate the steps nor change them."""
@@ -118,15 +105,7 @@ def test_process(credit, expected, rewards):
     assert got[1, 4] == 0
 
 
-def test_a_mix_discounts_its_step_part():
-    table = RewardTable.of([0, 0], lengths=[5, 5], steps=STEPS)
-    part = {"credit": "return", "gamma": 0.5, "ddof": 0, "eps": 0.0}
-    got = compute_advantages("mix", table, parts={"sign": 1.0, "process": 2.0}, process=part)
-    expected = [[0.4082, 0.4082, -2.4495, -2.4495, -2.4495], [1.8371, 0.4082, 0.4082, -2.4495, 0]]
-    torch.testing.assert_close(got, torch.tensor(expected), atol=5e-5, rtol=0)
-
-
-def test_mix_adds_up_and_spreads_completions_onto_tokens():
+def test_mix_adds_up_spreads_completions_onto_tokens_and_discounts_its_step_part():
     table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
     flat = compute_advantages("mix", table, parts={"sign": 2.0, "center": -1}, sign={"band": 0.5})
     assert flat.tolist() == [1.5, -1.5]
@@ -134,6 +113,11 @@ def test_mix_adds_up_and_spreads_completions_onto_tokens():
     process = compute_advantages("process", table, credit="return")
     sign = torch.tensor([[2.0] * 5, [-2.0, -2, -2, 0, 0]])
     torch.testing.assert_close(got, sign + 0.5 * process)
+    table = RewardTable.of([0, 0], lengths=[5, 5], steps=STEPS)
+    part = {"credit": "return", "gamma": 0.5, "ddof": 0, "eps": 0.0}
+    got = compute_advantages("mix", table, parts={"sign": 1.0, "process": 2.0}, process=part)
+    expected = [[0.4082, 0.4082, -2.4495, -2.4495, -2.4495], [1.8371, 0.4082, 0.4082, -2.4495, 0]]
+    torch.testing.assert_close(got, torch.tensor(expected), atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e6])
@@ -141,9 +125,8 @@ def test_no_cancellation_far_from_zero(offset):
     """The square of the mean is no substitute for a second pass."""
     rewards = torch.tensor([0.0, 1, 2, 5]) + offset
     expected = compute_advantages("zscore", RewardTable.of(rewards.double() - offset))
-    torch.testing.assert_close(
-        compute_advantages("zscore", RewardTable.of(rewards)).double(), expected, atol=1e-3, rtol=0
-    )
+    found = compute_advantages("zscore", RewardTable.of(rewards)).double()
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
 
 
 def trl_default(rewards, weights, size, *, mode):

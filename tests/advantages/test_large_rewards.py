@@ -88,15 +88,12 @@ def test_what_has_no_scale_gives_the_same_bits_at_every_scale(name, keywords, ex
     assert torch.equal(compute_advantages(name, large, **keywords), compute_advantages(name, plain, **keywords))
 
 
-def test_what_no_float32_holds_is_the_largest_one():
+def test_what_no_float32_holds_is_the_largest_one_and_two_rewards_that_cancel_do_so_exactly():
     got = compute_advantages("rloo", RewardTable.of([LARGEST, -LARGEST]))
     assert got.tolist() == [LARGEST, -LARGEST]
     assert compute_advantages("raw", RewardTable.of([[LARGEST, LARGEST]])).tolist() == [LARGEST]
     exact = compute_advantages("rloo", RewardTable.of(torch.tensor([LARGEST, -LARGEST], dtype=torch.float64)))
     assert exact.tolist() == [2 * LARGEST, -2 * LARGEST]
-
-
-def test_two_rewards_that_cancel_do_so_exactly():
     table = RewardTable.of([[3e38, 3e38], [3e38, 0.0], [0.0, 0.0]], weights=[2.0, -2.0])
     assert compute_advantages("sign", table).tolist() == [-1, 1, -1]
 

@@ -21,13 +21,18 @@ def steps(rows=(0, 0), scores=(1.0, 0.0), spans=((0, 1), (1, 3))):
     return StepScores(torch.tensor(rows), torch.tensor(scores), torch.tensor(spans))
 
 
-def test_totals_leave_out_what_does_not_apply():
+def test_totals_leave_out_what_does_not_apply_and_of_reads_lists_with_none_and_nested_steps():
     made = table()
     assert made.totals()[:2].tolist() == [2.0, 0.0]
     assert made.totals()[2].isnan()
     assert RewardTable.of([[NAN, 1.0], [1.0, NAN]], weights=[1.0, 0.0]).totals().tolist() == [0.0, 1.0]
     assert made.scorable().tolist() == [True, True, False]
     assert made.trainable().tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
+    made = RewardTable.of([[1, None], [0, 2]], steps=[[(1.0, 0, 2), (None, 2, 5)], []], names=["a", "b"])
+    assert made.rewards[0, 1].isnan()
+    assert (made.lengths.tolist(), made.steps.rows.tolist()) == ([5, 1], [0, 0])
+    assert made.steps.scores[1].isnan()
+    assert made.steps.spans.tolist() == [[0, 2], [2, 5]]
 
 
 def test_numbers_of_any_kind_are_taken_float64_is_kept():
@@ -37,15 +42,6 @@ def test_numbers_of_any_kind_are_taken_float64_is_kept():
     assert made.rewards.dtype is made.weights.dtype is made.steps.scores.dtype is torch.float64
     assert made.groups.dtype is torch.long
     assert made.to(dtype=torch.float32).steps.scores.dtype is torch.float32
-
-
-def test_of_reads_lists_with_none_and_nested_steps():
-    made = RewardTable.of([[1, None], [0, 2]], steps=[[(1.0, 0, 2), (None, 2, 5)], []], names=["a", "b"])
-    assert made.rewards[0, 1].isnan()
-    assert made.lengths.tolist() == [5, 1]
-    assert made.steps.rows.tolist() == [0, 0]
-    assert made.steps.scores[1].isnan()
-    assert made.steps.spans.tolist() == [[0, 2], [2, 5]]
 
 
 INFINITE = torch.tensor([[1.0, 2], [3, 4], [5, float("inf")]])
@@ -84,7 +80,7 @@ def test_what_cannot_be_right_is_refused(make, kind, message):
         make()
 
 
-def test_states_go_with_their_steps():
+def test_states_go_with_their_steps_which_overlap_neither_across_completions_nor_where_empty():
     table = RewardTable.of([1, 0], steps=[[(1.0, 0, 2, 5), (0.5, 2, 4, None)], [(0.0, 0, 3, 5)]])
     assert table.steps.states.tolist() == [5, -1, 5]
     assert table.steps.select(torch.tensor([False, True, True])).states.tolist() == [-1, 5]
@@ -94,18 +90,17 @@ def test_states_go_with_their_steps():
         StepScores(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[0, 1]]), torch.tensor([1, 2]))
     with pytest.raises(ValueError, match=r"StepScores.states: expected integers"):
         StepScores(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[0, 1]]), torch.tensor([0.5]))
-
-
-def test_steps_of_different_completions_may_share_positions_and_empty_ones_overlap_nothing():
     assert len(steps(rows=(0, 1), spans=((0, 3), (1, 2)))) == 2
     assert len(steps(rows=(0, 0), spans=((0, 3), (1, 1)))) == 2
 
 
-def test_an_empty_table_gives_nothing():
+def test_an_empty_table_gives_nothing_and_without_step_scores_process_says_so():
     empty = RewardTable.of(torch.zeros(0, 1), steps=[])
     for name in ("zscore", "gdpo", "passk", "gpg", "opo", "reinforce_pp"):
         assert compute_advantages(name, empty).shape == (0,)
     assert compute_advantages("process", empty).shape == (0, 0)
+    with pytest.raises(ValueError, match=r"table\.steps is None"):
+        compute_advantages("process", RewardTable.of([1, 0]))
 
 
 def test_steps_beyond_the_text_or_among_tool_tokens_are_out_of_the_statistics():
@@ -120,8 +115,3 @@ def test_steps_beyond_the_text_or_among_tool_tokens_are_out_of_the_statistics():
     made = RewardTable.of([0, 0], lengths=[2, 3], steps=[[(1.0, 0, 9)], [(0.0, 1, 9)]])  # past the end: cut there
     got = compute_advantages("process", made, ddof=0, eps=0)
     torch.testing.assert_close(got, torch.tensor([[1.0, 1, 0], [0, -1, -1]]))
-
-
-def test_without_step_scores_the_process_estimator_says_so():
-    with pytest.raises(ValueError, match=r"table\.steps is None"):
-        compute_advantages("process", RewardTable.of([1, 0]))

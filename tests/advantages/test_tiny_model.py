@@ -38,8 +38,7 @@ def test_the_chat_template_marks_turns_with_single_tokens():
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     assert text == "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n<|im_start|>assistant\n"
     ids = tokenizer(text)["input_ids"]
-    assert ids.count(tokenizer.eos_token_id) == 2
-    assert ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 3
+    assert (ids.count(tokenizer.eos_token_id), ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>"))) == (2, 3)
     assert tokenizer.decode(ids, skip_special_tokens=True) == "user\n1+1?\nassistant\n2\nassistant\n"
     assert tokenizer.unk_token_id in tokenizer("é")["input_ids"]
 

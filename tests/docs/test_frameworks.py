@@ -25,23 +25,14 @@ def functions():
     return found
 
 
-def test_verl_calls_one_completion_at_a_time(functions):
+def test_each_framework_gets_its_rewards_by_completion_by_queries_that_begin_with_prompts_or_by_messages(functions):
     score = functions["verl_reward.py"]["compute_score"]
     asked = {"data_source": "gsm8k", "ground_truth": "42", "extra_info": {"index": 3}}
-    assert score(solution_str="so \\boxed{42}", **asked) == 1.0
-    assert score(solution_str="so \\boxed{41}", **asked) == 0.0
-    assert score(solution_str="", **asked) == 0.0
-
-
-def test_openrlhf_sends_queries_that_begin_with_their_prompts(functions):
+    assert [score(solution_str=text, **asked) for text in ("so \\boxed{42}", "so \\boxed{41}", "")] == [1.0, 0.0, 0.0]
     reward = functions["openrlhf_reward.py"]["reward_func"]
     prompts = ["6*7=", "1+1="]
     found = reward(queries=["6*7=\\boxed{42}", "1+1=\\boxed{3}"], prompts=prompts, labels=["42", "2"])
-    assert found["rewards"].tolist() == [1.0, 0.0]
-    assert found["scores"].tolist() == [1.0, 0.0]
-
-
-def test_prime_calls_with_messages_and_its_own_keywords(functions):
+    assert (found["rewards"].tolist(), found["scores"].tolist()) == ([1.0, 0.0], [1.0, 0.0])
     right = functions["prime_reward.py"]["right"]
     said = [{"role": "assistant", "content": "so \\boxed{42}"}]
     assert right(completion=said, answer="42", prompt=[], state={}, parser=None) == 1.0

@@ -26,9 +26,8 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(n, data):
 
 def test_large_counts_keep_their_precision():
     assert pass_at_k(100_000, 1, 50_000) == pytest.approx(0.5, rel=1e-9)
-    assert pass_at_k(5000, 3, 2000) == pytest.approx(
-        float(1 - Fraction(math.comb(4997, 2000), math.comb(5000, 2000))), rel=1e-12
-    )
+    exact = 1 - Fraction(math.comb(4997, 2000), math.comb(5000, 2000))
+    assert pass_at_k(5000, 3, 2000) == pytest.approx(float(exact), rel=1e-12)
     assert (pass_at_k(5, 0, 5), pass_at_k(5, 1, 5), pass_at_k(5, 5, 1)) == (0.0, 1.0, 1.0)
     # One against one answer of equal size: by symmetry each wins half of the time, ties shared.
     assert maj_at_k([300], [300], 99) == pytest.approx(0.5, abs=1e-10)
@@ -53,11 +52,9 @@ def brute_majority(right, wrong, k, silent):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    right=st.lists(st.integers(0, 4), max_size=2),
-    wrong=st.lists(st.integers(0, 4), max_size=4),
-    silent=st.integers(0, 3),
-    data=st.data(),
-)
+    right=st.lists(st.integers(0, 4), max_size=2), wrong=st.lists(st.integers(0, 4), max_size=4),
+    silent=st.integers(0, 3), data=st.data(),
+)  # fmt: skip
 def test_majority_is_the_mean_over_all_votes(right, wrong, silent, data):
     n = sum(right) + sum(wrong) + silent
     if n == 0 or n > 12:
@@ -66,24 +63,19 @@ def test_majority_is_the_mean_over_all_votes(right, wrong, silent, data):
     assert maj_at_k(right, wrong, k, silent) == pytest.approx(brute_majority(right, wrong, k, silent), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: pass_at_k(4, 5, 2), "c is 5"),
-        (lambda: pass_at_k(4, 2, 5), "k is 5"),
-        (lambda: pass_at_k(4, 2, 0), "k is 0"),
-        (lambda: maj_at_k([-1], [3], 1), "cannot be negative"),
-        (lambda: maj_at_k([1], [2], 4), "k is 4"),
-        *((lambda of=of: of([]), "no questions") for of in (share, mean)),
-        (lambda: share([0.5, 1.5]), "between 0 and 1"),
-    ],
-)
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: pass_at_k(4, 5, 2), "c is 5"), (lambda: pass_at_k(4, 2, 5), "k is 5"),
+    (lambda: pass_at_k(4, 2, 0), "k is 0"), (lambda: maj_at_k([-1], [3], 1), "cannot be negative"),
+    (lambda: maj_at_k([1], [2], 4), "k is 4"),
+    *((lambda of=of: of([]), "no questions") for of in (share, mean)),
+    (lambda: share([0.5, 1.5]), "between 0 and 1"),
+])  # fmt: skip
 def test_impossible_counts_votes_and_shares_are_refused(call, said):
     with pytest.raises(ValueError, match=said):
         call()
 
 
-def test_one_sample_a_question_is_wilson_and_a_mean_of_differences_has_a_normal_interval():
+def test_one_sample_a_question_is_wilson_several_are_not_questions_and_differences_have_a_normal_interval():
     # Wilson's interval of 7 in 10, as tables have it.
     found = share([1.0] * 7 + [0.0] * 3)
     assert (found.value, found.low, found.high) == pytest.approx((0.7, 0.3968, 0.8922), abs=1e-4)
@@ -94,9 +86,6 @@ def test_one_sample_a_question_is_wilson_and_a_mean_of_differences_has_a_normal_
     assert found.value == 0.5
     assert found.high - found.value == pytest.approx(1.959964 * math.sqrt((0.5 / 3) / 4), rel=1e-6)
     assert math.isinf(mean([1.0]).high)
-
-
-def test_samples_of_one_question_are_not_taken_for_questions():
     agreeing = share([1.0] * 30 + [0.0] * 30, samples=8)
     assert agreeing == share([1.0] * 30 + [0.0] * 30)
     mixed = share([0.5] * 60, samples=8)
@@ -133,21 +122,17 @@ def box(text):
     return f"so \\boxed{{{text}}}"
 
 
-def test_equal_answers_vote_together_and_one_that_is_not_read_does_not_vote():
-    texts = [box("\\frac12"), box("0.5"), box("1/3"), box("\\frac{1}{3}"), box("7"), "no idea", box("x=7")]
-    assert votes("math", texts, "1/2") == [0, 0, 1, 1, 2, -1, 2]
-    assert votes("math", [box("3") + box("4"), box("3"), "\\boxed{3"], "5") == [-1, 1, -1]
+MATHS = [box("\\frac12"), box("0.5"), box("1/3"), box("\\frac{1}{3}"), box("7"), "no idea", box("x=7")]
 
 
-@pytest.mark.parametrize(
-    ("name", "texts", "answer", "expected"),
-    [
-        ("numeric", ["#### 1,000", "#### 1000.0", "#### 5", "#### 7", "none"], "7", [1, 1, 2, 0, -1]),
-        ("choice", ["the answer is B", "(b)", "\\boxed{C}", "A", "A or B"], "A", [1, 1, 2, 0, -1]),
-        ("exact", ["cat", " cat", "dog", "cow"], "cow", [1, 1, 2, 0]),
-    ],
-)
-def test_other_verifiers_that_compare_answers(name, texts, answer, expected):
+@pytest.mark.parametrize(("name", "texts", "answer", "expected"), [
+    ("math", MATHS, "1/2", [0, 0, 1, 1, 2, -1, 2]),
+    ("math", [box("3") + box("4"), box("3"), "\\boxed{3"], "5", [-1, 1, -1]),
+    ("numeric", ["#### 1,000", "#### 1000.0", "#### 5", "#### 7", "none"], "7", [1, 1, 2, 0, -1]),
+    ("choice", ["the answer is B", "(b)", "\\boxed{C}", "A", "A or B"], "A", [1, 1, 2, 0, -1]),
+    ("exact", ["cat", " cat", "dog", "cow"], "cow", [1, 1, 2, 0]),
+])  # fmt: skip
+def test_equal_answers_vote_together_and_one_that_is_not_read_does_not_vote(name, texts, answer, expected):
     assert votes(name, texts, answer) == expected
 
 
@@ -193,8 +178,7 @@ def test_a_third_partys_verifier_votes_by_the_answer_that_it_states_and_its_vote
     assert Evaluation.of(held, [initials], [4]).results[initials.label].majorities[4].value == 1.0
 
 
-def test_without_a_gold_answer_equal_texts_vote_together():
-
+def test_without_a_gold_answer_equal_texts_vote_together_and_one_that_cannot_be_read_is_logged_once(caplog):
     @verifier("votes_test_even", isolation="inline", stated=last_initial)
     def few(completion: str) -> float:
         return float(len(completion) < 3)
@@ -204,8 +188,6 @@ def test_without_a_gold_answer_equal_texts_vote_together():
     verdicts = few.verify_batch(None, texts)
     assert vote_classes(few, few.reader, texts, verdicts) == [1, 1, 2, 0, 0]
 
-
-def test_a_stated_answer_that_cannot_be_read_is_no_vote_and_logged_once(caplog):
     def broken(completion):
         return len(completion) if completion else completion[0]
 

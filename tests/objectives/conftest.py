@@ -38,13 +38,9 @@ def make_batch():
         prompt_tokens = torch.stack([lengths[prompts == prompt].sum() for prompt in prompts])
         old = logps + spread * normal(rows, width)
         targets = make_targets(
-            prompts_N=prompts,
-            tokens_NT=torch.randint(0, 3, (rows, width), generator=generator).to(DEVICE),
-            present_NT=mask,
-            trained_NT=mask,
-            old_logps_NT=old,
-            advantages_NT=advantages,
-        )
+            prompts_N=prompts, tokens_NT=torch.randint(0, 3, (rows, width), generator=generator).to(DEVICE),
+            present_NT=mask, trained_NT=mask, old_logps_NT=old, advantages_NT=advantages,
+        )  # fmt: skip
         counts = Counts(float(rows), float(lengths.sum()), float(prompts.max() + 1))
         batch = TokenBatch(
             logps.requires_grad_(), old, advantages, mask, counts, prompt_tokens=prompt_tokens, beta=beta

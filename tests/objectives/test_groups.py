@@ -110,12 +110,9 @@ def test_the_order_of_completions_and_the_cut_into_micro_batches_change_nothing(
     (expected,) = torch.autograd.grad(objective.loss(batch)[0], batch.logps)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     mixed = dataclasses.replace(
-        batch,
-        logps=batch.logps.detach()[order].requires_grad_(),
-        old_logps=batch.old_logps[order],
-        advantages=batch.advantages[order],
-        mask=batch.mask[order],
-    )
+        batch, logps=batch.logps.detach()[order].requires_grad_(), old_logps=batch.old_logps[order],
+        advantages=batch.advantages[order], mask=batch.mask[order],
+    )  # fmt: skip
     mixed, _ = with_pulls(objective, mixed, [GROUPS[row] for row in order])
     found = torch.zeros_like(expected)
     for start in range(0, 12, 5):

@@ -5,14 +5,8 @@ import importlib
 import pytest
 import torch
 
-from grpo_plus.objectives import (
-    Metric,
-    build_objective,
-    check_objective,
-    objectives,
-    piece_registries,
-    register_objective,
-)
+from grpo_plus.objectives import build_objective, check_objective, objectives, piece_registries, register_objective
+from grpo_plus.objectives.batch import Metric
 from grpo_plus.objectives.compose import flags
 from grpo_verifiers.errors import ConfigError, DuplicateNameError
 
@@ -79,21 +73,17 @@ def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):
 
 
 def test_all_problems_come_together():
-    problems = check_objective(
-        "grpo",
-        {"epsilon_low": -1, "reduce": "mean", "stop_fraction": 2, "kl": {"estimator": "k4", "unbiased": 3}, "foo": 1},
-        beta=0.1,
-        advantage_per="token",
-    )
+    kl = {"estimator": "k4", "unbiased": 3}
+    wrong = {"epsilon_low": -1, "reduce": "mean", "stop_fraction": 2, "kl": kl, "foo": 1}
+    problems = check_objective("grpo", wrong, beta=0.1, advantage_per="token")
     for word in ("epsilon_low", "'mean'", "stop_fraction", "'k4'", "unbiased", "'foo'"):
         assert any(word in problem for problem in problems), word
 
 
-@pytest.mark.parametrize(
-    ("name", "fits"),
-    [("gspo", False), ("luspo", False), ("sequence_grpo", False), ("gmpo", False), ("gspo_token", True), ("grpo", True),
-     ("target", True), ("vespo", True)],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "fits"), [
+    ("gspo", False), ("luspo", False), ("sequence_grpo", False), ("gmpo", False), ("gspo_token", True), ("grpo", True),
+    ("target", True), ("vespo", True),
+])  # fmt: skip
 @pytest.mark.parametrize("per", ["token", "step"])
 def test_one_ratio_a_completion_does_not_go_with_advantages_per_token(name, fits, per):
     assert check_objective(name, {}, beta=0) == []
@@ -106,24 +96,19 @@ def test_yaml_composition_builds_what_it_says():
     objective = build_objective("grpo", {"ratio": "sequence", "surrogate": CLIP, "kl": {"estimator": "k2"}}, beta=0.1)
     assert objective.ratio.piece.name == "sequence"
     assert objective.surrogate.keywords == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
-    assert objective.kl.estimator.piece.name == "k2"
-    assert objective.reduce.piece.name == "sequence_mean"
+    assert (objective.kl.estimator.piece.name, objective.reduce.piece.name) == ("k2", "sequence_mean")
     assert build_objective("dapo", {"epsilon_high": "2.8e-1"}, beta=0).surrogate.keywords == {"epsilon_high": 0.28}
     assert build_objective("dr_grpo", {"length": 7}, beta=0).reduce.keywords == {"length": 7}
-    assert build_objective("ppo_clip", {"surrogate": {"epsilon_low": 0.1}}, beta=0).surrogate.keywords == {
-        "dual": 3.0,
-        "epsilon_low": 0.1,
-    }
+    nested = build_objective("ppo_clip", {"surrogate": {"epsilon_low": 0.1}}, beta=0)
+    assert nested.surrogate.keywords == {"dual": 3.0, "epsilon_low": 0.1}
 
 
 def test_unbiased_follows_the_hosts_field_unless_it_is_given():
     def unbiased(kwargs, *, field, name="grpo"):
         return build_objective(name, kwargs, beta=0.1, use_bias_correction_kl=field).kl.unbiased
 
-    assert unbiased({}, field=True)
-    assert not unbiased({}, field=False)
-    assert not unbiased({"kl": {"unbiased": False}}, field=True)
-    assert not unbiased({}, field=True, name="gmpo")
+    given = [unbiased({}, field=True), unbiased({}, field=False), unbiased({"kl": {"unbiased": False}}, field=True)]
+    assert [*given, unbiased({}, field=True, name="gmpo")] == [True, False, False, False]
     contradiction = check_objective("grpo", {"kl": {"unbiased": True}}, beta=0.1, use_bias_correction_kl=False)
     assert "use_bias_correction_kl" in contradiction[0]
 
@@ -217,7 +202,7 @@ def test_references_to_files_are_objectives_and_pieces(tmp_path):
     assert "sclae" in check_objective("./mine.py:loss", {"sclae": 2}, beta=0, base=tmp_path)[0]
 
 
-def test_functions_that_cannot_be_called_are_refused_at_once():
+def test_functions_that_cannot_be_called_and_values_of_the_wrong_shape_are_refused(make_batch):
     with pytest.raises(TypeError, match=r"\(batch, ratio, \*, keywords\)"):
         register_objective("bad", kind="surrogate")(lambda batch: batch)
     with pytest.raises(TypeError, match="required"):
@@ -227,8 +212,6 @@ def test_functions_that_cannot_be_called_are_refused_at_once():
     with pytest.raises(DuplicateNameError, match="built in"):
         register_objective("grpo")(lambda batch: batch)
 
-
-def test_values_of_the_wrong_shape_are_refused(make_batch):
     @register_objective  # takes the function's name
     def scalar(batch):
         return batch.logps.sum()

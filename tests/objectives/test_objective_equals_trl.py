@@ -118,9 +118,7 @@ def test_loss_gradient_and_metrics_are_those_of_trl(pair, name, beta):
 @pytest.mark.parametrize("name", TRL)
 def test_masks_of_tools_and_whole_completions(pair, name):
     theirs, ours = (step(trainer, pair.masked) for trainer in (pair.trl(name, 0.04), pair.plus(name, 0.04)))
-    if (
-        name == "gmpo"
-    ):  # TRL's loss counts a completion without tokens as a constant, which has no gradient; here it is 0
+    if name == "gmpo":  # TRL's loss has a constant without gradient for a completion without tokens; here it is 0
         theirs = (ours[0], theirs[1], {})
     assert_equal(theirs, ours)
 
@@ -128,9 +126,8 @@ def test_masks_of_tools_and_whole_completions(pair, name):
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "luspo", "vespo"])
 def test_importance_weights_off_policy_masks_and_top_entropy(pair, name, monkeypatch):
     mask = pair.off_policy["completion_mask"].bool()
-    weights = torch.where(
-        mask, torch.rand(mask.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE) + 0.5, 1.0
-    )
+    drawn = torch.rand(mask.shape, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    weights = torch.where(mask, drawn + 0.5, 1.0)
     extras = {"importance_sampling_ratio": weights, "sampling_per_token_logps": pair.off_policy["old_per_token_logps"]}
     batch = pair.off_policy | extras
     fields = {"use_vllm": True, "vllm_importance_sampling_correction": True}

@@ -28,9 +28,7 @@ def pair(batch):
 
 
 @pytest.mark.sample(58)
-@parametrize_with_checks(
-    [*BUILT_IN, *WITH_KL, *COMPOSED, *SURROGATES, plain, pair, (plain, {"gain": 2.0})], kind="objective"
-)
+@parametrize_with_checks([*BUILT_IN, *WITH_KL, *COMPOSED, *SURROGATES, plain, pair, (plain, {"gain": 2.0})], kind="objective")  # fmt: skip
 def test_objectives_keep_the_contract(check):
     check()
 
@@ -115,24 +113,19 @@ def test_what_breaks_the_contract_is_found(name):
     assert checks <= failed
 
 
-def test_a_function_inside_a_function_cannot_be_pickled():
+def test_an_inner_function_a_piece_in_a_composition_and_wrong_keywords_are_found():
     def inner(batch):
         return -batch.log_ratio * batch.advantages
 
     with pytest.raises(AssertionError, match="pickles: cannot be pickled"):
         check_objective(inner)
 
-
-def test_pieces_of_ones_own_are_checked_in_a_composition():
     @register_objective("kit_mean_ratio", kind="ratio")
     def mean_ratio(batch):
         return torch.exp(batch.log_ratio.mean() * torch.ones_like(batch.logps))
 
     with pytest.raises(AssertionError, match="split_invariance"):
         check_objective("grpo", ratio="kit_mean_ratio")
-
-
-def test_wrong_keywords_are_said_before_any_check():
     with pytest.raises(ValueError, match="Did you mean 'epsilon_low'"):
         check_objective("grpo", epsilon_lo=0.1)
     names = [check.name for check in objective_checks()]

@@ -65,11 +65,9 @@ def test_gradients_match_finite_differences(name, estimator, make_batch):
         for index in range(batch.logps.numel()):
             step = torch.zeros_like(numeric)
             step.view(-1)[index] = 1e-6
-            ends = [
-                objective.loss(dataclasses.replace(batch, logps=batch.logps.detach() + sign * step))[0]
-                for sign in (1, -1)
-            ]
-            numeric.view(-1)[index] = (ends[0] - ends[1]) / 2e-6
+            moved = (dataclasses.replace(batch, logps=batch.logps.detach() + sign * step) for sign in (1, -1))
+            above, below = (objective.loss(each)[0] for each in moved)
+            numeric.view(-1)[index] = (above - below) / 2e-6
         assert torch.allclose(gradient, numeric, atol=1e-8), (seed, (gradient - numeric).abs().max())
 
 
@@ -94,7 +92,7 @@ def test_stopped_gradients_are_weights_of_the_log_probabilities(name, make_batch
     assert gradient.abs().max() > 1e-3
 
 
-def test_ratios_by_hand(make_batch):
+def test_ratios_and_reductions_by_hand(make_batch):
     batch = make_batch(seed=5)
     ratios = {name: piece_registries["ratio"].get(name).fn(batch).detach() for name in piece_registries["ratio"]}
     for row in range(len(batch.mask)):
@@ -105,9 +103,6 @@ def test_ratios_by_hand(make_batch):
         assert torch.allclose(ratios["sequence"][row], mean.exp())
         assert torch.allclose(ratios["sequence_token"][row], mean.exp().expand(len(kept)))
         assert torch.allclose(ratios["sequence_sum"][row], steps.sum().exp())
-
-
-def test_reductions_by_hand(make_batch):
     batch = make_batch(seed=7)
     values = torch.where(batch.mask, torch.rand(batch.mask.shape, dtype=torch.float64).to(DEVICE), 0.0)
     rows = [values[row][batch.mask[row]] for row in range(len(values))]
@@ -122,9 +117,8 @@ def test_reductions_by_hand(make_batch):
     }
     for name, value in expected.items():
         assert piece_registries["reduce"].get(name).fn(values, batch).item() == pytest.approx(value, abs=1e-12), name
-    assert piece_registries["reduce"].get("constant").fn(values, batch, length=10).item() == pytest.approx(
-        torch.cat(rows).sum().item() / 50, abs=1e-12
-    )
+    of_ten = piece_registries["reduce"].get("constant").fn(values, batch, length=10).item()
+    assert of_ten == pytest.approx(torch.cat(rows).sum().item() / 50, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +178,8 @@ def test_outside_of_its_trust_region_dis_leaves_a_token_out_whatever_its_sign(lo
     inside = 1 - low <= ratio <= 1 + high
     assert -batch.logps.grad.item() == pytest.approx(ratio * advantage if inside else 0.0, abs=1e-12)
     assert -loss.item() == pytest.approx(ratio * advantage * math.log(0.4) if inside else 0.0, abs=1e-12)
-    assert found.metrics["clip_ratio/region_mean"].values.item() == (not inside)
-    assert found.metrics["clip_ratio/low_mean"].values.item() == (ratio < 1 - low)
-    assert found.metrics["clip_ratio/high_mean"].values.item() == (ratio > 1 + high)
+    noted = [found.metrics[f"clip_ratio/{name}_mean"].values.item() for name in ("region", "low", "high")]
+    assert noted == [not inside, ratio < 1 - low, ratio > 1 + high]
 
 
 def test_dis_far_off_policy_is_finite(make_batch):

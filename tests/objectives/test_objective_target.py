@@ -30,24 +30,23 @@ def targets_of(tokens, old, advantages, *, prompts=None, trained=None, present=N
     )
 
 
-@pytest.mark.parametrize(
-    ("tokens", "old", "advantages", "expected"),
-    [
-        ([[0], [1], [2], [3]], [[0.25]] * 4, [1, 1, 1, -3], [0.3125, 0.3125, 0.3125, 0.0625]),
-        ([[0], [1]], [[0.98], [0.01]], [1, 1], [0.98, 0.02]),  # a good token never falls below where it was
-        ([[0], [1]], [[0.09], [0.3]], [1, -1], [0.3, 0.09]),  # alone it goes to its root or square
-    ],
-)
+@pytest.mark.parametrize(("tokens", "old", "advantages", "expected"), [
+    ([[0], [1], [2], [3]], [[0.25]] * 4, [1, 1, 1, -3], [0.3125, 0.3125, 0.3125, 0.0625]),
+    ([[0], [1]], [[0.98], [0.01]], [1, 1], [0.98, 0.02]),  # a good token never falls below where it was
+    ([[0], [1]], [[0.09], [0.3]], [1, -1], [0.3, 0.09]),  # alone it goes to its root or square
+])  # fmt: skip
 def test_golden_targets(tokens, old, advantages, expected):
     found = targets_of(tokens, old, advantages)
     assert found.logps.exp().flatten().tolist() == pytest.approx(expected)
     assert found.sign.flatten().tolist() == [math.copysign(1, each) for each in advantages]
 
 
-def test_sums_that_cancel_up_to_rounding_leave_no_target():
+def test_sums_that_cancel_up_to_rounding_leave_no_target_and_exponents_can_be_chosen():
     found = targets_of([[1], [1], [1]], [[0.5]] * 3, [0.1, 0.2, -0.3 + 1e-9])
     assert (found.sign == 0).all()
     assert (found.weights == 0).all()
+    found = targets_of([[0], [1]], [[0.2], [0.3]], [1, -1], good_exponent=0.25, bad_exponent=3.0)
+    assert found.logps.exp().flatten().tolist() == pytest.approx([0.2**0.25, 0.027])
 
 
 @st.composite
@@ -138,8 +137,3 @@ def test_the_loss_is_the_distance_left_and_stops_at_the_target():
             assert unreduced.terms.settled.all()
         if at[0] == 0.9:
             assert (gradient == 0).all()
-
-
-def test_exponents_can_be_chosen():
-    found = targets_of([[0], [1]], [[0.2], [0.3]], [1, -1], good_exponent=0.25, bad_exponent=3.0)
-    assert found.logps.exp().flatten().tolist() == pytest.approx([0.2**0.25, 0.027])

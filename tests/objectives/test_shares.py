@@ -57,15 +57,11 @@ def generation_batch(**fields):
     """Two groups of the same prompt, two completions each, of 3, 1, 2 and 2 tokens."""
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0]])
     batch = {
-        "prompt_ids": torch.full((4, 2), 7),
-        "prompt_mask": torch.ones(4, 2, dtype=torch.long),
+        "prompt_ids": torch.full((4, 2), 7), "prompt_mask": torch.ones(4, 2, dtype=torch.long),
         "completion_ids": torch.tensor([[1, 2, 3], [1, 0, 0], [1, 2, 0], [4, 2, 0]]),
-        "completion_mask": mask,
-        "advantages": torch.tensor([1.0, -1.0, 1.0, -1.0]),
-        "old_per_token_logps": torch.full((4, 3), -0.5),
-        "num_items_in_batch": mask.sum(),
-        **fields,
-    }
+        "completion_mask": mask, "advantages": torch.tensor([1.0, -1.0, 1.0, -1.0]),
+        "old_per_token_logps": torch.full((4, 3), -0.5), "num_items_in_batch": mask.sum(), **fields,
+    }  # fmt: skip
     return {name: column.to(DEVICE) for name, column in batch.items()}
 
 
@@ -80,7 +76,7 @@ def counts_of(output):
     return [float(counts.completions), float(counts.tokens), float(counts.prompts)]
 
 
-def test_token_divisors_count_shares_and_constant_ones_do_not():
+def test_token_divisors_count_shares_constant_ones_do_not_and_a_prompt_drawn_twice_counts_twice():
     assert counts_of(counted()[0]) == [4, 8, 1]
     shared, _ = counted(share=torch.tensor([2.0, 2.0, 0.25, 0.25]))
     assert counts_of(shared) == [4, 2 * 4 + 0.25 * 4, 2]
@@ -89,9 +85,6 @@ def test_token_divisors_count_shares_and_constant_ones_do_not():
     assert counts_of(small)[1] == pytest.approx(0.4)  # a divisor below 1 is one
     stopped, _ = counted(share=torch.zeros(4))
     assert counts_of(stopped) == [4, 1, 2]
-
-
-def test_a_prompt_that_was_drawn_twice_counts_twice_where_rows_have_shares():
     assert counted()[1].tolist() == [0, 0, 0, 0]
     (first, _, second, _) = counted(share=torch.ones(4))[1].tolist()
     assert first != second
@@ -111,17 +104,14 @@ def test_the_divisor_of_target_counts_shares_of_its_nodes():
     assert not shared["target_sign"][2:].any()
 
 
-@pytest.mark.parametrize(
-    ("share", "said"),
-    [
-        (torch.tensor([1.0, float("nan"), 1, 1]), "a share ('share') of nan, expected 0 or more, finite"),
-        (torch.tensor([1.0, -2.0, 1, 1]), "a share ('share') of -2, expected 0 or more"),
-        (torch.tensor([1.0, float("inf"), 1, 1]), "a share ('share') of inf"),
-        (torch.ones(3), "torch.float32 of shape (3,), expected floats (4,)"),
-        (torch.ones(4, 1), "of shape (4, 1), expected floats (4,)"),
-        (torch.ones(4, dtype=torch.long), "torch.int64 of shape (4,), expected floats"),
-    ],
-)
+@pytest.mark.parametrize(("share", "said"), [
+    (torch.tensor([1.0, float("nan"), 1, 1]), "a share ('share') of nan, expected 0 or more, finite"),
+    (torch.tensor([1.0, -2.0, 1, 1]), "a share ('share') of -2, expected 0 or more"),
+    (torch.tensor([1.0, float("inf"), 1, 1]), "a share ('share') of inf"),
+    (torch.ones(3), "torch.float32 of shape (3,), expected floats (4,)"),
+    (torch.ones(4, 1), "of shape (4, 1), expected floats (4,)"),
+    (torch.ones(4, dtype=torch.long), "torch.int64 of shape (4,), expected floats"),
+])  # fmt: skip
 def test_shares_that_are_no_weights_are_refused(share, said):
     with pytest.raises(ValueError, match="share") as caught:
         counted(share=share)

@@ -24,7 +24,7 @@ def rows():
     return found
 
 
-def test_the_page_has_the_rules_of_the_code():
+def test_the_page_has_the_rules_of_the_code_and_what_one_finding_covers():
     page = rows()
     assert list(page) == list(RULES)
     for name, (metrics, window, threshold, *words) in page.items():
@@ -34,9 +34,6 @@ def test_the_page_has_the_rules_of_the_code():
         assert float(threshold) == rule.threshold, name
         assert all(len(each) > 10 for each in words), name
         assert "`" in words[-1], f"{name} names an option"
-
-
-def test_what_one_finding_covers_is_told():
     for name, others in COVERED.items():
         assert f"`{name}`" in TEXT
         assert all(f"`{other}`" in TEXT for other in others)

@@ -27,11 +27,8 @@ def broken_links(page):
             yield f"{page.relative_to(ROOT)}: {target}"
 
 
-def test_links_lead_somewhere():
+def test_links_lead_somewhere_and_the_readme_is_read_in_two_minutes():
     assert [link for page in PAGES for link in broken_links(page)] == []
-
-
-def test_the_readme_is_read_in_two_minutes():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 

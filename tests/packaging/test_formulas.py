@@ -10,15 +10,9 @@ import pytest
 import torch
 
 from grpo_plus.advantages import RewardTable, advantages, compute_advantages
-from grpo_plus.objectives import (
-    Counts,
-    GroupScores,
-    TokenBatch,
-    build_objective,
-    make_targets,
-    objectives,
-    piece_registries,
-)
+from grpo_plus.objectives import build_objective, make_targets, objectives, piece_registries
+from grpo_plus.objectives.batch import Counts, TokenBatch
+from grpo_plus.objectives.group import GroupScores
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "formulas.md"
@@ -66,23 +60,17 @@ OF_TABLE = ("groups", "lengths", "steps", "values", "weights")
 def test_advantages_are_those_of_the_code(row):
     rewards, name, keywords, written = row
     given = keywords_of(keywords)
-    table = RewardTable.of(
-        torch.tensor(numbers(rewards), dtype=torch.float64), **{k: given.pop(k) for k in OF_TABLE if k in given}
-    )
+    columns = {name: given.pop(name) for name in OF_TABLE if name in given}
+    table = RewardTable.of(torch.tensor(numbers(rewards), dtype=torch.float64), **columns)
     same(compute_advantages(name, table, **given).flatten(), numbers(written))
 
 
 def with_targets(batch, tokens, **keywords):
     """The batch with targets, its rows being of one prompt."""
     made = make_targets(
-        prompts_N=torch.zeros(len(tokens)),
-        tokens_NT=torch.tensor(tokens),
-        present_NT=batch.mask,
-        trained_NT=batch.mask,
-        old_logps_NT=batch.old_logps,
-        advantages_NT=batch.advantages,
-        **keywords,
-    )
+        prompts_N=torch.zeros(len(tokens)), tokens_NT=torch.tensor(tokens), present_NT=batch.mask,
+        trained_NT=batch.mask, old_logps_NT=batch.old_logps, advantages_NT=batch.advantages, **keywords,
+    )  # fmt: skip
     return replace(batch, target_logps=made.logps, target_sign=made.sign, target_weights=made.weights)
 
 

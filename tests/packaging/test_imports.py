@@ -12,6 +12,7 @@ import pytest
 from grpo_verifiers.lazy import installed
 
 HEAVY = ("torch", "trl", "transformers", "datasets", "accelerate", "peft", "sympy", "numpy", "pandas", "rich", "pytest")
+FACES = ("grpo_plus", "grpo_verifiers", "grpo_plus.advantages", "grpo_plus.testing")
 LOOK = """
 import json, sys, time
 start = time.process_time()
@@ -27,9 +28,7 @@ def python(code, environment, *flags, **options):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "module", ["grpo_plus", "grpo_verifiers", "grpo_plus.cli", "grpo_plus.testing", "grpo_plus.advantages"]
-)
+@pytest.mark.parametrize("module", [*FACES, "grpo_plus.cli"])
 def test_an_import_is_light(module, clean_environment):
     seconds, heavy = json.loads(python(LOOK.format(module=module, heavy=HEAVY), clean_environment))
     assert heavy == []
@@ -53,9 +52,7 @@ close_shared_runners()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "module", ["grpo_plus", "grpo_verifiers", "grpo_plus.advantages", "grpo_plus.objectives", "grpo_plus.testing"]
-)
+@pytest.mark.parametrize("module", [*FACES, "grpo_plus.objectives"])
 def test_every_public_name_resolves(module):
     found = importlib.import_module(module)
     assert found.__all__

@@ -29,9 +29,8 @@ def release(tmp_path):
             text = path.read_text()
             assert old in text
             path.write_text(text.replace(old, new, 1))
-        done = subprocess.run(
-            [sys.executable, tmp_path / ".ci" / "release", *words], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, tmp_path / ".ci" / "release", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
     return release
@@ -51,7 +50,10 @@ def test_a_tag_is_released_where_all_files_agree(release):
     assert "\n## " not in said
 
 
-def test_a_tag_that_some_file_does_not_have_names_it(release):
+def test_the_versions_in_the_sources_agree_and_a_tag_that_some_file_does_not_have_names_it(release):
+    found = re.findall(r"(\S+) says (\S+?)[;.]?(?:\s|$)", release("check", "v0")[1])
+    assert {name for name, _ in found} == {"pyproject.toml", "grpo_plus/__init__.py", "CITATION.cff"}
+    assert {stated for _, stated in found} == {version()}
     code, said = release("check", "v99.0.0", CITATION__cff=(f"version: {version()}", "version: 99.0.0"))
     assert code == 1
     assert f"pyproject.toml says {version()}" in said
@@ -59,12 +61,6 @@ def test_a_tag_that_some_file_does_not_have_names_it(release):
     assert "no section '## 99.0.0'" in said
     assert release("notes", "v99.0.0")[0] == 1
     assert release("publish", "v1")[0] == 1
-
-
-def test_the_versions_in_the_sources_agree(release):
-    found = re.findall(r"(\S+) says (\S+?)[;.]?(?:\s|$)", release("check", "v0")[1])
-    assert {name for name, _ in found} == {"pyproject.toml", "grpo_plus/__init__.py", "CITATION.cff"}
-    assert {stated for _, stated in found} == {version()}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -86,8 +86,6 @@ FAULTS = {
     "dropped: {fish: []}": "unknown list 'fish'. There is: fields, metrics",
     "dropped: {runs: x}": "dropped.runs is 'x', expected a list",
 }
-
-
 REFUSED = {
     "--base no-such-commit": "--base no-such-commit: ",
     "--quick": "--base is missing",

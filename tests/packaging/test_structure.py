@@ -101,8 +101,11 @@ def floors_of(rooms):
     return floors
 
 
-def test_no_modules_import_each_other_in_a_circle():
+def test_no_modules_import_in_a_circle_the_root_holds_four_files_and_the_trainer_is_never_of_any_type():
     assert circle_in(arrows()) is None
+    assert {path.name for path in folder_of("grpo_plus").glob("*.py")} == ROOT_FILES
+    for path, _ in modules().values():
+        assert not re.search(r"\bdef \w+\([^)]*\btrainer: [\"']?Any\b", path.read_text(encoding="utf-8")), path
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -123,10 +126,6 @@ def test_the_arrow_of_the_page_is_that_of_the_imports():
             assert place[another] < place[one], f"{room} imports {other}"
 
 
-def test_the_root_of_grpo_plus_holds_four_files():
-    assert {path.name for path in folder_of("grpo_plus").glob("*.py")} == ROOT_FILES
-
-
 def test_the_verifiers_import_neither_torch_nor_trl_nor_the_trainers_package():
     for name, (path, nodes) in modules().items():
         foreign = {"grpo_plus", "torch", "transformers", "trl"} - MODEL_LIBRARIES.get(name, set())
@@ -143,8 +142,3 @@ def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
             if not module.startswith("_") or module == "__main__" or folder == "grpo_plus":
                 continue
             assert name == folder or name.startswith(f"{folder}."), f"{name} imports {target}"
-
-
-def test_the_trainer_is_never_of_any_type():
-    for path, _ in modules().values():
-        assert not re.search(r"\bdef \w+\([^)]*\btrainer: [\"']?Any\b", path.read_text(encoding="utf-8")), path

@@ -54,11 +54,13 @@ def test_nothing_that_was_set_is_touched_and_the_rest_follows_it():
     assert "gradient_checkpointing_kwargs" not in chosen(AMPERE, set_off, **set_off)
 
 
-def test_an_8_bit_base_gets_all_but_the_second_quantisation():
+def test_an_8_bit_base_gets_all_but_the_second_quantisation_and_bits_are_read_from_a_config_or_a_mapping():
     four, eight = chosen(AMPERE), chosen(AMPERE, load_in_4bit=False, load_in_8bit=True)
     assert set(four) - set(eight) == {"use_bnb_nested_quant"}
     assert eight == {name: value for name, value in four.items() if name in eight}
     assert {"use_peft", "learning_rate", "optim", "dtype", "bf16"} <= set(eight)
+    asked = [{"load_in_4bit": True}, BitsAndBytesConfig(load_in_8bit=True), {"load_in_4bit": False}, None]
+    assert [asked_bits(one) for one in asked] == [4, 8, None, None]
 
 
 def test_a_checkpoint_that_is_stored_quantised_gets_them_too(tmp_path):
@@ -97,11 +99,6 @@ def test_through_the_parser(tmp_path):
     assert "use_peft: true  (a 4-bit base cannot be trained itself" in "\n".join(map(str, notes))
     training, model, notes = parsed(["--output_dir", str(tmp_path), "--use_cpu", "--use_peft"])  # not in 4 bits
     assert (notes, training.learning_rate, model.lora_target_modules, model.dtype) == ([], 1e-6, None, "float32")
-
-
-def test_the_bits_that_a_config_or_a_mapping_asks_for():
-    asked = [{"load_in_4bit": True}, BitsAndBytesConfig(load_in_8bit=True), {"load_in_4bit": False}, None]
-    assert [asked_bits(one) for one in asked] == [4, 8, None, None]
 
 
 @pytest.mark.slow

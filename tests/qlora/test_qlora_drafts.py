@@ -17,15 +17,10 @@ from tests.qlora.test_qlora_rollout import MODELS as LOADED
 MODELS = {name: LOADED[name] for name in ("llama", "gpt2", "qwen3")}
 PROMPTS = [prompt for prompt in ([5, 6, 7], [8, 9, 10, 11, 12, 5, 6], [7], [5, 6, 7, 9, 11]) for _ in range(4)]
 WAYS = {
-    "all": {},
-    "greedy": {"draw": False},
-    "cold": {"temperature": 0.4},
-    "top_k": {"top_k": 3},
-    "top_p": {"top_p": 0.8},
-    "min_p": {"min_p": 0.2},
-    "penalty": {"repetition_penalty": 1.5},
+    "all": {}, "greedy": {"draw": False}, "cold": {"temperature": 0.4}, "top_k": {"top_k": 3},
+    "top_p": {"top_p": 0.8}, "min_p": {"min_p": 0.2}, "penalty": {"repetition_penalty": 1.5},
     "everything": {"repetition_penalty": 1.3, "temperature": 1.2, "top_k": 6, "top_p": 0.9, "min_p": 0.05},
-}
+}  # fmt: skip
 
 
 class Always(Drafts):

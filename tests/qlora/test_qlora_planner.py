@@ -131,7 +131,7 @@ def test_a_model_whose_layers_differ_is_planned_by_its_largest():
     assert shape.lora_weights(8) == sum(one.numel() for one in adapted.parameters() if one.requires_grad)
 
 
-def test_widths_that_a_config_lists_by_layer_count_by_the_largest():
+def test_widths_by_layer_count_by_the_largest_and_a_model_without_attention_is_not_planned_for():
     config = AutoConfig.for_model(
         "gemma3n_text", vocab_size=100, vocab_size_per_layer_input=100, hidden_size=32, hidden_size_per_layer_input=8,
         intermediate_size=[64, 96], num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
@@ -139,9 +139,6 @@ def test_widths_that_a_config_lists_by_layer_count_by_the_largest():
     )  # fmt: skip
     shape = shape_of(config)
     assert (shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate) == (4, 2, 8, 96)
-
-
-def test_a_model_without_attention_is_not_planned_for():
     with pytest.raises(ValueError, match="it cannot be planned for: its config names no attention heads"):
         shape_of(transformers.MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=100), "it")
 
@@ -171,8 +168,7 @@ def test_the_known_sizes_fit_the_known_cards():
     for size, length, card in (("8B", 2048, 12), ("14B", 1024, 16), ("1.7B", 2048, 8)):
         asked = Settings(micro_batch=1, rollout_rows=8, completion_length=length)
         found = fit(shape_of(qwen3(size)), asked, card * GIB, generations=8)
-        assert found.settings == asked
-        assert found.changes == ()
+        assert (found.settings, found.changes) == (asked, ())
     eight = shape_of(qwen3("8B"))
     assert eight.linear_weights + eight.other_weights == 8_190_735_360
     assert weights(eight, Settings()) / GIB == pytest.approx(5.656, abs=1e-3)
@@ -265,17 +261,12 @@ class TestCommand:
         values = yaml.safe_load(text.split("\n\n")[-1])
         assert values["load_in_8bit"] is True
         assert "load_in_4bit" not in values
-        assert main(["plan", "--model", config, "--vram", "8", "--8bit"]) == 2
-        assert "load_in_4bit: true, which takes half of the 8-bit weights" in capsys.readouterr().err
-        assert main(["plan", "--model", config, "--8bit", "--no-4bit"]) == 2
-        assert "--8bit cannot go with --no-4bit" in capsys.readouterr().err
 
-    def test_what_cannot_fit_is_an_error_with_its_way_out(self, config, capsys):
-        assert main(["plan", "--model", config, "--vram", "4"]) == 2
-        assert "take a smaller model or a larger card" in capsys.readouterr().err
-
-    def test_impossible_numbers_are_named(self, config, capsys):
+    def test_impossible_numbers_are_named_and_what_cannot_fit_with_its_way_out(self, config, capsys):
         for arguments, words in (
+            (["--vram", "4"], "take a smaller model or a larger card"),
+            (["--vram", "8", "--8bit"], "load_in_4bit: true, which takes half of the 8-bit weights"),
+            (["--8bit", "--no-4bit"], "--8bit cannot go with --no-4bit"),
             (["--vram", "0"], "--vram is 0"),
             (["--vram", "nan"], "--vram is nan"),
             (["--num-generations", "0"], "--num-generations is 0"),
@@ -292,18 +283,14 @@ class TestCommand:
         assert "is already quantised with gptq" in capsys.readouterr().err
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("text", "said"),
-        [
-            (None, "config.json"),
-            ('{"model_type": "t5", "d_model": 8, "num_heads": 2}', "no causal language model"),
-            ('{"model_type": "llama", "hidden_size": "x"}', "config.json"),
-            ('{"model_type": "llama", "quantization_config": "abc"}', "config.json"),
-            ('{"model_type": "llama", "num_hidden_layers": -1}', "config.json"),
-            ("[]", "config.json"),
-            ("{}", "names no model_type"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "said"), [
+        (None, "config.json"),
+        ('{"model_type": "t5", "d_model": 8, "num_heads": 2}', "no causal language model"),
+        ('{"model_type": "llama", "hidden_size": "x"}', "config.json"),
+        ('{"model_type": "llama", "quantization_config": "abc"}', "config.json"),
+        ('{"model_type": "llama", "num_hidden_layers": -1}', "config.json"),
+        ("[]", "config.json"), ("{}", "names no model_type"),
+    ])  # fmt: skip
     def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys, text, said):
         path = tmp_path / "config.json"
         if text is not None:

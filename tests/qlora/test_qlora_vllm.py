@@ -130,17 +130,12 @@ class TestServer:
         assert f"no vLLM server answers at http://127.0.0.1:{port} within 0.2 s" in text
         assert f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {folder} --enable-lora" in text
 
-    @pytest.mark.parametrize(
-        ("sampling", "flag"),
-        [
-            ({}, "processed_logprobs."),
-            ({"top_p": 0.9}, "processed_logprobs --max-logprobs 128."),
-            ({"top_k": 200}, "processed_logprobs --max-logprobs 201."),
-            ({"generation_kwargs": {"top_k": 200}}, "processed_logprobs --max-logprobs 201."),
-            ({"top_k": 10}, "processed_logprobs."),
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize(("sampling", "flag"), [
+        ({}, "processed_logprobs."), ({"top_p": 0.9}, "processed_logprobs --max-logprobs 128."),
+        ({"top_k": 200}, "processed_logprobs --max-logprobs 201."),
+        ({"generation_kwargs": {"top_k": 200}}, "processed_logprobs --max-logprobs 201."),
+        ({"top_k": 10}, "processed_logprobs."),
+    ], ids=str)  # fmt: skip
     @pytest.mark.parametrize("way", ["adapter", "files"])
     def test_the_command_is_for_what_the_run_will_ask(self, way, sampling, flag, folder, tmp_path):
         args = config(tmp_path, "http://127.0.0.1:9", vllm_server_timeout=0.01, vllm_sync=way, **sampling)
@@ -180,14 +175,11 @@ class TestServer:
         assert "--max-lora-rank 32" in text  # vLLM makes room for some ranks only
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("field", "value", "said"),
-        [
-            ("most_rank", 2, r"HTTP 500: LoRA rank 4 is greater than max_lora_rank 2\."),
-            ("blind", True, "HTTP 404: .*No adapter found for .*on a disk that both share"),
-            ("hide_ids", True, "must know return_token_ids; update vLLM"),
-        ],
-    )
+    @pytest.mark.parametrize(("field", "value", "said"), [
+        ("most_rank", 2, r"HTTP 500: LoRA rank 4 is greater than max_lora_rank 2\."),
+        ("blind", True, "HTTP 404: .*No adapter found for .*on a disk that both share"),
+        ("hide_ids", True, "must know return_token_ids; update vLLM"),
+    ])  # fmt: skip
     def test_one_that_cannot_serve_the_adapter_or_tell_ids(self, field, value, said, folder, tmp_path, state, url):  # noqa: PLR0917
         setattr(state, field, value)
         run = trainer(folder, config(tmp_path, url))
@@ -218,7 +210,9 @@ class TestServer:
                 client.models()
 
     @pytest.mark.slow
-    def test_a_key_is_sent(self, state, url, monkeypatch):
+    def test_a_key_is_sent_and_an_answer_that_was_lost_does_not_fail_the_second_try(self, state, url, monkeypatch):
+        state.adapters["mine"] = Path()
+        assert Client(url, patience=1).load("mine", "/x") is None
         state.key = "secret"
         client = Client(url, patience=0.1)
         with pytest.raises(ServerError, match="HTTP 401"):
@@ -234,12 +228,6 @@ class TestServer:
         monkeypatch.setattr(state, "get", lambda _: (200, "<html>"))
         with pytest.raises(ServerError, match="answered no JSON"):
             Client(url, patience=1).models()
-
-    @pytest.mark.slow
-    def test_an_answer_that_was_lost_does_not_fail_the_second_try(self, state, url):
-        client = Client(url, patience=1)
-        state.adapters["mine"] = Path()
-        assert client.load("mine", "/x") is None
 
 
 class TestRequests:
@@ -302,8 +290,7 @@ def test_what_the_server_draws_takes_no_memory_here(tmp_path):
     elsewhere = planned("http://127.0.0.1:9", rollout="stock")
     there, here = (estimate(shape_of(model), each) for each in (elsewhere, planned(None, use_vllm=False)))
     assert there.cache == 0 < here.cache
-    assert there.prefill == 0
-    assert there.train == here.train
+    assert (there.prefill, there.train) == (0, here.train)
     assert "rollout" not in suggestion(model, "m", elsewhere, 2**33, 4)
 
 

@@ -49,16 +49,13 @@ def test_a_way_that_cannot_be_gone_is_refused_with_the_way_out():
         assert any(word in problem for word in ("Set vllm_sync", "set vllm_sync", "leave it unset"))
 
 
-def test_an_adapter_alone_does_not_go_unasked_over_a_base_that_nobody_can_compare():
+def test_an_adapter_alone_goes_unasked_over_no_base_that_nobody_can_compare_and_what_works_is_let_through():
     there = means("adapters as_object")
     (problem,) = sync_problems(None, there)
     assert "handed over as an object" in problem
     assert "Hand over the name or folder of the model; or, where" in problem
     assert sync_problems("adapter", there) == []
     assert not there._replace(accelerator=True, vllm=True).doubtful
-
-
-def test_what_works_is_let_through():
     group = "accelerator vllm"
     unasked = [f"adapters as_object {group}", "adapters as_object quantised", "as_object", "quantised adapters"]
     asked = {"adapter": ["quantised adapters", "adapters"], "files": [group], "nccl": [group, f"adapters {group}"]}

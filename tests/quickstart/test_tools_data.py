@@ -35,10 +35,8 @@ def test_from_the_head_it_is_right_exactly_where_nothing_carries():
     found = list(islice(tools.sums(seed=3), 400))
     said = [made.from_the_head()[0]["content"] for made in found]
     verdicts = get_verifier("math").verify_batch(None, said, answer=[str(made.answer) for made in found])
-    carries = [
-        any(int(one) + int(other) > 9 for one, other in zip(str(made.left), str(made.right), strict=True))
-        for made in found
-    ]
+    columns = [zip(str(made.left), str(made.right), strict=True) for made in found]
+    carries = [any(int(one) + int(other) > 9 for one, other in each) for each in columns]
     assert [verdict.score == 0.0 for verdict in verdicts] == carries
     assert 0.6 < sum(carries) / 400 < 0.9
 
@@ -81,9 +79,13 @@ def game():
     return lambda name: import_reference(f"{GAME}:{name}")
 
 
-def test_the_game_keeps_the_contract_of_environments(game):
+def test_the_game_keeps_the_contract_of_environments_and_a_treasure_once_found_stays_found(game):
     row = game("dataset")()["train"][0]
     check_environment(f"{GAME}:Treasure", rows=[row], calls=[(way, {}) for way in game("WAYS")])
+    made = game("Treasure")()
+    made.reset(start="12", treasure="13")
+    assert [made.north(), made.north(), made.south()] == ["found"] * 3
+    assert made.get_reward() == 1.0
 
 
 @pytest.mark.slow
@@ -114,13 +116,6 @@ def test_the_games_of_the_warm_start_are_what_the_environment_would_have_said(ga
         assert (made.get_reward() == 1.0) == (nearer == start) == (turns[-1]["content"] == "done")
         assert len(turns) <= 2 * game("MOVES") + 1
     assert 0.3 < won / 300 < 0.5
-
-
-def test_a_treasure_once_found_stays_found(game):
-    made = game("Treasure")()
-    made.reset(start="12", treasure="13")
-    assert [made.north(), made.north(), made.south()] == ["found"] * 3
-    assert made.get_reward() == 1.0
 
 
 def longest(solution):

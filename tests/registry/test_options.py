@@ -22,9 +22,11 @@ BAD = [
 ]
 
 
-def test_values_fit_their_types_or_do_not():
+def test_values_fit_their_types_or_do_not_and_types_have_words():
     assert [(value, hint) for value, hint in GOOD if not fits(value, hint)] == []
     assert [(value, hint) for value, hint in BAD if fits(value, hint)] == []
+    words = [spell(hint) for hint in (float, int | None, Literal["a", 1], list[str])]
+    assert words == ["a number", "an integer or nothing", "one of 'a', 1", "list[str]"]
 
 
 Scale = Literal["group", "batch"]
@@ -54,8 +56,6 @@ def test_right_keywords_have_no_problem_and_what_the_caller_fills_in_cannot_be_g
     assert "unknown keyword 'table'" in problems[0]
     assert "There is: depth, eps, parts, scale." in problems[0]
 
-
-def test_a_function_of_any_keyword_takes_any_but_what_the_caller_fills_in():
     def anything(table, *, eps: float = 1.0, **rest):
         return rest
 
@@ -95,29 +95,16 @@ def test_annotations_that_cannot_be_evaluated_leave_types_unchecked_and_extra_on
     assert len(option_problems("t", bounded, {"eps": "x"})) == 1
 
 
-def test_types_in_words():
-    words = [spell(hint) for hint in (float, int | None, Literal["a", 1], list[str])]
-    assert words == ["a number", "an integer or nothing", "one of 'a', 1", "list[str]"]
-
-
-@pytest.mark.parametrize(
-    ("hint", "good", "bad", "words"),
-    [
-        (Annotated[int, Range(1, 64)], [1, 64], [0, 65, 2.0, True, "3"], "an integer from 1 to 64"),
-        (Annotated[int, Range(1)] | None, [1, None], [0, "x"], "an integer of at least 1 or nothing"),
-        (Annotated[int | None, Range(1)], [1, None], [0, "x"], "an integer of at least 1 or nothing"),
-        (
-            Annotated[float, Range(0, 1, open_high=True)],
-            [0],
-            [1, -0.1, "x", NAN],
-            "a number of at least 0 and less than 1",
-        ),
-        (Annotated[float, Range(0, finite=True)], [0, 1e300], [float("inf"), -1], "a finite number of at least 0"),
-        (Annotated[float, Range(0, finite=True)], [0], [NAN, "x", True], "a number of at least 0"),
-        (Annotated[float, Range(finite=True)], [-1, 0], [float("inf"), 10**400], "a finite number"),
-        (Annotated[float, Range(0, told="a share")], [0, 1], [-1, "x"], "a share"),
-    ],
-)
+@pytest.mark.parametrize(("hint", "good", "bad", "words"), [
+    (Annotated[int, Range(1, 64)], [1, 64], [0, 65, 2.0, True, "3"], "an integer from 1 to 64"),
+    (Annotated[int, Range(1)] | None, [1, None], [0, "x"], "an integer of at least 1 or nothing"),
+    (Annotated[int | None, Range(1)], [1, None], [0, "x"], "an integer of at least 1 or nothing"),
+    (Annotated[float, Range(0, 1, open_high=True)], [0], [1, -0.1, "x", NAN], "a number of at least 0 and less than 1"),
+    (Annotated[float, Range(0, finite=True)], [0, 1e300], [float("inf"), -1], "a finite number of at least 0"),
+    (Annotated[float, Range(0, finite=True)], [0], [NAN, "x", True], "a number of at least 0"),
+    (Annotated[float, Range(finite=True)], [-1, 0], [float("inf"), 10**400], "a finite number"),
+    (Annotated[float, Range(0, told="a share")], [0, 1], [-1, "x"], "a share"),
+])  # fmt: skip
 def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
     def fn(*, value: hint): ...
 

@@ -45,8 +45,7 @@ def test_builtins_are_imported_on_first_use_only_and_entries_say_where_names_cam
     registry = make(disc="math:floor")
     registry.register("circle", circle)
     found = registry.entries()
-    assert found[1] == Entry("disc", "built-in", "math:floor")
-    assert found[0].way == "registered"
+    assert (found[1], found[0].way) == (Entry("disc", "built-in", "math:floor"), "registered")
     assert found[0].source.endswith(f"test_registry.py:{circle.__code__.co_firstlineno}")
     assert list(registry) == ["circle", "disc"]
 
@@ -90,7 +89,7 @@ def test_a_name_that_could_not_be_chosen_is_refused(name):
         make().register(name, circle)
 
 
-def test_a_plain_name_is_no_reference_and_a_missing_attribute_names_its_nearest(write):
+def test_references_are_by_module_or_file_a_plain_name_is_none_and_a_missing_attribute_names_its_nearest(write):
     # A plain name is never a reference, and a reference never a plain name.
     registry = make()
     registry.register("math", circle)
@@ -99,9 +98,6 @@ def test_a_plain_name_is_no_reference_and_a_missing_attribute_names_its_nearest(
     path = write("attrs.py", "def reward(x): return 1\n")
     with pytest.raises(PluginError, match=r"unknown attribute 'rewrad'\. Did you mean 'reward'\?"):
         import_reference(f"{path}:rewrad")
-
-
-def test_references_by_module_and_by_file(write):
     path = write("shapes/mine.py", "class Kinds:\n    def one(x): return 1\n\ndef two(x): return 2\n")
     registry = make()
     assert registry.get("os.path:join") is __import__("os").path.join
@@ -212,7 +208,7 @@ def test_an_installed_entry_point_is_found_by_name_and_one_that_does_not_import_
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_an_entry_point_shares_its_name_with_no_built_in_and_no_decorated_part(installed):
+def test_an_entry_point_shares_its_name_with_no_other_part_but_one_may_decorate_and_declare(installed, write):
     installed("shapes_dist")
     both = "built in as math:floor, and again as entry point installed_shapes:wide of shapes_dist"
     with pytest.raises(DuplicateNameError, match=both):
@@ -220,9 +216,6 @@ def test_an_entry_point_shares_its_name_with_no_built_in_and_no_decorated_part(i
     installed("shapes_dist")
     with pytest.raises(DuplicateNameError, match="entry point installed_shapes:wide"):
         grouped().register("wide", circle)
-
-
-def test_two_packages_of_one_name_show_both_and_one_may_decorate_and_declare(installed, write):
     installed("shapes_dist")
     registry = grouped()
     import installed_shapes

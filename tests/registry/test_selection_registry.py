@@ -40,8 +40,7 @@ def test_a_plug_in_brings_a_selection_with_flags_and_a_default(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     chosen = {"plugins": [str(tmp_path / "mine.py")], "selection": "longest", "selection_kwargs": '{"power": 2}'}
     recipe = recipe_of(GRPOPlusConfig(**BASE, **chosen))
-    assert recipe.selection.selection.formula == "Long prompts first"
-    assert recipe.selection.keywords == {"power": 2}
+    assert (recipe.selection.selection.formula, recipe.selection.keywords) == ("Long prompts first", {"power": 2})
     assert not recipe.selection.weighted
     assert recipe.origins["selection"] == "registered"
 

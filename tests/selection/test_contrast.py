@@ -58,21 +58,15 @@ def test_the_prior_has_floors(passes):
     assert LEAST - 1e-9 <= first + second <= MOST + 1e-9
 
 
-def test_the_middle_goes_before_the_unseen_and_those_before_the_settled():
+def test_the_middle_goes_before_the_unseen_graded_rewards_go_by_groups_and_power_sharpens():
     history = PromptHistory.of([[1, 0] * 4, [], [0] * 8, [1] * 8])
     middle, unseen, impossible, died_out = contrast_chance(history).tolist()
     assert middle > unseen > impossible
     assert impossible == pytest.approx(died_out)
-
-
-def test_graded_rewards_go_by_groups_with_contrast():
     history = PromptHistory.of([[0.1, 0.2], [0.5, 0.5], [0.3, 0.9], []])
     typical = (2 + 1) / (3 + 2)
     expected = [(1 + typical) / 2, typical / 2, (1 + typical) / 2, typical]
     assert contrast_chance(history).tolist() == pytest.approx(expected)
-
-
-def test_power_sharpens():
     history = PromptHistory.of([[1, 0], [1, 1]])
     plain, sharp, flat = (selection_weights("contrast", history, power=power) for power in (1, 3, 0))
     assert torch.allclose(sharp, plain**3)

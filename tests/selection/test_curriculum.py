@@ -46,11 +46,6 @@ def measured(tmp_path):
     return measured
 
 
-def test_an_evaluation_says_what_is_hard(measured):
-    file = measured(dict(zip(PROMPTS, [0.5, 1.0, 0.75, 0.0, 0.25], strict=True)))
-    assert selection_weights("curriculum", history(0.25), file=file).tolist() == [1, 1, 1, 0, 0]
-
-
 def refused(match, given=None, **keywords):
     with pytest.raises(SelectionOutputError, match=match):
         selection_weights("curriculum", history() if given is None else given, **keywords)
@@ -62,15 +57,13 @@ def test_the_difficulty_comes_from_one_place_that_there_is():
     refused("unknown column 'levl'. Did you mean 'level'", history(level=[1] * 5), column="levl")
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [("hard", "'hard'"), (None, "'None'"), (float("nan"), "'nan'"), (True, "'True'")]
-)
+@pytest.mark.parametrize(("value", "shown"), [("hard", "'hard'"), (None, "'None'"), (float("nan"), "'nan'"), (True, "'True'")])  # fmt: skip
 def test_a_difficulty_that_is_no_number_is_named_with_its_prompt(value, shown):
     given = history(level=[1, 2, value, 4, 5])
     refused(f"the column 'level' is {shown} for the prompt 'three', expected a finite number", given, column="level")
 
 
-def test_an_evaluation_has_all_prompts_and_one_verifier_that_is_meant(measured, tmp_path):
+def test_an_evaluation_says_what_is_hard_by_all_prompts_and_one_verifier_that_is_meant(measured, tmp_path):
     file = measured({"one": 1.0, "two": 0.5, "three": 0.5, "four": 0.5})
     refused("no judged sample of 1 of 5 prompts, the first of them 'five'", file=file)
     file = measured(dict.fromkeys(PROMPTS, 0.5), labels=("exact", "math"))
@@ -80,3 +73,5 @@ def test_an_evaluation_has_all_prompts_and_one_verifier_that_is_meant(measured, 
     refused("cannot be read", file=str(tmp_path / "none.jsonl"))
     for line in ("{}", "[1]", "no json", '{"prompt": 1, "verdicts": {"exact": 3}}'):
         refused("is no sample of an evaluation", file=measured({}, lines=[line]))
+    file = measured(dict(zip(PROMPTS, [0.5, 1.0, 0.75, 0.0, 0.25], strict=True)))
+    assert selection_weights("curriculum", history(0.25), file=file).tolist() == [1, 1, 1, 0, 0]

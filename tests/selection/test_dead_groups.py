@@ -25,13 +25,10 @@ def test_a_group_with_any_advantage_on_any_token_is_live(device):
     assert live_groups(advantages_NT[:, 2], 1) == [False, False, False, True, False, False]
 
 
-def test_rounds_are_filled_with_as_few_groups_as_make_all_ranks_equal():
+def test_rounds_have_as_few_groups_as_make_ranks_equal_and_live_candidates_fill_dead_places_in_order():
     for groups, size, ranks in itertools.product(range(1, 8), range(1, 9), range(1, 9)):
         expected = next(count for count in itertools.count(groups) if count * size % ranks == 0)
         assert full(groups, size, ranks) == expected, (groups, size, ranks)
-
-
-def test_live_candidates_fill_dead_places_in_order_as_far_as_there_are_any():
     assert replacements([5, 2], [False, False]) == []
     assert replacements([2, 5], [True, False, True, True]) == [(2, 0), (5, 2)]
     assert replacements([2, 5, 7], [False, True]) == [(2, 1)]
@@ -59,19 +56,15 @@ def test_the_walk_is_that_of_its_seed_and_goes_on_from_its_state():
     assert other.take(25, 10, lambda _: True) == one.take(25, 10, lambda _: True)
     cursor = Cursor(3, shuffle=False)
     cursor.load_state_dict({"passes": 0, "place": 9})  # of longer data: it begins a pass
-    assert cursor.take(4, 3, lambda _: True) == [0, 1, 2, 0]
-    assert cursor.state_dict() == {"passes": 2, "place": 1}
+    assert (cursor.take(4, 3, lambda _: True), cursor.state_dict()) == ([0, 1, 2, 0], {"passes": 2, "place": 1})
     assert (Resample(), Replay()) == (Resample(rounds=2), Replay(age=4, groups=64))
 
 
-@pytest.mark.parametrize(
-    ("size", "count", "barred"), [(10, 3, range(8)), (10, 10, range(10)), (2, 7, (0,)), (1, 4, (0,))]
-)
+@pytest.mark.parametrize(("size", "count", "barred"), [(10, 3, range(8)), (10, 10, range(10)), (2, 7, (0,)), (1, 4, (0,))])  # fmt: skip
 def test_what_is_wanted_comes_first_and_the_rest_only_where_a_whole_pass_has_no_more(size, count, barred):
     found = Cursor(0, shuffle=True).take(count, size, lambda place: place not in barred)
     wanted = set(range(size)) - set(barred)
-    assert len(found) == count
-    assert set(found[: len(wanted)]) == wanted
+    assert (len(found), set(found[: len(wanted)])) == (count, wanted)
     assert all(0 <= place < size for place in found)
 
 
@@ -168,8 +161,7 @@ def test_rows_of_narrower_and_wider_batches_are_padded_as_if_drawn_together(mult
     joined = join(chosen, pad=99, multiple=multiple, device=DEVICE)
     lengths = [11, 5, 1, 0]
     up = (lambda width: width) if multiple is None else lambda width: -(-width // multiple) * multiple
-    assert joined["completion_ids"].shape == (4, up(11))
-    assert joined["prompt_ids"].shape == (4, up(4))
+    assert (joined["completion_ids"].shape, joined["prompt_ids"].shape) == ((4, up(11)), (4, up(4)))
     sources = [(other, 1), (one, 0), (tiny, 0), (one, 2)]
     for place, ((batch, row), length) in enumerate(zip(sources, lengths, strict=True)):
         for name in rows_only(batch):
@@ -187,16 +179,15 @@ def test_rows_of_narrower_and_wider_batches_are_padded_as_if_drawn_together(mult
                 assert found.shape == (up(11),)
 
 
-def test_a_row_without_its_completion_keeps_its_prompt_and_counts_for_nothing():
+def test_a_row_without_its_completion_keeps_its_prompt_and_a_value_with_another_number_of_rows_is_named():
     batch = made()
     rows = cut(batch, COMPLETIONS)
     joined = join([emptied(rows[0]), emptied(rows[3])], pad=99, multiple=None, device=DEVICE)
-    assert joined["prompt_mask"].sum(1).tolist() == [3, 2]
-    assert joined["completion_ids"].tolist() == [[99], [99]]
-    assert joined["completion_mask"].tolist() == [[0], [0]]
-    assert joined["advantages"].tolist() == [0, 0]
-    assert joined["support"] == [[], []]
-    assert joined["importance_sampling_ratio"].tolist() == [[1], [1]]
+    assert (joined["prompt_mask"].sum(1).tolist(), joined["completion_ids"].tolist()) == ([3, 2], [[99], [99]])
+    assert (joined["completion_mask"].tolist(), joined["advantages"].tolist()) == ([[0], [0]], [0, 0])
+    assert (joined["support"], joined["importance_sampling_ratio"].tolist()) == ([[], []], [[1], [1]])
+    with pytest.raises(ValueError, match="3 values of 'support', expected one a row"):
+        cut({**made(), "support": [[]] * 3}, COMPLETIONS)
 
 
 @pytest.mark.parametrize("policy", [-300.0, -1e-4])
@@ -209,11 +200,6 @@ def test_no_loss_is_made_infinite_by_what_is_filled_in_behind_a_completion(polic
     old_T, ref_T = (joined[name][0][empty][1:] for name in ("old_per_token_logps", "ref_per_token_logps"))
     for exponent in (policy_T - old_T, ref_T - policy_T):
         assert exponent.exp().isfinite().all()
-
-
-def test_a_value_with_another_number_of_rows_is_named():
-    with pytest.raises(ValueError, match="3 values of 'support', expected one a row"):
-        cut({**made(), "support": [[]] * 3}, COMPLETIONS)
 
 
 def test_values_are_picked_from_rounds_of_unequal_widths(device):

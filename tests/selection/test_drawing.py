@@ -11,19 +11,20 @@ WEIGHTS = torch.tensor([0.0, 3.0, 1.0, 0.5], dtype=torch.float64)
 ROWS = torch.tensor([1.0, 2.0, 1.0, 4.0], dtype=torch.float64)
 
 
-def test_the_distribution_is_weights_times_rows_and_a_floor():
+def test_the_distribution_is_weights_times_rows_and_a_floor_at_any_size_and_never_draws_a_zero():
     found = distribution(WEIGHTS, ROWS, 0.2)
     assert found.tolist() == pytest.approx(
         [0.8 * w * r / 9 + 0.2 * r / 8 for w, r in zip(WEIGHTS.tolist(), ROWS.tolist(), strict=True)]
     )
     assert float(found.sum()) == pytest.approx(1)
-
-
-def test_huge_and_tiny_weights_are_only_compared():
     even = torch.ones(3, dtype=torch.float64)
     for scale in (1e-300, 1e300):
         found = distribution(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64) * scale, even, 0.0)
         assert found.tolist() == pytest.approx([0.5, 0.5, 0])
+    chances = torch.tensor([0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
+    for again in (True, False):
+        found = drawn(chances, 50, torch.Generator().manual_seed(0), again=again)
+        assert (len(found), set(found)) == (50, {1, 2})
 
 
 @pytest.mark.parametrize("explore", [0.05, 0.5, 1.0])
@@ -54,11 +55,3 @@ def test_draws_with_replacement_and_the_first_of_those_without_follow_the_distri
     batches = [drawn(chances, 2, generator, again=False) for _ in range(4000)]
     assert all(len(set(batch)) == 2 for batch in batches)
     assert_follow([batch[0] for batch in batches], chances)
-
-
-def test_prompts_without_a_chance_are_never_drawn():
-    chances = torch.tensor([0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
-    for again in (True, False):
-        found = drawn(chances, 50, torch.Generator().manual_seed(0), again=again)
-        assert len(found) == 50
-        assert set(found) == {1, 2}

@@ -24,22 +24,14 @@ def group(prompt, *totals):
     return [(prompt, total) for total in totals]
 
 
-def test_evidence_decays_by_visits():
+def test_evidence_decays_by_visits_and_a_completion_without_a_score_counts_for_nothing():
     history = after(group(0, 1, 1, 1, 0), group(1, 0, 0, 0, 0), group(0, 1, 0, 0, 0))
-    assert history.counts.tolist() == [4 * 0.5 + 4, 4]
-    assert history.passes().tolist() == [3 * 0.5 + 1, 0]
-    assert history.groups.tolist() == [1.5, 1]
-    assert history.live.tolist() == [1.5, 0]
-    assert history.drawn.tolist() == [2, 1]
+    assert (history.counts.tolist(), history.passes().tolist()) == ([4 * 0.5 + 4, 4], [3 * 0.5 + 1, 0])
+    assert (history.groups.tolist(), history.live.tolist(), history.drawn.tolist()) == ([1.5, 1], [1.5, 0], [2, 1])
     assert history.pass_rates().tolist() == pytest.approx([2.5 / 6, 0])
-
-
-def test_a_completion_without_a_score_counts_for_nothing():
     history = after(group(0, 1, NAN, 0, NAN) + group(1, NAN, NAN, NAN, NAN))
-    assert history.counts.tolist() == [2, 0]
-    assert history.passes().tolist() == [1, 0]
-    assert history.seen.tolist() == [True, False]
-    assert history.drawn.tolist() == [1, 1]
+    assert (history.counts.tolist(), history.passes().tolist()) == ([2, 0], [1, 0])
+    assert (history.seen.tolist(), history.drawn.tolist()) == ([True, False], [1, 1])
     # And a batch without any leaves earlier evidence whole.
     assert after(group(0, 1, 1, 0, 0), group(0, NAN, NAN, NAN, NAN)).counts.tolist() == [4, 0]
 
@@ -62,25 +54,17 @@ def test_one_value_alone_is_a_pass_above_0(value, passes):
 def test_a_third_value_makes_rewards_graded_for_good():
     history = after(group(0, 0, 1, 0, 1), group(0, 0.5, 0.5, 0.5, 0.5), group(0, 0, 1, 1, 1))
     assert history.graded
-    assert (history.low, history.high) == (0, 1)
-    assert history.live.tolist() == [1 * 0.25 + 0 + 1, 0]
+    assert (history.low, history.high, history.live.tolist()) == (0, 1, [1 * 0.25 + 0 + 1, 0])
     assert history.groups.tolist() == [1.75, 0]
     assert not after(group(0, 0.1 + 0.2, 0.3, 0, 0)).graded  # rounding is no third value
 
 
-def test_rounds_of_one_batch_are_one_visit_and_make_whole_groups():
+def test_rounds_of_one_batch_make_whole_groups_and_a_prompt_drawn_twice_is_two_groups():
     """Two of four completions first, two more later: one group, of which neither half has contrast by itself."""
     history = after(group(0, 1, 1) + group(1, 0, 0) + group(0, 0, 0))
-    assert history.live.tolist() == [1, 0]
-    assert history.groups.tolist() == [1, 0.5]
-    assert history.drawn.tolist() == [1, 0.5]
-
-
-def test_a_prompt_drawn_twice_in_a_batch_is_two_groups():
+    assert (history.live.tolist(), history.groups.tolist(), history.drawn.tolist()) == ([1, 0], [1, 0.5], [1, 0.5])
     history = after(group(0, 1, 1, 1, 1) + group(0, 0, 0, 0, 0))
-    assert history.groups.tolist() == [2, 0]
-    assert history.live.tolist() == [0, 0]
-    assert history.pass_rates()[0] == 0.5
+    assert (history.groups.tolist(), history.live.tolist(), history.pass_rates()[0]) == ([2, 0], [0, 0], 0.5)
 
 
 def test_contrast_is_told_by_the_columns_that_are_read(device):

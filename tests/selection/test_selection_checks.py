@@ -3,22 +3,10 @@
 import pytest
 import torch
 
-from grpo_plus.selection import (
-    PromptHistory,
-    check_selection_kwargs,
-    get_selection,
-    register_selection,
-    selection_weights,
-    selections,
-)
-from grpo_plus.selection.history import EVIDENCE
-from grpo_plus.selection.part import (
-    NotASelectionError,
-    Selection,
-    SelectionFailedError,
-    SelectionKeywordError,
-    SelectionOutputError,
-)
+from grpo_plus.selection import check_selection_kwargs, part, selection_weights
+from grpo_plus.selection.history import EVIDENCE, PromptHistory
+from grpo_plus.selection.part import Selection
+from grpo_plus.selection.registry import get_selection, register_selection, selections
 from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
 
 HISTORY = PromptHistory.of([[1, 0], [], [0, 0]], columns={"prompt": ["one", "two", "three"]})
@@ -39,7 +27,7 @@ def test_wrong_weights_are_named_with_the_first_prompt(name):
     values, message = WRONG[name]
     made = list if name == "no tensor" else torch.tensor
     said = r"the selection 'mine' must return a tensor of 3 weights.*" + message
-    with pytest.raises(SelectionOutputError, match=said):
+    with pytest.raises(part.SelectionOutputError, match=said):
         selection_weights(Selection("mine", lambda history: made(values)), HISTORY)
 
 
@@ -47,13 +35,13 @@ def test_a_selection_that_raises_is_the_cause():
     def failing(history):
         return 1 / 0
 
-    with pytest.raises(SelectionFailedError, match="the selection 'mine' raised ZeroDivisionError") as found:
+    with pytest.raises(part.SelectionFailedError, match="the selection 'mine' raised ZeroDivisionError") as found:
         selection_weights(Selection("mine", failing), HISTORY)
     assert isinstance(found.value.__cause__, ZeroDivisionError)
     assert selection_weights(Selection("mine", lambda h: h.drawn > 0), HISTORY).tolist() == [1, 0, 1]
 
 
-def test_keywords_are_checked_from_the_signature():
+def test_keywords_are_checked_from_the_signature_and_weights_cannot_make_up_for_what_is_never_drawn():
     assert check_selection_kwargs("contrast", {"power": 0, "explore": 1.0, "decay": 0, "weighted": False}) == []
     found = check_selection_kwargs("contrast", {"power": -1, "explore": 2, "weighted": 1, "decai": 0.5})
     words = ["'power' is -1", "'explore' is 2", "'weighted' is 1", "'decai'. Did you mean 'decay'?"]
@@ -64,17 +52,11 @@ def test_keywords_are_checked_from_the_signature():
         assert f"keywords are {wrong!r}, expected a mapping from keyword to value" in found
     (found,) = check_selection_kwargs("uniform", {"explore": 0.5})  # it draws nothing
     assert "unknown keyword 'explore'. There is: decay." in found
-
-
-def test_weights_cannot_make_up_for_prompts_that_are_never_drawn():
     (found,) = check_selection_kwargs("contrast", {"explore": 0})
     assert "explore is 0 and weighted is true" in found
     assert check_selection_kwargs("contrast", {"explore": 0, "weighted": False}) == []
     assert check_selection_kwargs("curriculum", {"explore": 0, "column": "a"}) == []
     assert check_selection_kwargs("curriculum", {"explore": 0, "column": "a", "weighted": True})
-
-
-def test_unknown_names_list_what_there_is():
     (found,) = check_selection_kwargs("contrst", {})
     assert "unknown selection 'contrst'. Did you mean 'contrast'? There is: contrast, curriculum, uniform." in found
     with pytest.raises(UnknownNameError):
@@ -91,7 +73,7 @@ def test_the_decorator_registers_a_function_and_leaves_it():
         found = get_selection("test_drawn_least")
         assert (found.fn, found.formula, found.weighted) == (least, "Those drawn least", False)
         assert Selection("other", least, "1/n").formula == "1/n"
-        with pytest.raises(SelectionKeywordError, match="unknown keyword 'mst'"):
+        with pytest.raises(part.SelectionKeywordError, match="unknown keyword 'mst'"):
             selection_weights(least, HISTORY, mst=1)
     finally:
         selections.unregister("test_drawn_least")
@@ -100,9 +82,9 @@ def test_the_decorator_registers_a_function_and_leaves_it():
 def test_names_and_parameters_that_are_taken_are_refused():
     with pytest.raises(DuplicateNameError, match="the selection 'contrast' exists already"):
         register_selection("contrast")(lambda history: history.counts)
-    with pytest.raises(NotASelectionError, match="has a keyword 'explore', which every selection has"):
+    with pytest.raises(part.NotASelectionError, match="has a keyword 'explore', which every selection has"):
         Selection("mine", lambda history, *, explore=1: history.counts)
-    with pytest.raises(NotASelectionError, match="takes no history"):
+    with pytest.raises(part.NotASelectionError, match="takes no history"):
         Selection("mine", lambda: 1)
     with pytest.raises(TypeError, match="takes the name first"):
         register_selection(lambda history: history.counts)

@@ -30,15 +30,12 @@ def changing(history):
 
 
 BREAK = {
-    "weights": lambda history: history.drawn - 1,
-    "empty_history": nan_before_anything_is_seen,
+    "weights": lambda history: history.drawn - 1, "empty_history": nan_before_anything_is_seen,
     "pairs": lambda history: torch.ones(len(history)) / (history.num_generations - 2),
-    "leaves_history_alone": changing,
-    "permutes": lambda history: torch.arange(len(history)) + 1.0,
-    "deterministic": lambda history: torch.rand(len(history)),
-    "pickles": lambda history: torch.ones(len(history)),
+    "leaves_history_alone": changing, "permutes": lambda history: torch.arange(len(history)) + 1.0,
+    "deterministic": lambda history: torch.rand(len(history)), "pickles": lambda history: torch.ones(len(history)),
     "unknown_keyword_raises": lambda history, **_: torch.ones(len(history)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [check.name for check in selection_checks()])

@@ -16,18 +16,7 @@ from grpo_plus.advantages import RewardTable, advantages, compute_advantages, ge
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.roulette import shares
-from grpo_plus.training.minibatch import (
-    GROUP_LOSS,
-    PULL,
-    TARGET_TOTAL,
-    TOKENS,
-    add_counts,
-    add_pulls,
-    add_targets,
-    token_batch,
-    window_counts,
-)
-from grpo_plus.training.minibatch import GROUPS as GROUP_NUMBERS
+from grpo_plus.training import minibatch
 from tests.device import DEVICE
 
 SIZE, AFTER, KEEP = 4, 2, 0.3
@@ -103,7 +92,7 @@ class World:
             "advantages": torch.cat(advantages_NT),
             "old_per_token_logps": self.scores(self.drew, rows),
             "ref_per_token_logps": self.scores(self.reference, rows),
-            TOKENS: mask.sum(),
+            minibatch.TOKENS: mask.sum(),
         }
         if any(share != 1 for _, _, share in groups):
             output["share"] = tensor([share for _, _, share in groups for _ in range(SIZE)], dtype=torch.float64)
@@ -112,20 +101,22 @@ class World:
             return tensor
 
         places = torch.arange(len(groups), device=DEVICE).repeat_interleave(SIZE)
-        prompts_N = add_counts(output, places, rank=0, gather=gather)
+        prompts_N = minibatch.add_counts(output, places, rank=0, gather=gather)
         if self.objective.makes_targets:
-            add_targets(output, prompts_N, rank=0, gather=gather, keywords={})
+            minibatch.add_targets(output, prompts_N, rank=0, gather=gather, keywords={})
         if self.objective.pulls_groups:
             logps = self.scores(self.policy, rows).detach()
-            output |= {GROUP_NUMBERS: places, **dict.fromkeys((PULL, GROUP_LOSS))}
-            add_pulls([output], [logps], self.objective, rank=0, gather=gather)
+            output |= {minibatch.GROUPS: places, **dict.fromkeys((minibatch.PULL, minibatch.GROUP_LOSS))}
+            minibatch.add_pulls([output], [logps], self.objective, rank=0, gather=gather)
         numbers = {"rows": len(rows), "processes": 1, "training": True, "accumulation": 1, "steps_per_generation": 1}
-        counts = window_counts(output, **numbers)
+        counts = minibatch.window_counts(output, **numbers)
         beta = self.objective.beta
-        batch = token_batch(output, self.scores(self.policy, rows), counts, beta=beta, max_completion_length=2)
+        batch = minibatch.token_batch(
+            output, self.scores(self.policy, rows), counts, beta=beta, max_completion_length=2
+        )
         loss, _ = self.objective.loss(batch)
         (gradient,) = torch.autograd.grad(loss, self.policy)
-        divisor = output.get(TARGET_TOTAL, output[TOKENS]).double()
+        divisor = output.get(minibatch.TARGET_TOTAL, output[minibatch.TOKENS]).double()
         return torch.cat([gradient.flatten(), gradient.flatten() * counts.tokens, divisor[None]])
 
     def plain(self, prompt=0):

@@ -42,7 +42,7 @@ def test_the_noise_is_unbiased_for_every_distribution(values, count):
     assert statistics.fmean(one.signal for one in found) == pytest.approx(signal, abs=1e-9)
 
 
-def test_the_variance_is_the_trace_of_the_sample_covariance():
+def test_the_variance_is_the_trace_of_the_covariance_and_its_error_that_of_leaving_samples_out():
     vectors = [(1.0, 2.0, 0.0), (3.0, -1.0, 1.0), (2.0, 2.0, 2.0), (4.0, 1.0, -1.0)]
     found = noise(gram(vectors))
     trace = sum(statistics.variance(part) for part in zip(*vectors, strict=True))
@@ -53,9 +53,6 @@ def test_the_variance_is_the_trace_of_the_sample_covariance():
     middle = [statistics.fmean(part) for part in zip(*vectors, strict=True)]
     apart = [math.dist(vector, middle) ** 2 for vector in vectors]
     assert found.largest == pytest.approx(max(apart) / sum(apart))
-
-
-def test_the_jackknife_is_that_of_leaving_each_sample_out():
     rng = random.Random(1)
     vectors = [(1 + rng.gauss(0, 1), 2 + rng.gauss(0, 1)) for _ in range(8)]
     logs = [math.log(noise(gram(vectors[:at] + vectors[at + 1 :])).ratio) for at in range(8)]
@@ -63,21 +60,18 @@ def test_the_jackknife_is_that_of_leaving_each_sample_out():
     assert noise(gram(vectors)).log_error == pytest.approx(expected)
 
 
-def test_too_few_samples_are_refused_and_no_signal_has_no_ratio():
+def test_a_quotient_is_the_geometric_mean_over_seeds_and_too_few_samples_or_no_signal_have_none():
+    over, under = [Noise(0, 0, 1.0, 0.3, 0), Noise(0, 0, 4.0, 0.4, 0)], [Noise(0, 0, 8.0, 0.0, 0)] * 2
+    middle, low, high = quotient(over, under)
+    assert middle == pytest.approx(math.sqrt(1 / 8 * 4 / 8))
+    assert math.log(high / middle) == pytest.approx(1.95996 * 0.25, rel=1e-4)
+    assert math.log(middle / low) == pytest.approx(math.log(high / middle))
     with pytest.raises(ValueError, match="at least 3"):
         noise([[1.0, 0.0], [0.0, 1.0]])
     found = noise(gram([(1.0,), (-1.0,), (1.0,), (-1.0,)]))
     assert found.signal < 0
     assert math.isinf(found.ratio)
     assert quotient([found], [found]) is None
-
-
-def test_a_quotient_is_the_geometric_mean_over_seeds_with_its_interval():
-    over, under = [Noise(0, 0, 1.0, 0.3, 0), Noise(0, 0, 4.0, 0.4, 0)], [Noise(0, 0, 8.0, 0.0, 0)] * 2
-    middle, low, high = quotient(over, under)
-    assert middle == pytest.approx(math.sqrt(1 / 8 * 4 / 8))
-    assert math.log(high / middle) == pytest.approx(1.95996 * 0.25, rel=1e-4)
-    assert math.log(middle / low) == pytest.approx(math.log(high / middle))
 
 
 def test_slopes_leave_out_what_is_not_known_targets_are_reached_in_between_and_smoothing_looks_back():

@@ -22,24 +22,12 @@ def words(root):
     return [one.text for one in root.findall(".//{*}text")]
 
 
-def test_points_stand_where_their_values_are(tmp_path):
+def test_points_stand_where_their_values_are_and_error_bars_end_at_their_ends(tmp_path):
     points = [Point(x, y, y, y) for x, y in ((0, 0.0), (1, 1.0), (2, 4.0))]
     (x0, y0), (x1, y1), (x2, y2) = circles(drawn(tmp_path, [Panel("p", "x", "y", [Series("s", points)])]))
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.11)
     assert y0 - y2 == pytest.approx(4 * (y0 - y1), abs=0.3)
     assert y2 < y0
-
-
-def test_logarithmic_axes_space_by_ratios_and_leave_out_what_has_no_logarithm(tmp_path):
-    points = [Point(2**k, 2.0**-k, 2.0**-k, 2.0**-k) for k in range(1, 4)] + [Point(16, 0.5, -0.1, 0.9)]
-    found = circles(drawn(tmp_path, [Panel("p", "x", "y", [Series("s", points)], log=True)]))
-    assert len(found) == 3
-    (x0, y0), (x1, y1), (x2, y2) = found
-    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.11)
-    assert y1 - y0 == pytest.approx(y2 - y1, abs=0.11)
-
-
-def test_error_bars_end_at_their_ends(tmp_path):
     points = [Point(0, 1.0, 0.0, 2.0), Point(1, 0.0, 0.0, 0.0), Point(2, 2.0, 2.0, 2.0)]
     root = drawn(tmp_path, [Panel("p", "x", "y", [Series("s", points)])])
     (_, middle), (_, bottom), (_, top) = circles(root)
@@ -50,6 +38,15 @@ def test_error_bars_end_at_their_ends(tmp_path):
     )
     assert (low, high) == (bottom, top)
     assert middle == pytest.approx((bottom + top) / 2, abs=0.11)
+
+
+def test_logarithmic_axes_space_by_ratios_and_leave_out_what_has_no_logarithm(tmp_path):
+    points = [Point(2**k, 2.0**-k, 2.0**-k, 2.0**-k) for k in range(1, 4)] + [Point(16, 0.5, -0.1, 0.9)]
+    found = circles(drawn(tmp_path, [Panel("p", "x", "y", [Series("s", points)], log=True)]))
+    assert len(found) == 3
+    (x0, y0), (x1, y1), (x2, y2) = found
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.11)
+    assert y1 - y0 == pytest.approx(y2 - y1, abs=0.11)
 
 
 def test_names_are_escaped_and_listed_once_empty_panels_say_so_and_categories_have_no_line(tmp_path):
