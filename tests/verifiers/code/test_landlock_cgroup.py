@@ -1,4 +1,4 @@
-"""The parts that hold a box and a worker, one by one: folders, cgroups, rules of files, networks, rights."""
+"""What the kernel lets a worker and a program do to files and sockets, and where a cgroup may be made."""
 
 import gc
 import json
