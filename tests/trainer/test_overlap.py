@@ -45,8 +45,12 @@ def sleeping(completion: str, *, file: str) -> float:
 
 @pytest.fixture(scope="module", autouse=True)
 def _registered():
+    """A worker may come back to this file."""
+    own = dict(zip(("test_worker", "test_awaiting", "test_sleeping"), (worker, awaiting, sleeping), strict=True))
+    for name, one in own.items():
+        REGISTRY.register(name, one)
     yield
-    for name in ("test_worker", "test_awaiting", "test_sleeping"):
+    for name in own:
         REGISTRY.unregister(name)
 
 

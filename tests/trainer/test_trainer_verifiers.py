@@ -40,8 +40,12 @@ def fails(completion: str) -> float:
 
 @pytest.fixture(scope="module", autouse=True)
 def _registered():
+    """A worker may come back to this file."""
+    own = dict(zip(("test_length", "test_words", "test_fails"), (length, words, fails), strict=True))
+    for name, one in own.items():
+        REGISTRY.register(name, one)
     yield
-    for name in ("test_length", "test_words", "test_fails"):
+    for name in own:
         REGISTRY.unregister(name)
 
 

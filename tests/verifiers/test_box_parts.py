@@ -14,15 +14,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the box is Linu
 
 
 def test_the_environment_of_a_worker_has_no_secrets_no_gpu_and_one_thread():
-    given = {
-        "PATH": "/bin",
-        "HF_TOKEN": "t",
-        "MY_API_KEY": "k",
-        "PYTHONSTARTUP": "x",
-        "PYTHONINSPECT": "1",
-        "PYTHONBREAKPOINT": "0",
-        "OMP_NUM_THREADS": "8",
-    }
+    given = {"PATH": "/bin", "HF_TOKEN": "t", "MY_API_KEY": "k", "PYTHONSTARTUP": "x", "OMP_NUM_THREADS": "8"}
+    given |= {"PYTHONINSPECT": "1", "PYTHONBREAKPOINT": "0"}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
     devices = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "")
     expected = {"PATH": "/bin", **threads, **devices, "TOKENIZERS_PARALLELISM": "false", "PYTHONHASHSEED": "0"}
@@ -32,12 +25,8 @@ def test_the_environment_of_a_worker_has_no_secrets_no_gpu_and_one_thread():
 
 def test_a_batch_has_one_result_for_each_completion():
     right = ["correct", "", []]
-    assert to_rows([1, True, None, Verdict(0.5)], 4) == [
-        [1.0, *right],
-        [1.0, *right],
-        [None, "not_applicable", "", []],
-        [0.5, "partial", "", []],
-    ]
+    others = [[None, "not_applicable", "", []], [0.5, "partial", "", []]]
+    assert to_rows([1, True, None, Verdict(0.5)], 4) == [[1.0, *right], [1.0, *right], *others]
     assert to_rows(1, None) == to_rows((1.0,), 1) == to_rows([1], 1)
     texts = [isinstance(row, str) for row in to_rows([1, "a", float("nan"), "", [1]], 5)]
     assert texts == [False, True, True, True, True]
