@@ -150,8 +150,3 @@ def test_what_a_run_goes_on_from_and_what_it_says_where_there_is_nothing(made, t
     assert choice.resume_choice(True, tmp_path).checkpoint.name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path).name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path, hashes=False).name == "checkpoint-2"
-
-
-MODEL = ("model-1.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json", "vocab.json")
-MODEL += ("generation_config.json", "adapter_config.json", "preprocessor_config.json", "tokenizer.json", "spiece.model")
-MODEL += ("chat_template.jinja", "special_tokens_map.json", "added_tokens.json", "merges.txt", "processor_config.json")

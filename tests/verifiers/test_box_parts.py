@@ -1,4 +1,4 @@
-"""Parts of the box away from the box: numbers of system calls, the filter as a program, messages, the environment."""
+"""Parts of the box away from the box: the environment, results of a batch, heads of objects, what is printed."""
 
 import sys
 from itertools import product

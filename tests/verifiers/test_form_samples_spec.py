@@ -211,15 +211,3 @@ def test_rows_on_the_wire_are_bounded_and_read_as_a_strangers():
     for rows in ([], [[1.0, "correct", "", []]], "ab", None, [[1.0], [1.0]], [[1.0, "correct", "", [1]], "x"]):
         with pytest.raises(wire.WireError):
             wire.from_rows(rows, 2)
-
-
-def odd(completion):
-    if completion == "bad":
-        raise SystemExit(3)
-    if completion == "stop":
-        raise KeyboardInterrupt
-    return len(completion)
-
-
-def short(completions):
-    return [1]

@@ -20,9 +20,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩℝℤℕℚℂ")
-_SOLUTIONS = re.compile(
-    r"(?:the )?(?:real )?(?:solutions|answers|roots|zeros|values)(?: of [a-z])? are:? ", re.IGNORECASE
-)
+_SOLUTIONS = re.compile(r"(?i)(?:the )?(?:real )?(?:solutions|answers|roots|zeros|values)(?: of [a-z])? are:? ")
 _SPACES = re.compile(r"\s+")
 _DECIMAL_COMMA = re.compile(r"([-+]?(?:0|\d{4,}|\d+(?!,\d{3}$))),(\d+)")
 _MIXED = re.compile(r"([-+]?\d+)\s+and\s+(?:\\[dt]?frac\s*\{(?=\d+\}\{\d+\}$))?(\d+)(?:/|\}\{)(\d+)\}?")
@@ -36,8 +34,9 @@ def without_text_commands(text: str) -> str:
 def undelimited(text: str) -> str:
     """The text without math delimiters; a lone dollar sign is a currency and stays."""
     text = text.strip()
-    if text.startswith(("\\(", "\\[")) and text.endswith({"(": "\\)", "[": "\\]"}[text[1]]):
-        text = text[2:-2].strip()
+    if text.startswith(("\\(", "\\[")):
+        for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):  # or one inside the other
+            text = text[2:-2].strip() if text.startswith(opener) and text.endswith(closer) else text
     dollars = len(_DOLLAR.findall(text)) if "$" in text else 0
     if dollars and dollars % 2 == 0:
         text = _DOLLAR.sub(" ", text).strip()
