@@ -565,14 +565,17 @@ def test_no_folder_is_too_deep_or_too_closed_for_the_bound_on_disk(level, levels
 
 
 def test_at_every_level_output_is_bounded_and_processes_and_files_end_with_their_program(any_box):
-    box = any_box
     messages = [{"mode": "main", "source": "while True: print('x' * 100_000)"}]
-    with ProgramRun(box, Limits(wall=10, output=1 << 16), messages, capture=True) as program:
+    with ProgramRun(any_box, Limits(wall=10, output=1 << 16), messages, capture=True) as program:
         program.wait()
     assert program.end == "output"
     assert len(program.output) < 1 << 20
     forged = "def f():\n    os.write(3, (1 << 31).to_bytes(4, 'big') + b'x' * 100)\n    time.sleep(60)"
-    assert answer(box, forged) == "protocol"
+    assert answer(any_box, forged) == "protocol"
+    messages, asked = [{"mode": "calls", "source": "def f(): return 'x' * 3000"}], {"name": "f", "args": ["l"]}
+    with ProgramRun(any_box, Limits(sent=-20480), messages, questions=[asked | {"kwargs": ["d"]}] * 9) as program:
+        program.wait()  # ended at 16 KiB, with answers of 3 KB there: as many are read however late one comes
+        assert ([bool(program.receive()) for _ in range(8)], program.end) == ([True] * 6 + [False] * 2, "sent")
     source = "def f():\n    open('left', 'w').write('x'); os.mkdir('sub')\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\n    return os.listdir('.') and os.getcwd()"
     before = descendants(any_box.pid)
     folder = answer(any_box, source)

@@ -46,7 +46,6 @@ def test_all_answers_together_have_a_bound_and_expected_values_none(judge):
     verdict = judge(source, tests, time_limit=30.0, scoring="share")
     assert verdict.score == 2 / 40
     assert verdict.detail.partition("[")[2].startswith("++" + "-" * 18 + "l" + "?" * 19)
-    assert "19 not reached" in verdict.detail
     tests = [{"code": "for _ in range(40):\n    f()"}]  # which does not go on either
     detail = judge("def f(): return 'x' * 900_000", tests, time_limit=30.0).detail
     assert detail.partition("test 1: ")[2] == f"sent more than {(16 << 20) + 4096 * 19} bytes"
@@ -61,9 +60,7 @@ def test_no_secret_of_the_trainer_is_in_its_environment(monkeypatch, fenced):
     monkeypatch.setenv("HF_TOKEN", "hf_secret_of_the_trainer")
     assert get_verifier("code").verify(fenced("print(1)"), tests=[{"stdin": "", "stdout": "1"}]).score == 1
     started = descendants(os.getpid()) - before
-    assert started
-    for pid in started:
-        assert b"hf_secret_of_the_trainer" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert {b"hf_secret_of_the_trainer" in Path(f"/proc/{pid}/environ").read_bytes() for pid in started} == {False}
     close_pool()
 
 

@@ -119,13 +119,13 @@ class ProgramRun:
     def receive(self) -> Any:
         """Its next message; None where it ends or breaks the protocol first; BoxError where the box fails."""
         while True:
-            if len(self._in) >= 4 and self._sent <= self._may_send:
-                size = int.from_bytes(self._in[:4], "big")
-                if size > self._limits.message + _ENVELOPE:
+            if len(self._in) >= 4:
+                end = 4 + int.from_bytes(self._in[:4], "big")
+                if end > self._limits.message + _ENVELOPE + 4:
                     return self._broken()
-                if len(self._in) >= 4 + size:
-                    data = bytes(self._in[4 : 4 + size])
-                    del self._in[: 4 + size]
+                if len(self._in) >= end and self._sent - len(self._in) + end <= self._may_send:  # not those after it
+                    data = bytes(self._in[4:end])
+                    del self._in[:end]
                     try:
                         message = json.loads(data)
                     except (ValueError, RecursionError):
