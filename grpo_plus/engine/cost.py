@@ -195,8 +195,8 @@ def _of_trees(
                 yield Plan("packed", parts, sum(costs), joined=True)
                 branching = False  # fewer branches would run more tokens
         passes = [trees] if limits.single_pass else split_passes(trees, shape, most_tokens=limits.most_tokens)
-        keeps = sum(shape.memory(len(part), part[0].size) for part in passes)
-        if branches > 1 and (limits.bind(trees) or keeps > limits.memory):
+        keeps = (shape.memory(len(part), part[0].size) for part in passes)
+        if branches > 1 and (limits.bind(trees) or sum(keeps) > limits.memory):
             continue
         cost = sum(shape.cost(len(part), part[0].size, dense=any(len(t.nodes) > 1 for t in part)) for part in passes)
         yield Plan("packed", tuple(tuple(part) for part in passes), cost)

@@ -29,6 +29,10 @@ def offered(level):
     return pytest.skip(reason)
 
 
+def opened(level):
+    return closing(Box(BoxKind(level)))
+
+
 @pytest.fixture(scope="module", params=["full", "process"])
 def level(request):
     """Each level that confines."""
@@ -38,7 +42,7 @@ def level(request):
 @pytest.fixture(scope="module", params=["full", "process", "none"])
 def any_box(request):
     """A box of any level, the one without confinement too: for what every level bounds."""
-    with closing(Box(BoxKind(offered(request.param)))) as box:
+    with opened(offered(request.param)) as box:
         yield box
 
 

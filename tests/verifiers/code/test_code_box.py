@@ -27,7 +27,7 @@ from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
 
-from .conftest import offered
+from .conftest import offered, opened
 
 TRY = """
 import os, socket, ctypes, signal, time, sys
@@ -38,10 +38,6 @@ def tried(attempt):
     except OSError as error:
         return "denied"
 """
-
-
-def opened(level):
-    return closing(Box(BoxKind(level)))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,8 @@ from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.leftovers import OwnFolder
 from grpo_verifiers.sandbox.limits import Limits
 from tests.waiting import comes
+
+from .conftest import opened
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
 
@@ -71,7 +72,7 @@ def test_a_cgroup_goes_with_its_box_and_without_one_memory_is_polled(level, monk
     box.close()
     assert not any(map(os.path.exists, folders))
     monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", "off")
-    with closing(Box(BoxKind(level))) as box:
+    with opened(level) as box:
         assert box.cgroup is None
         assert box.reached["memory"] == "polled"
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from contextlib import closing
 
 import pytest
 
@@ -10,9 +9,9 @@ from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code import _piston
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
-from grpo_verifiers.sandbox.box import Box, BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 
+from .conftest import opened
 from .programs import CALLS, RUNS
 
 pytestmark = pytest.mark.slow
@@ -38,7 +37,7 @@ def server(endpoint, monkeypatch):
         out = {"stdout": program.output.decode("utf-8", "replace"), "stderr": "", "output": "", "status": made.status}
         return 200, {}, json.dumps({"language": body["language"], "version": "3.11", "run": out | ended}).encode()
 
-    with closing(Box(BoxKind("process"))) as box:
+    with opened("process") as box:
         made = endpoint(execute)
         made.url = made.url.replace("/v1", "/api/v2")
         made.answers, made.broken_by, made.status = [], "\0", None

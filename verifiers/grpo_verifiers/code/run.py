@@ -123,7 +123,7 @@ class ProgramRun:
                 end = 4 + int.from_bytes(self._in[:4], "big")
                 if end > self._limits.message + _ENVELOPE + 4:
                     return self._broken()
-                if len(self._in) >= end and self._sent - len(self._in) + end <= self._may_send:  # not those after it
+                if len(self._in) >= end and self._sent - len(self._in) + end <= self._may_send:  # up to its end
                     data = bytes(self._in[4:end])
                     del self._in[:end]
                     try:
