@@ -2,20 +2,44 @@
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.report.visible import visible
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation import ToolUse
 
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
-_REFERENCE = re.compile(r"\S.*\.py(:[\w.]+)?|[\w.]+:[\w.]+", re.DOTALL)
-"""A file, ``file.py:attr`` or ``module:attr``."""
+_OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error", "kwargs"}
+_OF_PROGRAMS = {
+    "aggregate",
+    "language",
+    "scoring",
+    "time_limit",
+    "total_limit",
+    "memory",
+    "float_tolerance",
+    "max_source",
+}
+_OF_TEXT = (
+    "choice", "exact", "language", "length_cosine", "length_kimi", "length_overlong", "math", "numeric", "regex",
+    "repetition", "tag_count", "think_format", "tool_used", "tool_valid", "turn_reward", "turns_overlong",
+)  # fmt: skip
+HARMLESS: Mapping[str, Mapping[str, Collection[str] | None]] = {
+    "tools": {"calculator": (), "python": {"memory", "output"}},
+    "verifiers": {
+        **dict.fromkeys(_OF_TEXT),
+        "code": _OF_PROGRAMS,
+        "code_steps": _OF_PROGRAMS,
+        "math_steps": {"aggregate", "rounding", "distinct", "max_steps"},
+    },
+}
+"""Built-in parts that a record may ask for, with keywords that run nothing, read no file and reach no machine; None:
+all of them."""
 _READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
 
 
@@ -48,17 +72,11 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
     if options.tools_from is not None and options.no_tools:
         raise UserError("--tools-from and --no-tools are both given: keep one.")
     if options.tools_from is not None:
-        source, found = options.tools_from, _read_from(Path(options.tools_from).expanduser())
+        source, found = options.tools_from, _read_from(Path(options.tools_from).expanduser(), trust=options.trust_run)
     else:
         for folder in folders:
             if not options.no_tools and (trained := _of_run(folder)):
-                if not options.trust_run and (code := code_in(trained)):
-                    raise UserError(
-                        f"the record of the run {folder} names code: {', '.join(code)}. Whoever wrote the record chose "
-                        "it, so it is not run unasked: look at it and give --trust-run, --tools-from with your config "
-                        "file, or --no-tools."
-                    )
-                source, found = f"the run {folder}", trained
+                source, found = f"the run {folder}", _asked(folder, trained, trust=options.trust_run)
                 break
     found |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
     found["plugins"] = [*(found.get("plugins") or []), *options.plugin]
@@ -71,20 +89,47 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
     return use
 
 
-def code_in(value: Any, plugin: bool = False) -> list[str]:
-    """Names of code in entries of a record: plug-ins, files and references; parts of this package are known.
+def _asked(folder: Path, trained: dict[str, Any], *, trust: bool) -> dict[str, Any]:
+    """Settings of a record, which run what it names: nothing else may happen unasked."""
+    code = [] if trust else code_in({name: trained.get(name) for name in ("tools", "environment", "plugins")})
+    if code:
+        raise UserError(
+            f"the record of the run {folder} names code: {', '.join(code)}. Whoever wrote the record chose it, so it "
+            "is not run unasked: look at it and give --trust-run, --tools-from with your config file, or --no-tools."
+        )
+    return trained
+
+
+def code_in(record: Mapping[str, Any]) -> list[str]:
+    """What entries of a record could run: all but built-in parts by their exact names, with keywords of `HARMLESS`.
 
     >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
     ['./mine.py:look', 'theirs']
+    >>> code_in({"tools": [{"name": "python", "kwargs": {"memory": 0.5, "level": "none"}}]})
+    ['python with level']
     """
-    if isinstance(value, Mapping):
-        pairs = [(each, plugin or name == "plugins") for name, each in value.items()]
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        pairs = [(each, plugin) for each in value]
-    else:
-        named = isinstance(value, str) and (plugin or _REFERENCE.fullmatch(value) is not None)
-        return [str(value)] if named and not str(value).startswith(("grpo_plus.", "grpo_verifiers.")) else []
-    return [name for each, plugins in pairs for name in code_in(each, plugins)]
+    return [named for field, value in record.items() for entry in _entries(value) for named in _named(field, entry)]
+
+
+def _entries(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _named(field: str, entry: Any) -> Iterator[str]:
+    values = {"name": entry} if isinstance(entry, str) else entry
+    name = values.get("name") if isinstance(values, Mapping) else None
+    known = HARMLESS.get(field, {})
+    if not isinstance(name, str) or name not in known:
+        yield visible(str(entry if not isinstance(name, str) else name)[:200])
+        return
+    harmless, keywords = known[name], values.get("kwargs") or {}
+    more = [str(key) for key in values if key not in _OF_ENTRIES]
+    if not isinstance(keywords, Mapping):
+        more.append("kwargs")
+    elif harmless is not None:
+        more += [str(key) for key in keywords if key not in harmless]
+    if more:
+        yield visible(f"{name} with {', '.join(more)}"[:200])
 
 
 def _say(use: "ToolUse", source: str) -> None:
@@ -119,7 +164,7 @@ def _of_run(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _read_from(path: Path) -> dict[str, Any]:
+def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
     """Of a config file or a run's folder, with paths that are absolute."""
     from grpo_plus.evaluation import ToolUse
     from grpo_plus.recipe.launch import launching
@@ -129,7 +174,7 @@ def _read_from(path: Path) -> dict[str, Any]:
         found = _of_run(path) or _of_run(path.parent)
         if not found:
             raise UserError(f"--tools-from {path}: no run in it was trained with tools or an environment.")
-        return found
+        return _asked(path, found, trust=trust)
     try:
         values: Mapping[str, Any] = read_yaml(path)
     except ValueError as error:

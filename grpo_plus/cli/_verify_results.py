@@ -14,6 +14,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._agreement import Agreement
 from grpo_plus.record.files import plain
 from grpo_verifiers.errors.messages import readable, unknown
+from grpo_verifiers.exec.policy import says_why
 from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
@@ -39,6 +40,7 @@ class Results:
     statuses: dict[str, Counter[str]] = field(default_factory=dict)
     scores: dict[str, list[float | None]] = field(default_factory=dict)
     shown: list[tuple[dict[str, Any], ...]] = field(default_factory=list)
+    silent: Counter[str] = field(default_factory=Counter)
     more: int = 0
 
     def add(self, lines: Sequence[dict[str, Any]]) -> None:
@@ -47,6 +49,7 @@ class Results:
         for line in lines:
             self.statuses.setdefault(line["verifier"], Counter())[line["status"]] += 1
             self.scores.setdefault(line["verifier"], []).append(line["score"])
+            self.silent[line["verifier"]] += line["score"] is None and not says_why(line["detail"])
         statuses = {line["status"] for line in lines}
         verdicts = {line["score"] >= 1 for line in lines if line["score"] is not None}
         if ALL in self.wanted or statuses & set(self.wanted) or (DISAGREE in self.wanted and len(verdicts) > 1):
@@ -72,6 +75,9 @@ class Results:
         else:
             print(f"rows: {self.rows}, mean scores: {', '.join(f'{label} {mean}' for label, mean in means.items())}")
             console.print(self._agreement())
+        for label in self.labels:
+            if self.rows and self.silent[label] == self.rows:
+                print(f"{label} returned None for all {self.rows} rows, without a reason: is a 'return' missing?")
         for lines in self.shown:
             print("\n".join(shown_row(lines)))
         if self.more:

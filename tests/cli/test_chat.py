@@ -16,7 +16,10 @@ from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_plus.cli._talk import _Readable
+from grpo_plus.cli._tool_use import code_in
 from grpo_plus.quickstart.tools import base
+from grpo_verifiers.tools.registry import TOOLS
+from grpo_verifiers.verifying import REGISTRY
 from tests import started
 from tests.waiting import comes
 
@@ -159,6 +162,31 @@ def test_a_record_is_data_until_it_is_trusted(cli, tmp_path, tiny_model):
     assert not (tmp_path / "ran").exists()
     cli.done(*command, "--trust-run")
     assert (tmp_path / "ran").exists()
+
+
+def test_records_name_built_in_parts_with_harmless_keywords_or_ask():
+    """Not by a prefix: whatever else an entry says is shown, and waits for --trust-run."""
+    for field, names in {"tools": TOOLS.entries(), "verifiers": REGISTRY.entries()}.items():
+        asked = {each.name for each in names if each.way == "built-in" and code_in({field: [each.name]})}
+        assert asked == ({"search_documents"} if field == "tools" else {"json_schema", "judge", "prm"})
+    for field, entry, named in [
+        ("tools", "grpo_verifiers.x/../stranger/evil.py:look", "grpo_verifiers.x/../stranger/evil.py:look"),
+        ("tools", ["grpo_verifiers.tools.python:python"], "grpo_verifiers.tools.python:python"),
+        ("tools", {"name": "python", "kwargs": {"level": "none", "memory": 1}}, "python with level"),
+        ("tools", [{"name": "python", "kwargs": ["level"]}], "python with kwargs"),
+        ("tools", ["theirs/of-a-hub"], "theirs/of-a-hub"),
+        ("tools", [["python"]], "['python']"),
+        ("verifiers", ["grpo_verifiers.files:os.system"], "grpo_verifiers.files:os.system"),
+        ("verifiers", [{"name": "math", "isolation": "inline"}], "math with isolation"),
+        ("verifiers", [{"name": "code", "kwargs": {"piston": "http://x"}}], "code with piston"),
+        ("verifiers", [{"name": "math_steps", "kwargs": {"steps": "./x.py:f"}}], "math_steps with steps"),
+        ("environment", "python", "python"),
+        ("environment", {"a": "theirs:Env"}, "{'a': 'theirs:Env'}"),
+        ("plugins", ["math"], "math"),
+        ("verifiers", [{"name": "math", "label": "m", "kwargs": {"decimals": 3}}, "code"], None),
+        ("tools", {"name": "python", "timeout": 2, "kwargs": {"memory": 0.5}}, None),
+    ]:
+        assert code_in({field: entry}) == ([named] if named else []), entry
 
 
 def test_what_the_model_draws_moves_no_cursor(capsys, tiny_model):

@@ -108,14 +108,22 @@ def test_only_unlocked_folders_of_ours_are_swept(tmp_path):
     (outside / "kept").write_text("x")
     place = tmp_path / "place"
     place.mkdir()
-    (place / "grpo-box.link").symlink_to(outside)
-    (place / "grpo-box.file").write_text("x")
-    (place / "another").mkdir()
-    (place / "grpo-box.dead").mkdir()
-    (place / "grpo-box.dead" / "link").symlink_to(outside)
+    ours = "grpo-box.99999.0123456789a"
+    (place / f"{ours}b").symlink_to(outside)
+    (place / f"{ours}c").write_text("x")
+    (place / f"{ours}d").mkdir()  # without the mark
+    for user in ("another", "grpo-plus.git", "grpo-plus.12.3", f"{ours}e.bak", f"{ours}E", f"x{ours}e"):
+        (place / user / "of a user").mkdir(parents=True)
+        (place / user).chmod(0o1777)
+    kept = {path.name for path in place.iterdir()}
+    dead = place / f"{ours}f"
+    dead.mkdir(0o1700)
+    (dead / "link").symlink_to(outside)
+    (dead / "cgroup.procs").write_text(f"{os.getpid()}\n")  # which it is not, so nothing that it names is ended
     own = OwnFolder(str(place), "grpo-box.")
-    assert comes(lambda: len(_cleaner.sweep(str(place), wipe)) == 3, 30)  # beside the cleaner that runs by now
-    assert {path.name for path in place.iterdir()} == {"grpo-box.link", "grpo-box.file", "another", Path(own.path).name}
+    assert comes(lambda: not dead.exists(), 30)
+    assert _cleaner.sweep(str(place), wipe) == [Path(own.path).name]
+    assert {path.name for path in place.iterdir()} == {*kept, Path(own.path).name}
     assert (outside / "kept").exists()
     wipe(own.path)
     own.release()

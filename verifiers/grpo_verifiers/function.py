@@ -266,7 +266,7 @@ class FunctionVerifier(Verifier):
             answers = [self.options[GOLD]]
         else:
             column = self.columns.get(GOLD, GOLD)
-            names = getattr(rows, "column_names", None) or list(rows)
+            names = _columns_of(rows)
             if column not in names:
                 raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
             answers = rows[column]
@@ -281,7 +281,7 @@ class FunctionVerifier(Verifier):
 
     def _try_rows(self, rows: Any, trials: Callable[..., Sequence[Trial]]) -> GoldReport:
         """The report of trials on each row of a dataset."""
-        names = getattr(rows, "column_names", None) or list(rows)
+        names = _columns_of(rows)
         for column in self.required_columns.values():
             if column not in names:
                 raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
@@ -380,9 +380,16 @@ class FunctionVerifier(Verifier):
                 if id(outcome) not in judged:
                     judged[id(outcome)] = self._policy.verdicts(outcome, len(rows))
                 found.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
-            return [found[row][0] for row in everything], [found[row][1] for row in everything]
+            verdicts = [found[row][0] for row in everything]
+            self._policy.heed_silence(verdicts, samples.complete(self._filled(samples)))
+            return verdicts, [found[row][1] for row in everything]
 
         return Pending(finish)
+
+    def _filled(self, samples: Samples) -> list[str]:
+        """The columns that its parameters are filled from."""
+        names = [self.columns.get(name, name) for name in self.form.columns if name not in self.options]
+        return [name for name in names if name in samples.columns]
 
     def begin(
         self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
@@ -456,6 +463,13 @@ class FunctionVerifier(Verifier):
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that the check failed on, by policy."""
         return self._policy.failed(reason)
+
+
+def _columns_of(rows: Any) -> list[str]:
+    names = getattr(rows, "column_names", None)
+    if names is None and not isinstance(rows, Mapping):
+        raise ColumnError(f"check_golds takes a dataset or columns, as in {{'answer': ['4']}}, got {type_name(rows)}.")
+    return list(rows if names is None else names)
 
 
 def _rebuild(  # noqa: PLR0917 - what __reduce__ saved

@@ -93,13 +93,13 @@ def test_a_program_reads_what_it_is_given_and_writes_where_it_stands(places):
     server = socket.create_server(("127.0.0.1", 0))
 
     def work():
-        rules = landlock.Rules([str(shown), str(other / "file"), str(shown), "/nowhere", "/bin", "/lib", "/lib64", "/usr"])  # fmt: skip
+        rules = landlock.Rules([str(shown), str(other / "file"), str(shown), "/nowhere", "/bin", "/lib", "/lib64", "/usr"], [str(other)], str(own))  # fmt: skip
         os.chdir(own)
         kernel.no_new_privileges()
         parent = os.getppid()
         rules.enter()
         return [
-            [fd >= 20 and not os.get_inheritable(fd) for fd, _ in rules.opened],
+            [fd >= 20 and not os.get_inheritable(fd) for fd in rules.opened],
             denied(*(lambda path=path: Path(path).read_text() for path in (shown / "deep" / "run", other / "file", own / "old", other / "old", "/etc/hostname"))),
             denied(*(lambda path=path: list(Path(path).iterdir()) for path in (shown, own, other, "/"))),
             denied(lambda: (other / "file").write_text("x"), lambda: (shown / "x").write_text("x")),
@@ -114,7 +114,7 @@ def test_a_program_reads_what_it_is_given_and_writes_where_it_stands(places):
     with server:
         found = in_child(work)
     assert all(found[0])
-    assert found[1:] == [[0, 0, 0, 1, 1], [0, 0, 1, 1], [1, 1], [0] * 9, [1] * 9, [0, 0, 1], [1, 1], [1, 1], [1], 3]  # fmt: skip
+    assert found[1:] == [[0, 0, 0, 1, 1], [0, 0, 0, 1], [1, 1], [0] * 9, [1] * 9, [0, 0, 1], [1, 1], [1, 1], [1], 3]  # fmt: skip
 
 
 def test_places_for_cgroups_are_read_of_the_kernels_tables(monkeypatch, tmp_path):

@@ -25,6 +25,7 @@ from grpo_verifiers.verdict import Status, Verdict, blamed, excused
 ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]
 _ADDRESS = "an address such as http://localhost:2000/api/v2"
 _RUNS = 20
+_MOST_BLOCKS = 100
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
 
 
@@ -123,7 +124,7 @@ async def code(
     except BadTestsError as error:
         return excused(str(error))
     tongue = language_of(language)
-    blocks = _blocks(answer_part(completion, think), tongue, max_source)
+    blocks, bare = _blocks(answer_part(completion, think), tongue, max_source)
     source = blocks[-1]
     if not source.strip():
         return Verdict(0.0, Status.UNPARSABLE, f"no closed fenced block with a {language} program")
@@ -148,10 +149,11 @@ async def code(
     def work(referee: Referee) -> list[Result]:
         if piston is not None:
             nowhere = BoxKind("none")  # boxes of this machine stay unused
-            question = Question(blocks, read, tongue, nowhere, limits, tolerance, in_process, whole, total)
+            question = Question(blocks, bare, read, tongue, nowhere, limits, tolerance, in_process, whole, total)
             return grade_remote(question, Server(piston))
         plan = BoxKind(choose(lowest, highest), tuple(preload))
-        return ask_referee(Question(blocks, read, tongue, plan, limits, tolerance, in_process, whole, total), referee)
+        question = Question(blocks, bare, read, tongue, plan, limits, tolerance, in_process, whole, total)
+        return ask_referee(question, referee)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
@@ -166,13 +168,18 @@ async def code(
     return verdict_of(results, scoring, _TRUSTING if noted else "")
 
 
-def _blocks(answer: str, tongue: Language, most: int) -> list[str]:
-    """The last block, and those before it as long as all together are no longer than a program may be."""
-    found = [dedented(answer[block.start : block.end], block.indent) for block in wanted_blocks(answer, tongue.names)]
-    kept = [found.pop() if found else ""]
-    while found and not tongue.commands and sum(map(len, kept)) + len(found[-1]) <= most:
-        kept.insert(0, found.pop())
-    return kept
+def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
+    """The last blocks, as many as together are no longer than a program may be; and whether they name no language."""
+    found = wanted_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
+    kept: list[str] = []
+    size = 0
+    for block in reversed(found):
+        source = dedented(answer[block.start : block.end], block.indent)
+        size += len(source)
+        if kept and size > most:
+            break
+        kept.append(source)
+    return kept[::-1] or [""], bool(found) and not found[-1].language
 
 
 def ask_referee(question: Question, referee: Referee) -> list[Result]:

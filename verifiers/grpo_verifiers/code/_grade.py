@@ -19,6 +19,8 @@ from grpo_verifiers.sandbox.box import BoxError
 from grpo_verifiers.sandbox.limits import Limits
 
 _CALLS_IN_TESTS = 100_000
+_KINDS_OF_VALUES = {"value", "awaited", "part"}
+"""As it was returned, by a coroutine, or the next members of an iterator."""
 _HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"
 _PRELOAD = "modules beyond the standard library are there where preload names them"
 
@@ -159,7 +161,7 @@ def _value(reply: Any) -> tuple[Any, str, list[Any]]:
     """The tree in a program's reply; what is wrong where there is none; and the exception, for a test to handle."""
     if isinstance(reply, list) and reply and isinstance(reply[0], str):
         kind, *rest = reply
-        if kind == "value" and len(rest) == 1:
+        if kind in _KINDS_OF_VALUES and len(rest) in (1, 1 + (kind == "part")) and all(map(_is_number, rest[1:])):
             return (rest[0], "", []) if _is_tree(rest[0]) else (None, "answered with a malformed value", [])
         if kind == "missing" and not rest:
             return None, "is not defined", ["the program does not define it", "NameError", None, [], None]
@@ -168,6 +170,10 @@ def _value(reply: Any) -> tuple[Any, str, list[Any]]:
         if kind == "raised" and (error := _error(*rest)):
             return None, f"raised {quote(error[0])}", error
     return None, "gave a malformed answer", []
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int
 
 
 def _error(
@@ -207,14 +213,24 @@ def _apart(
         if failed is not None:
             results.note(codes[0][0], failed)
             return
-        message = {"mode": "tests", "tests": [[at, test.code] for at, test in codes]}
         # Only the tests are bounded in time, not how much they say: no program speaks there.
         longer = replace(limits, wall=2 * limits.wall + 1, cpu=2 * limits.cpu + 1, sent=1 << 62)
-        with ProgramRun(beside, longer, [message]) as tests:
-            for at, _ in codes:
-                result = _ended(program) if program.end else _one_apart(at, tests, program)
-                results.note(at, result)
-                if result.kind in {"ended", "timeout", "limit"}:
+        left = list(codes)
+        while left:
+            message = {"mode": "tests", "tests": [[at, test.code] for at, test in left]}
+            with ProgramRun(beside, longer, [message]) as tests:
+                for done, (at, _) in enumerate(left):
+                    try:
+                        result = _ended(program) if program.end else _one_apart(at, tests, program)
+                    except BadTestsError:
+                        if not done:
+                            raise
+                        left = left[done:]  # earlier answers may have done that: once more, in a process without any
+                        break
+                    results.note(at, result)
+                    if result.kind in {"ended", "timeout", "limit"}:
+                        return
+                else:
                     return
 
 
@@ -229,13 +245,16 @@ def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
             if message[1] != at:
                 raise BoxError(f"the tests' box answered test {message[1] + 1} in place of test {at + 1}")
             return refused or _outcome(at, *message[2:])
-        name, args, kwargs = message[1:]
-        reply = program.ask({"name": name, "args": args, "kwargs": kwargs})
+        name, *rest = message[1:]
+        more = message[0] == "more"
+        reply = program.ask(
+            {"more": rest[0]} if more else {"name": name, "args": rest[0], "kwargs": rest[1], "parts": True}
+        )
         if reply is None:
             return _ended(program)
         value, problem, error = _value(reply)
         if not problem:
-            tests.send(["value", value])
+            tests.send([reply[0], value, *reply[2:]])
         elif error:
             tests.send(["raised", *error])
         else:

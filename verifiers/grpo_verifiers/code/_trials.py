@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTe
 from grpo_verifiers.reading.fences import last_block
 
 _SILENT = {"python": "pass", "bash": ":"}
+_PRINT = {"python": "print({!r}, end='')", "bash": "printf %s {}"}
+_RETURNED = ("None", "[]", "0", '""', "True", "False", 'float("nan")')
 _ECHO = {"python": "import sys\nsys.stdout.write(sys.stdin.read())", "bash": "cat"}
 
 
@@ -53,9 +56,17 @@ def _idle(tests: Sequence[Test], language: str) -> list[tuple[str, str]]:
         found.append((f"an empty program ({_SILENT[language]})", _SILENT[language]))
     if language in _ECHO and any(isinstance(test, StdioTest) for test in tests):
         found.append(("a program that prints its input", _ECHO[language]))
+    printed = [test.stdout for test in tests if isinstance(test, StdioTest)]
+    if language in _PRINT and len(printed) > 1:
+        quoted = shlex.quote(printed[0]) if language == "bash" else printed[0]
+        found.append(("a program that prints the same for any input", _PRINT[language].format(quoted)))
     names = sorted({name for test in tests for name in _called(test)}) if language == "python" else []
     if names:
-        found.append(("a program that returns None", _stubs(names, "None")))
+        # Of a row with one test, whatever is expected passes: that tells nothing.
+        expected = [test.expected for test in tests if isinstance(test, CallTest)]
+        first = [repr(value) for value in expected[:1] if len(expected) > 1 and isinstance(value, int | float | str)]
+        returned = dict.fromkeys((*_RETURNED, *first))
+        found += [(f"a program that returns {value}", _stubs(names, value)) for value in returned]
         found.append(("a program that returns its first argument", _stubs(names, "args[0] if args else None")))
     return found
 

@@ -22,6 +22,8 @@ class Question:
 
     blocks: Sequence[str]
     """Those of the completion that may be part of the program, the last one last."""
+    bare: bool
+    """They name no language: what is no program may be an example's output."""
     tests: Sequence[Test]
     language: Language
     box_kind: BoxKind
@@ -43,12 +45,12 @@ class Question:
         """The program of a message; of several blocks, the box says which are."""
         if len(self.blocks) == 1:
             return {"source": self.source}
-        names = [part for test in self.tests if isinstance(test, CallTest) for part in _owners(test.function)]
+        names = [_owners(test.function) for test in self.tests if isinstance(test, CallTest)]
         for test in self.tests:
             if isinstance(test, CodeTest):
                 with contextlib.suppress(Exception):  # a broken test is told of where it is run
-                    names += unknown_names(ast.parse(test.code))
-        return {"source": list(self.blocks), "names": sorted(set(names))}
+                    names += [[name] for name in sorted(unknown_names(ast.parse(test.code)))]
+        return {"source": list(self.blocks), "names": names, "bare": self.bare}
 
 
 def _owners(function: str) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import select
+import signal
 import socket
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from typing import Any, Self
 from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.sandbox.box import Box, BoxError
 from grpo_verifiers.sandbox.children import off_stdio, socket_pair
+from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch
 
@@ -34,6 +36,7 @@ _WHY = {
     "disk": "filled its folder",
     "output": "printed too much",
     "protocol": "sent what is no answer",
+    "moving": "went on after its answer",
     "number": "answered a question that it was not asked",
     "exit": "ended before it answered",
     "stopped": "ended",
@@ -73,6 +76,7 @@ class ProgramRun:
         self._watch = Watch(box, limits)
         self._fault = ""
         self._until = float("inf")
+        self._resting: set[int] = set()
         self._channel, channel = socket_pair()
         self._channel.setblocking(False)
         self._push()
@@ -146,11 +150,20 @@ class ProgramRun:
 
     def ask(self, question: dict[str, Any], seconds: float = float("inf")) -> Any:
         """The answer to one more question, as of ``answer``; it is ended where that takes so many seconds."""
+        proc.send(self._resting, signal.SIGCONT)
         self._until = time.monotonic() + seconds
         self.send(self._numbered(question))
         self._may_send += _PER_QUESTION
         self._push()
         return self.answer()
+
+    def rest(self) -> None:
+        """Stop all of it until the next question; where it cannot be stopped, or is past a bound, it is ended."""
+        resting = proc.freeze(self._box.zygote)
+        self._resting = resting or set()
+        self._stop_for("moving" if resting is None else self._watch.overuse(now=True))
+        if self._fault:
+            self.wait()
 
     def answer(self) -> Any:
         """The answer to the next question; None where it ends or answers anything else; BoxError as in ``receive``."""

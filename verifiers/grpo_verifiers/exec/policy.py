@@ -1,12 +1,16 @@
 """Verdicts from outcomes: what failures of a check mean for its completions, and when they end the run."""
 
-from collections.abc import Callable
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.printed import LABEL
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import FAULTS, MAX_DETAIL, Fault, Status, Verdict, blamed, excused
@@ -29,6 +33,7 @@ class Policy:
         batch: one call judges many completions.
         failures: failures in a row so far, as `HOPELESS` counts them.
         late: completions in a row that it was too late on.
+        silent: completions so far that it returned None for, and nothing else; -1 once it has returned anything else.
     """
 
     label: str
@@ -38,6 +43,7 @@ class Policy:
     batch: bool
     failures: int = 0
     late: int = 0
+    silent: int = 0
     _warned: set[str] = field(default_factory=set)
 
     def verdicts(self, outcome: Outcome, rows: int) -> list[Verdict]:
@@ -48,6 +54,7 @@ class Policy:
         """
         if outcome.kind == "value":
             self.failures = self.late = 0
+            self._tell_printed(outcome)
             return [self._row(verdict) for verdict in outcome.verdicts]
         if outcome.kind == "timeout":
             return self._timeouts(outcome, rows)
@@ -70,6 +77,28 @@ class Policy:
         if self.on_error == "raise":
             raise VerifierFailedError(f"verifier {self.label!r} failed, and on_error is 'raise': {reason}")
         return excused(reason) if self.on_error == "null" else blamed(reason)
+
+    def heed_silence(self, verdicts: Sequence[Verdict], complete: Sequence[bool]) -> None:
+        """Count the rows that have all of its columns, and that it returned None for.
+
+        Raises:
+            VerifierFailedError: that is all it has ever returned, and nothing in its source says that it means to.
+        """
+        if self.silent < 0 or self.fn is None:
+            return
+        if any(verdict.score is not None or says_why(verdict.detail) for verdict in verdicts):
+            self.silent = -1
+            return
+        self.silent += sum(complete)
+        if self.silent < HOPELESS:
+            return
+        counted, self.silent = self.silent, -1
+        what = (
+            f"returned None for all of the {counted} completions so far, whose columns are all there: is a 'return' "
+            "missing? Where it does not apply, say so with 'return None'"
+        )
+        if self.on_error != "zero" and not says_none(self.fn):
+            raise VerifierFailedError(f"verifier {self.label!r} ({source_of(self.fn)}) {what}.")
 
     def unreadable(self, why: str) -> None:
         """Log the first completion whose stated answer could not be read: it has no vote."""
@@ -97,6 +126,19 @@ class Policy:
         self._warn(Outcome("raised", message=verdict.reason))
         return self.failed(verdict.reason)
 
+    def _tell_printed(self, outcome: Outcome) -> None:
+        """Log once that a check prints, and what."""
+        first = outcome.verdicts[0] if outcome.verdicts else None
+        if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
+            self._warned.add("printed")
+            text = readable(first.detail[first.detail.index(LABEL) :], MAX_DETAIL)
+            _log.warning(
+                "verifier %r %s What it prints follows the reasons of its verdicts: in the record, and in "
+                "`grpo-plus verify --show all`.",
+                self.label,
+                text,
+            )
+
     def _warn(self, outcome: Outcome) -> None:
         """Log the first failure, with its traceback."""
         if "failed" not in self._warned:
@@ -107,3 +149,30 @@ class Policy:
         where = "" if self.fn is None else f" ({source_of(self.fn)})"
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
         return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
+
+
+def says_why(detail: str) -> bool:
+    """True if a reason is more than what the check printed."""
+    return bool(detail) and not detail.startswith(LABEL)
+
+
+def says_none(fn: Callable[..., Any]) -> bool:
+    """True if a function's source has a bare ``return``, or a None that it may return; or cannot be read.
+
+    >>> says_none(lambda text: None if text else 1.0)
+    True
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(fn))))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return True
+    places = (ast.Return, ast.IfExp, ast.List, ast.ListComp, ast.Call, ast.Lambda)
+    return any(
+        (isinstance(node, ast.Return) and node.value is None)
+        or (isinstance(node, places) and any(_is_none(inner) for inner in ast.walk(node)))
+        for node in ast.walk(tree)
+    )
+
+
+def _is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import exact, short, type_name
 from grpo_verifiers.exec.outcome import Refused
 from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
@@ -123,14 +124,15 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
 
     Raises:
         TypeError: it returned what it may not.
-        ValueError: it returned what it may not, all in all or in every row.
+        ValueError: it returned what it may not, in every row.
+        VerifierFailedError: not one result for each completion: which is whose, nobody can say.
     """
     if rows is None:
         return [_row(value)]
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
-        raise TypeError(f"returned {_shown(value)}, expected a list with one result for each of {rows} completions")
+        raise _miscounted(_shown(value), rows)
     if len(value) != rows:
-        raise ValueError(f"returned {len(value)} results for {rows} completions, expected one for each")
+        raise _miscounted(_results(len(value)), rows)
     found: list[list[Any] | str] = []
     for item in islice(value, rows):
         try:
@@ -140,8 +142,18 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
                 raise
             found.append(_story(error))
     if len(found) != rows:
-        raise ValueError(f"returned {len(found)} results for {rows} completions, expected one for each")
+        raise _miscounted(_results(len(found)), rows)
     return found
+
+
+def _results(count: int) -> str:
+    return f"{count} result{'s' * (count != 1)}"
+
+
+def _miscounted(returned: str, rows: int) -> VerifierFailedError:
+    return VerifierFailedError(
+        f"returned {returned} for {rows} completion{'s' * (rows != 1)}, expected a list with one for each"
+    )
 
 
 def _row(value: Any) -> list[Any]:

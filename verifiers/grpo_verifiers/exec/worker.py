@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from grpo_verifiers.exec.failure import error_fields, result
+from grpo_verifiers.exec.printed import Printed
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.crowd import LOOK, MAX_PROCESSES, TOO_MANY, YIELD, Crowd
@@ -24,7 +25,7 @@ from grpo_verifiers.sandbox.inside import proc
 
 
 def _silence() -> None:
-    """Send whatever checks print to nowhere; the protocol has its own socket."""
+    """Send what checks print by descriptor to nowhere; the protocol has its own socket."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
@@ -54,6 +55,7 @@ def _serve(sock: socket.socket) -> None:
     while (message := read_call(sock)) is not None:
         (kind, number, key, extra), payload = message
         reply: dict[str, Any] = {"id": number}
+        printed = Printed()
         started = time.perf_counter()
         try:
             if kind == "load":
@@ -63,11 +65,12 @@ def _serve(sock: socket.socket) -> None:
             else:
                 # Dies by itself should the trainer be unable to kill it: no Python code has to run for that.
                 signal.setitimer(signal.ITIMER_REAL, 2 * extra + 10)
-                reply["v"] = _run(checks[key], payload)
+                reply["v"] = printed.after_first(_run(checks[key], payload))
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
             reply["e"] = error_fields(error)
+            reply["e"]["message"] = printed.after(reply["e"]["message"])
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
         with contextlib.suppress(ValueError):

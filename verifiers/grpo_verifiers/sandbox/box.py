@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from grpo_verifiers.sandbox import cgroup
 from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
+from grpo_verifiers.sandbox.cleaner import MARK
 from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
 from grpo_verifiers.sandbox.leftovers import OwnFolder
@@ -28,7 +29,12 @@ Level = Literal["full", "process", "none"]
 
 START_SECONDS = 60.0
 _FOLDER = Path(__file__).resolve().parent
-_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache")
+_SYSTEM = (
+    *("/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/lib", "/lib32", "/lib64", "/bin"),
+    *("/usr/share/zoneinfo", "/usr/share/perl", "/usr/share/perl5", "/usr/share/awk", "/etc/ld.so.cache"),
+)
+_LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
+_PACKAGES = ("site-packages", "dist-packages")
 _ALTERNATIVES = "/etc/alternatives"
 """Links on the way to programs of ``/usr/bin``, ``awk`` among them: passed through, and not read."""
 _FIRST_UID, _UIDS = 1_900_000_000, 1 << 24
@@ -82,10 +88,11 @@ class Box:
 
     def _start(self, theirs: socket.socket, uid: int | None) -> None:
         if self._tmp and uid is not None:
-            os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
+            os.chmod(self._tmp, 0o711 | MARK)  # noqa: PTH101, S103 - programs of another user pass through it
         found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.kind.preload else ()
         packages = [os.path.realpath(path) for path in found]  # what the box has of a path with links in it
-        readable = _whole([*_SYSTEM, sys.base_prefix, *packages])
+        readable = _whole([*_SYSTEM, *_python(), *packages])
+        read, listed = _without_packages(_whole([*_SYSTEM, *_python()]))
         me = off_stdio(os.pidfd_open(os.getpid()))
         with tempfile.TemporaryFile() as log:
             try:
@@ -111,7 +118,8 @@ class Box:
                 plan = {
                     "level": self.kind.level,
                     "uid": uid,
-                    "read": readable,
+                    "read": read,
+                    "list": [*listed, *packages],
                     "tmp": self._tmp,
                     "path": list(dict.fromkeys(packages)),
                     "preload": self.kind.preload,
@@ -166,7 +174,7 @@ class Box:
             found,
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
             *("--hostname", "box", *root, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *binds),
-            *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp"),
+            *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp", "--dir", "/box/tmp/own"),
             *("--ro-bind", str(_FOLDER / "inside"), "/box/inside", "--ro-bind", str(_GUEST / "guest"), "/box/guest"),
             # Without a process of bubblewrap's own in between, which would be left for others to reap.
             *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
@@ -267,6 +275,36 @@ def _whole(paths: Sequence[str]) -> list[str]:
     """Resolved paths, without those inside another one: each costs every program a rule and a mount."""
     real = dict.fromkeys(os.path.realpath(path) for path in paths)
     return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
+
+
+def _python() -> list[str]:
+    """The interpreter, its libraries and the standard library."""
+    own = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}  # not those of a virtual environment
+    found = [
+        os.path.realpath(sys.executable),
+        *(sysconfig.get_path(kind, vars=own) for kind in ("stdlib", "platstdlib")),
+    ]
+    places = {os.path.join(sys.base_prefix, "lib"), "/usr/local/lib"}  # noqa: PTH118 - strings
+    return found + [str(path) for place in sorted(places) for path in Path(place).glob("*.so*")]
+
+
+def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What is in these places but packages that somebody installed there; and the folders above those, to be listed."""
+    places = [*_LIBRARIES, str(Path(sysconfig.get_path("stdlib")).parent)]
+    hidden = {
+        str(found.resolve()) for place in places for kind in _PACKAGES for found in Path(place).glob(f"python*/{kind}")
+    }
+    listed: list[str] = []
+
+    def parts(path: str) -> list[str]:
+        if path in hidden:
+            return []
+        if not any(each.startswith(f"{path}/") for each in hidden):
+            return [path]
+        listed.append(path)
+        return [part for name in sorted(os.listdir(path)) for part in parts(f"{path}/{name}")]  # noqa: PTH208 - strings
+
+    return [part for path in paths for part in parts(path)], listed
 
 
 def _interpreter(packages: Sequence[str], control: int, parent: int) -> list[str]:

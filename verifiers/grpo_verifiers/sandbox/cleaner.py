@@ -3,13 +3,17 @@
 import contextlib
 import fcntl
 import os
+import re
 import select
 import signal
+import stat
 import time
 from collections.abc import Callable
 
-KINDS = ("grpo-box.", "grpo-verifiers.", "grpo-plus.")
-"""Prefixes of folders whose owner holds a lock on them; its process id comes next, and a point."""
+NAME = re.compile(r"(?:grpo-box|grpo-verifiers|grpo-plus)\.(\d+)\.[0-9a-f]{12}")
+"""A folder whose owner holds a lock on it: its kind, the owner's process id, and a random number."""
+MARK = stat.S_ISVTX
+"""Set from the start in the mode of such a folder: no folder of anybody else's has that name and this bit."""
 _PAUSES = (0.0, 0.1, 0.2, 0.5, *[1.0] * 10)
 """Seconds between the looks after an owner's death, while folders of its own are left: what writes there ends soon."""
 
@@ -38,7 +42,7 @@ def main(owner: int, pid: int, wipe: Callable[[str], None]) -> None:
     for pause in _PAUSES:
         time.sleep(pause)
         left = [name for place in places for name in sweep(place, wipe)]
-        if not any(name.split(".")[1] == str(pid) for name in left):
+        if not any(NAME.fullmatch(name)[1] == str(pid) for name in left):  # type: ignore[index]  # all match
             return
 
 
@@ -48,20 +52,21 @@ def sweep(place: str, wipe: Callable[[str], None]) -> list[str]:
         names = os.listdir(place)  # noqa: PTH208 - as below
     except OSError:
         return []
-    return [name for name in names if name.startswith(KINDS) and not _removed(f"{place}/{name}", wipe)]
+    return [name for name in names if NAME.fullmatch(name) and not _removed(f"{place}/{name}", wipe)]
 
 
 def _removed(path: str, wipe: Callable[[str], None]) -> bool:
-    """True if a folder is removed, or belongs to another user."""
+    """True if a folder is removed, or is none of ours."""
     try:
-        if os.lstat(path).st_uid != os.geteuid():
+        found = os.lstat(path)
+        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or not found.st_mode & MARK:
             return True
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return not os.path.lexists(path)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.exists(f"{path}/cgroup.procs"):  # noqa: PTH110 - as above
+        if _is_cgroup(path):
             _end_members(f"{path}/cgroup.procs")
             os.rmdir(path)  # noqa: PTH106 - as above
         else:
@@ -71,6 +76,17 @@ def _removed(path: str, wipe: Callable[[str], None]) -> bool:
     finally:
         os.close(lock)
     return True
+
+
+def _is_cgroup(path: str) -> bool:
+    """True for a cgroup; a file of that name in another folder says nothing, whoever wrote it."""
+    if not os.path.exists(f"{path}/cgroup.procs"):  # noqa: PTH110 - as above
+        return False
+    device = os.lstat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - as above
+        lines = [line.split() for line in file]
+    return any(line[2] == number and line[line.index("-") + 1].startswith("cgroup") for line in lines)
 
 
 def _end_members(path: str) -> None:

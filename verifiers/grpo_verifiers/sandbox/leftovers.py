@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 
 from grpo_verifiers.sandbox.children import disown, off_stdio
+from grpo_verifiers.sandbox.cleaner import MARK
 
 _FOLDER = Path(__file__).resolve().parent
 _BOOT = (
@@ -28,7 +29,7 @@ class OwnFolder:
     """A folder of this process: locked while it lives, removed by the cleaner after that."""
 
     def __init__(self, place: str, kind: str) -> None:
-        """Make it in ``place``, its name beginning with one of the cleaner's ``KINDS``; OSError where that fails."""
+        """Make it in ``place``, of a kind that the cleaner knows by `NAME`; OSError where that fails."""
         _waiting.take(place)  # first: we may be killed at any point
         try:
             self.path, self._lock = _claim(place, kind)
@@ -53,11 +54,12 @@ def _claim(place: str, kind: str) -> tuple[str, int]:
     """A new folder, and the descriptor that holds its lock."""
     for _ in range(_ATTEMPTS):
         path = f"{place}/{kind}{os.getpid()}.{secrets.token_hex(6)}"
-        os.mkdir(path, 0o700)  # noqa: PTH102 - as below
+        os.mkdir(path, 0o700 | MARK)  # noqa: PTH102 - as below
         lock = -1
         try:
             lock = off_stdio(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(lock, 0o700 | MARK)  # macOS makes folders without the mark
             os.stat(path)  # noqa: PTH116 - a cleaner may have taken it before it was locked
         except (FileNotFoundError, BlockingIOError):
             if lock >= 0:

@@ -33,8 +33,9 @@ class Watch:
         self._memory = memory.Memory(box.zygote, limits) if box.cgroup is None else None
         self._next_disk = 0.0
 
-    def overuse(self) -> str:
-        """The bound that the program exceeds; empty for none."""
+    def overuse(self, *, now: bool = False) -> str:
+        """The bound that the program exceeds; empty for none. ``now``: look at its folder, too, however soon."""
+        self._next_disk *= not now
         cgroup = self._box.cgroup
         if cgroup is not None and cgroup.overflowed():
             return "memory"

@@ -112,15 +112,18 @@ def take_turn(question: dict[str, Any], boxes: BoxSet) -> list[str]:
     program = _open[0]
     try:
         reply = program.ask({"code": question["code"]}, question["seconds"])
+        shown = isinstance(reply, list) and len(reply) == 3 and reply[0] == "printed" and isinstance(reply[1], str)
+        if shown:
+            program.rest()
     except BoxError:
         _open.clear()
         raise
-    if isinstance(reply, list) and len(reply) == 3 and reply[0] == "printed" and isinstance(reply[1], str):
+    if shown and not program.end:
         note = f"\n[cut: at most {question['output']} characters are shown]" if reply[2] else ""
         return ["ok", reply[1] + note]
     _open.clear()
     with program:
-        why = program.why if reply is None else "sent what is no answer"
+        why = program.why if reply is None or shown else "sent what is no answer"
     if program.end == "timeout":
         why = f"it took longer than {question['seconds']:g} s and was ended"
         return ["late", f"{why}. Its variables are lost."]

@@ -35,7 +35,7 @@ class _Facts:
         defines: it has functions or classes.
         acts: it does something when it is run.
         main: it asks whether it is run as the main program.
-        idle: it has no statement but constants, or is a session at a prompt.
+        idle: it has no statement but values, as an example's output, or is a session at a prompt.
     """
 
     def __init__(self, *, parses: bool = False, idle: bool = False) -> None:
@@ -46,28 +46,36 @@ class _Facts:
         self.needs: set[str] = set()
 
 
-def program_of(blocks: list[str], names: list[str]) -> str:
-    """The program of a completion with these blocks, in order, whose tests call ``names`` of it.
+def program_of(blocks: list[str], names: list[list[str]], *, bare: bool = False) -> str:
+    """The program of a completion with these blocks, in order, whose tests call one of each of ``names``.
 
     Where they call any: the last block that makes one of them, or, if none does or the last cannot be parsed, the
     last. Else the last, but for one that uses what an earlier block defines, if that has a main part, or if the last
     only uses it and that does something by itself. Sessions at a prompt and blocks without a statement are passed
-    over. Before the block stand those that bind names which it reads and does not bind.
+    over, as are those that cannot be parsed, where they are ``bare``: fences without the name of a language. Before the
+    block stand those that bind names which it reads and does not bind, and those that make what else is called.
     """
     facts = [_facts(block) for block in blocks]
-    left = [at for at, each in enumerate(facts) if not each.idle]
+    left = [at for at, each in enumerate(facts) if not each.idle and (each.parses or not bare)]
+    left = left or [at for at, each in enumerate(facts) if not each.idle]
     if not left:
         return blocks[-1]
     at = left[-1]
     if facts[at].parses and names:
-        at = next((each for each in reversed(left) if facts[each].makes & set(names)), at)
+        called = {name for owners in names for name in owners}
+        at = next((each for each in reversed(left) if facts[each].makes & called), at)
     elif facts[at].parses:
         while earlier := _binders(facts, left, at):
             whole = any(facts[each].main for each in earlier)
             if not whole and (facts[at].defines or not _acts(facts, left, earlier[-1])):
                 break
             at = earlier[-1]
-    return "\n".join(blocks[each] for each in [*_binders(facts, left, at), at])
+    chosen = {*_binders(facts, left, at), at}
+    for owners in names:
+        makers = [each for each in left if facts[each].makes.intersection(owners)]
+        if makers and not chosen.intersection(makers):
+            chosen |= {*_binders(facts, left, makers[-1]), makers[-1]}
+    return "\n".join(blocks[each] for each in sorted(chosen))
 
 
 def _acts(facts: list[_Facts], left: list[int], at: int) -> bool:
@@ -108,7 +116,7 @@ def _facts(block: str) -> _Facts:
         _edge(tree.body, facts)
     imported = [bound_by(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     facts.makes = facts.binds.difference(*imported)
-    facts.idle = all(isinstance(part, ast.Pass) or _is_constant(part) for part in tree.body)
+    facts.idle = all(map(_is_idle, tree.body))
     return facts
 
 
@@ -135,3 +143,11 @@ def _edge(body: list[ast.stmt], facts: _Facts) -> None:
 
 def _is_constant(part: ast.stmt) -> bool:
     return isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
+
+
+def _is_idle(part: ast.stmt) -> bool:
+    """True for what does nothing when it is run: an expression without calls, ``a: 3``, ``pass``."""
+    if isinstance(part, ast.Pass) or (isinstance(part, ast.AnnAssign) and part.value is None):
+        return True
+    busy = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+    return isinstance(part, ast.Expr) and not any(isinstance(node, busy) for node in ast.walk(part))

@@ -14,7 +14,9 @@ import json
 import os
 import socket
 import sys
+import time
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from .blocks import program_of
@@ -22,11 +24,13 @@ from .conveniences import install
 from .names import MissingError, find, unknown_names
 from .raised import caught_names, describe, exception
 from .records import is_of, rebuilt
-from .values import NoValueError, TooLargeError, decode, dump, encode
+from .values import NoValueError, TooLargeError, decode, dump, encode, is_iterator
 
 MAX_MESSAGE = 4 << 20
 """Bytes of one message, unless the parent has room for more."""
 _MAX_TEXT = 300
+_PART, _PART_SECONDS = 500, 0.05
+"""Members of an iterator that are sent at a time, and how long they may take to be made."""
 _turn = _thread.allocate_lock()
 """Held by the thread of a test whose question is under way: answers come in the order of questions."""
 
@@ -54,7 +58,7 @@ def _source(message: dict[str, Any]) -> str:
     """The program of a message: its source, or what several blocks are together."""
     if isinstance(message["source"], str):
         return message["source"]
-    return program_of(message["source"], message["names"])
+    return program_of(message["source"], message["names"], bare=message["bare"])
 
 
 def _run_main(channel: socket.socket, source: str) -> None:
@@ -107,8 +111,12 @@ def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
         _send(channel, ["raised", type(error).__name__, _told(error)])
         return
     _send(channel, ["loaded"])
+    left: list[Iterator[Any]] = []
     while (message := _receive(channel)) is not None:
-        reply = _checked(module, message["code"]) if "code" in message else _called(module, message)
+        if "code" in message:
+            reply = _checked(module, message["code"])
+        else:
+            reply = _part(left, message["more"]) if "more" in message else _called(module, message, left)
         _send(channel, reply, room, message.get("id"))
 
 
@@ -160,23 +168,59 @@ def _traced(error: BaseException) -> str:
         return _told(error) + "\n"
 
 
-def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:
+def _called(module: types.ModuleType, message: dict[str, Any], left: list[Iterator[Any]]) -> list[Any]:
+    """The answer to a call; of an iterator that a test may leave half used, the beginning."""
+
     def make(tag: str, head: list[Any], values: list[Any]) -> Any:
         return rebuilt(module.__dict__, tag, head, values)
 
+    kind = "value"
     try:
         arguments, keywords = decode(message["args"], make), decode(message["kwargs"], make)
         value = find(module.__dict__, message["name"])(*arguments, **keywords)
+        if type(value) is types.CoroutineType:
+            import asyncio
+
+            kind, value = "awaited", asyncio.run(value)
     except MissingError:
         return ["missing"]
     except BaseException as error:  # noqa: BLE001 - the program's
         return ["raised", _told(error), *describe(error)]
+    if message.get("parts") and is_iterator(type(value)):
+        left.append(value)
+        return _part(left, len(left) - 1)
+    return _encoded(kind, value)
+
+
+def _encoded(kind: str, value: Any, *more: int) -> list[Any]:
     try:
-        return ["value", encode(value)]
+        return [kind, encode(value), *more]
     except NoValueError as error:
         return ["refused", str(error)]
     except BaseException as error:  # noqa: BLE001 - the program may have patched anything
         return ["refused", _told(error)]
+
+
+def _part(left: list[Iterator[Any]], at: int) -> list[Any]:
+    """The next members of an iterator; they are the last ones unless the answer has its place in ``left``."""
+    items: list[Any] = []
+    until = time.monotonic() + _PART_SECONDS
+    try:
+        for item in left[at]:
+            items.append(item)
+            if len(items) == _PART or time.monotonic() > until:
+                return _encoded("part", items, at)
+    except BaseException as error:  # noqa: BLE001 - the program's; after what came before it
+        if not items:
+            return ["raised", _told(error), *describe(error)]
+        left[at] = _raising(error)
+        return _encoded("part", items, at)
+    return _encoded("part", items)
+
+
+def _raising(error: BaseException) -> Iterator[Any]:
+    yield from ()
+    raise error
 
 
 def _checked(module: types.ModuleType, code: str) -> list[Any]:
@@ -195,15 +239,10 @@ def _checked(module: types.ModuleType, code: str) -> list[Any]:
 
 def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
     """Run trusted test code; names that it uses and does not define call the program through the parent."""
-    answered = False
     for at, source in tests:
-        seen = _Seen(before=answered)
-        outcome = _tested(channel, source, seen)
+        outcome = _tested(channel, source, _Seen())
         with _turn:  # a test may leave threads behind
             _send(channel, ["test", at, *outcome])
-        if seen.answers:
-            answered = True
-            gc.collect()  # what the program made of this test takes nothing from the next
 
 
 def _tested(channel: socket.socket, source: str, seen: "_Seen") -> tuple[str, str]:
@@ -216,12 +255,12 @@ def _tested(channel: socket.socket, source: str, seen: "_Seen") -> tuple[str, st
         space |= {name: caught.get(name) or _Stub(channel, name, seen, caught) for name in unknown}
         code = compile(tree, "<test>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001 - the test is broken, not the program
-        return seen.blame(error), _told(error)
+        return seen.raised, _told(error)
     try:
         exec(code, space)  # noqa: S102 - the test, in a box of its own
         kind, why = "pass" if seen.calls else "idle", ""
     except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
-        kind, why = seen.blame(error), _told(error)
+        kind, why = seen.raised, _told(error)
     return seen.uncrossed or (kind, why)  # noted when it happened: a test may have swallowed the exception
 
 
@@ -229,22 +268,20 @@ class _Seen:
     """The conversation between a test and the program.
 
     Attributes:
-        before: whether the program has answered an earlier test.
         calls: how many calls were begun.
         answers: how many answers of the program the test was given.
         uncrossed: the first value that could not cross, as an outcome: "uncrossable" where it is the test's doing,
             "refused" where it is the program's.
     """
 
-    def __init__(self, *, before: bool) -> None:
-        self.before = before
+    def __init__(self) -> None:
         self.calls = self.answers = 0
         self.uncrossed: tuple[str, str] | None = None
 
-    def blame(self, error: BaseException) -> str:
+    @property
+    def raised(self) -> str:
         """The outcome of a test that raised: it is broken only where the program can have had no part in that."""
-        short = self.before and isinstance(error, MemoryError)  # its earlier answers may still take room
-        return "fail" if self.calls or short else "broken"
+        return "fail" if self.calls else "broken"
 
     def refuse(self, why: str) -> BaseException:
         """Note that the program is to blame; what to raise."""
@@ -284,6 +321,21 @@ class _Stub:
         if len(message) > MAX_MESSAGE:
             raise TooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
         seen.calls += 1
+        kind, value, *more = self._asked(message)
+        if kind == "awaited":
+            return _soon(value)
+        return self._members(value, more) if kind == "part" else value
+
+    def _members(self, items: Any, more: list[int]) -> Iterator[Any]:
+        """The members of an iterator of the program's, which is asked for more of them as they are taken."""
+        yield from items
+        while more:
+            _, items, *more = self._asked(dump(["more", self.__name__, more[0]]))
+            yield from items
+
+    def _asked(self, message: bytes) -> list[Any]:
+        """The program's answer, its value decoded; the exception that it raised."""
+        name, seen = self.__name__, self._seen
         try:
             with _turn:
                 self._channel.sendall(message)
@@ -293,15 +345,20 @@ class _Stub:
         if reply is None:
             os._exit(1)
         seen.answers += 1
-        if reply[0] == "refused":
-            raise seen.refuse(reply[1])
+        kind, *rest = reply
+        if kind == "refused":
+            raise seen.refuse(rest[0])
         try:
-            answer = decode(reply[1]) if reply[0] == "value" else exception(*reply[1:], caught=self._caught)
+            answer = exception(*rest, caught=self._caught) if kind == "raised" else decode(rest[0])
         except Exception as error:  # noqa: BLE001 - no honest program's value is like that
             raise seen.refuse(f"{name} returned what is no value ({_told(error)})") from None
-        if reply[0] == "raised":
+        if kind == "raised":
             raise answer
-        return answer
+        return [kind, answer, *rest[1:]]
+
+
+async def _soon(value: Any) -> Any:
+    return value
 
 
 def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:

@@ -88,7 +88,7 @@ def encode(value: Any, depth: int = 0) -> Any:
         return ["a", value.typecode, encode(value.tolist(), depth + 1)]
     if kind is range:
         return ["r", *(encode(part) for part in (value.start, value.stop, value.step))]
-    if kind.__module__ in {"builtins", "itertools"} and hasattr(kind, "__next__"):
+    if is_iterator(kind):
         return ["g", *_taken(value, depth)]
     if kind.__module__ == "numpy" and "numpy" in sys.modules:
         return _of_numpy(value, depth)
@@ -98,6 +98,11 @@ def encode(value: Any, depth: int = 0) -> Any:
         tag, head, members = record
         return [tag, head, *(encode(item, depth + 1) for item in members)]
     raise NoValueError(f"a value of type {kind.__name__[:60]}", data=_comes_of_data(value))
+
+
+def is_iterator(kind: type) -> bool:
+    """True for iterators of the interpreter's own classes, generators among them."""
+    return kind.__module__ in {"builtins", "itertools"} and hasattr(kind, "__next__")
 
 
 def _comes_of_data(value: Any) -> bool:

@@ -3,6 +3,7 @@
 Programs read the interpreter and write their private folder. Workers read what they like and write theirs.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -17,6 +18,10 @@ _READ = _READ_FILE | 1 << 3
 _DEVICE = 1 << 1 | 1 << 2
 # Everything but making devices and sockets.
 _WRITE = _READ | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12
+_LIST, _OF_FILES = 1 << 3, _READ_FILE | _DEVICE | 1 << 14
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+_HIGH = 20
+"""Above the descriptors that a program is given."""
 _WRITE_FILE, _REMOVE_AND_MAKE = 1 << 1, sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 
@@ -26,13 +31,10 @@ def version() -> int:
     return max(0, int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
-def restrict(
-    rules: Iterable[tuple[int, int]], *, version: int, handled: int, network: int = 0, scoped: int = 0
-) -> None:
-    """Bind the calling process, which has given up new privileges; OSError where the kernel refuses.
+def made(version: int, handled: int, network: int = 0, scoped: int = 0) -> int:
+    """A set of rules, as a descriptor; OSError where the kernel refuses.
 
     Args:
-        rules: descriptors of folders and files, and what is allowed below each.
         version: that of the kernel; what it does not know is left out.
         handled: kinds of access that are denied where no rule allows them.
         network: kinds of TCP calls that are denied.
@@ -43,18 +45,31 @@ def restrict(
         request += struct.pack("=Q", network)
     if version >= 6:
         request += struct.pack("=Q", scoped)
-    ruleset = libc.syscall(_CREATE, request, ctypes.c_size_t(len(request)), ctypes.c_uint32(0))
-    if ruleset < 0:
-        raise OSError(ctypes.get_errno(), "Landlock refused the rules")
+    return _must(libc.syscall(_CREATE, request, ctypes.c_size_t(len(request)), ctypes.c_uint32(0)), "the rules")
+
+
+def allow(ruleset: int, place: int, kinds: int) -> None:
+    """Allow kinds of access to the file or folder of a descriptor, and to all below."""
+    _must(libc.syscall(_ADD, ruleset, 1, struct.pack("=Qi", kinds, place), ctypes.c_uint32(0)), "a rule")
+
+
+def enter(ruleset: int) -> None:
+    """Bind the calling process, which has given up new privileges, to these rules beside those that bind it already."""
+    _must(libc.syscall(_ENTER, ruleset, ctypes.c_uint32(0)), "to be entered")
+
+
+def _must(result: int, what: str) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"Landlock refused {what}")
+    return int(result)
+
+
+def _allow_at(ruleset: int, path: str, kinds: int) -> None:
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        for fd, allowed in rules:
-            rule = struct.pack("=Qi", allowed & handled, fd)
-            if libc.syscall(_ADD, ruleset, 1, rule, ctypes.c_uint32(0)) != 0:
-                raise OSError(ctypes.get_errno(), "Landlock refused a rule")
-        if libc.syscall(_ENTER, ruleset, ctypes.c_uint32(0)) != 0:
-            raise OSError(ctypes.get_errno(), "Landlock could not be entered")
+        allow(ruleset, place, kinds if os.path.isdir(path) else kinds & _OF_FILES)  # noqa: PTH112 - no pathlib in the box
     finally:
-        os.close(ruleset)
+        os.close(place)
 
 
 def write_below(folder: str) -> int:
@@ -67,53 +82,50 @@ def write_below(folder: str) -> int:
         raise OSError("this kernel has no Landlock")
     file_writes = _WRITE_FILE | (_TRUNCATE if known >= 3 else 0)
     writes = file_writes | _REMOVE_AND_MAKE | (_REFER if known >= 2 else 0)
-    places = [
-        (os.open(path, os.O_PATH | os.O_CLOEXEC), kinds)
-        for path, kinds in ((folder, writes), (os.devnull, file_writes))
-    ]
+    ruleset = made(known, writes, scoped=2)
     try:
-        restrict(places, version=known, handled=writes, scoped=2)
+        _allow_at(ruleset, folder, writes)
+        _allow_at(ruleset, os.devnull, file_writes)
+        enter(ruleset)
     finally:
-        for fd, _ in places:
-            os.close(fd)
+        os.close(ruleset)
     return known
 
 
 class Rules:
-    """Prepared once, entered by each program in its own folder."""
+    """Of all programs of a box, made once; each program enters them, and a few more that leave it its own folder.
+
+    So a program costs the same, however many places may be read.
+    """
 
     def __init__(
-        self, readable: Iterable[str], devices: Iterable[str] = ("/dev/null", "/dev/zero", "/dev/urandom")
+        self, readable: Iterable[str], listed: Iterable[str], folders: str, devices: Iterable[str] = _DEVICES
     ) -> None:
-        """Open folders and files, which may be read and executed, and devices, which may be read and written."""
-        self.version = version()
-        handled = (1 << 13) - 1
-        self._more = 0
-        for since, bit in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL)):
-            if self.version >= since:
-                self._more |= bit
-        self._handled = handled | self._more
-        self.opened: list[tuple[int, int]] = []
-        for path in dict.fromkeys(readable):
-            if os.path.exists(path):  # noqa: PTH110 - no pathlib in the box
-                allowed = _READ if os.path.isdir(path) else _READ_FILE  # noqa: PTH112 - same
-                self.opened.append((_open_high(path), allowed))
-        for path in devices:
-            if os.path.exists(path):  # noqa: PTH110 - same
-                self.opened.append((_open_high(path), _DEVICE | (self._more & _TRUNCATE)))
+        """Make them: what may be read and executed, and listed; where programs write; devices to read and write."""
+        known = version()
+        more = sum(bit for since, bit in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL)) if known >= since)
+        self._version, self._handled = known, (1 << 13) - 1 | more
+        self._device, self._own = _DEVICE | more & _TRUNCATE, _WRITE | more & (_REFER | _TRUNCATE)
+        low = made(known, self._handled, network=3, scoped=3)  # network: bind and connect
+        self._shared = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        os.close(low)
+        for paths, kinds in (
+            (readable, _READ), (listed, _LIST), (devices, self._device), ((folders,), self._own)
+        ):  # fmt: skip
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    _allow_at(self._shared, path, kinds)
+        self.opened = [self._shared]
+        """Descriptors that a program needs until it has entered."""
 
     def enter(self) -> None:
         """Bind the calling process, which has given up new privileges, to the rules; it may write where it stands."""
-        own = os.open(".", os.O_PATH | os.O_CLOEXEC)
-        rules = (*self.opened, (own, _WRITE | (self._more & (_REFER | _TRUNCATE))))
-        # TCP: bind and connect.
-        restrict(rules, version=self.version, handled=self._handled, network=3, scoped=3)
-        os.close(own)
-
-
-def _open_high(path: str) -> int:
-    """Above the descriptors that a program is given."""
-    low = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 20)
-    os.close(low)
-    return high
+        enter(self._shared)
+        own = made(self._version, self._handled)
+        try:
+            _allow_at(own, "/", _READ)
+            _allow_at(own, "/dev", self._device)
+            _allow_at(own, ".", self._own)
+            enter(own)
+        finally:
+            os.close(own)

@@ -141,6 +141,18 @@ def _stop(pids: Collection[int]) -> None:
         time.sleep(0.0001)
 
 
+def freeze(root: int) -> set[int] | None:
+    """Stop everything below ``root`` and return it; None where something goes on all the same."""
+    found: set[int] = set()
+    for _ in range(_LOOKS):
+        _stop(found)
+        fresh = below(root)
+        if fresh == found and all(map(_still, found)):
+            return found
+        found = fresh
+    return None
+
+
 def _freeze(root: int, keep: Collection[int] = (), known: Collection[int] = ()) -> list[int]:
     """Stop everything below ``root`` until nothing appears that is not ``known``, and return that.
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from .kernel import libc
-from .syscalls import CLONE3, DENIED, LOOKED_INTO, NEWEST, SHARED
+from .syscalls import CLONE3, DENIED, IGNORED, LOOKED_INTO, NEWEST, SHARED, UNSUPPORTED
 
 _ARCHES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -26,9 +26,12 @@ _IOCTLS = (
 )  # fmt: skip
 """Requests to terminals, pipes and copies of files. Others signal, or allocate past a file's limit."""
 _FCNTLS = (
-    (0, 7), (9, 9), (11, 14), (16, 17), (36, 38), (1025, 1025), (1027, 1028), (1030, 1030), (1032, 1035), (1037, 1037),
+    (0, 5), (9, 9), (11, 12), (16, 17), (36, 36), (1025, 1025), (1027, 1028), (1030, 1030), (1032, 1035), (1037, 1037),
 )  # fmt: skip
-"""Flags, copies, locks, seals. Not: owners of signals, leases and notices of what others open, sizes of pipes."""
+"""Flags, copies, questions about locks, seals. Not: owners of signals, leases and notices of what others open, sizes of
+pipes."""
+_LOCKS = ((6, 7), (13, 14), (37, 38))
+"""Locks of files, ``/dev/null`` among them, which all programs have: nobody holds one."""
 _PRCTLS_DENIED = ((4, 4), (22, 22), (35, 35), (62, 62), (0x59616D61, 0x59616D61))
 """Dumpable memory (it would go with a core dump), filters, the memory map, core scheduling, a tracer."""
 _SOL_SOCKET = 1
@@ -156,6 +159,8 @@ def assemble(arch: int, column: int, numbers: Sequence[int]) -> bytes:
     filters.label("known")
     targets = dict.fromkeys(numbers, "deny") | {pair[column]: special for special, pair in LOOKED_INTO.items()}
     targets[CLONE3[column]] = "clone3"
+    targets |= {pair[column]: "done" for pair in IGNORED.values()}
+    targets |= {pair[column]: "unsupported" for pair in UNSUPPORTED.values()}
     # In blocks that are passed over whole: as a filter is set, the kernel walks it once for every call there is.
     order = sorted(targets)
     for block in (order[first : first + _BLOCK] for first in range(0, len(order), _BLOCK)):
@@ -193,7 +198,20 @@ def _arguments(filters: _Filter) -> None:
     line(_EQUAL, _PACKET, "yes", "no")
     label("fcntl")
     load(1)
+    filters.among(_LOCKS, "done", "no lock")
+    label("no lock")
     filters.among(_FCNTLS, "yes", "no")
+    # Flags would tell whether a page is in memory; the counts of a child, whether one was read from a disk.
+    for name in ("preadv2", "pwritev2"):
+        label(name)
+        load(5)
+        line(_EQUAL, 0, "yes", "unsupported")
+    for name, argument in (("wait4", 3), ("waitid", 4)):
+        label(name)
+        for high in (False, True):
+            load(argument, high=high)
+            line(_EQUAL, 0, None, "no")
+        line(_JUMP, "yes")
     label("prctl")
     load(0)
     filters.among(_PRCTLS_DENIED, "no", "yes")
@@ -223,10 +241,6 @@ def _arguments(filters: _Filter) -> None:
     filters.answer(errno.EPERM)
     label("done")
     filters.answer(0)
-    # Blocks past the end of a file are beyond the limit on its size.
-    label("fallocate")
-    load(1)
-    line(_EQUAL, 0, "plain", "unsupported")
     label("ioctl")
     load(1)
     filters.among(_IOCTLS, "plain", "no such request")

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from . import kernel, landlock, proc, seccomp
@@ -16,7 +17,7 @@ from .wipe import wipe
 
 _NO_SUID_NO_DEV, _PRIVATE = 6, 1 << 18 | 1 << 14
 _INODES = 4096
-_PRIVATE_FOLDER = "/box/tmp"
+_PRIVATE_FOLDER = "/box/tmp/own"
 """Mount point of each program's own file system at level full."""
 
 
@@ -24,11 +25,13 @@ class Stage:
     """Set up in the zygote; ``fork`` and ``enter`` once a program."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        """Set it by ``level``, ``uid`` (None: stay who we are), ``read`` (what programs may read), ``tmp``.
+        """Set it by ``level``, ``uid`` (None: stay who we are), ``tmp``, ``read``, ``list`` and ``path``.
 
-        Private folders are made in ``tmp``, but at level full.
+        Private folders are made in ``tmp``, but at level full. Programs may read what is in ``read``, list the folders
+        of ``list``, and read those packages in the folders of ``path`` that are imported.
         """
         kernel.no_core_dumps()
+        self._plan = plan
         self.level: str = plan["level"]
         self._uid: int | None = plan["uid"]
         self._tmp: str = plan["tmp"]
@@ -42,6 +45,8 @@ class Stage:
             self._own_namespaces()
         else:
             kernel.adopt_orphans()
+            with contextlib.suppress(OSError):  # where we may; a program of any other user can tell what was read
+                kernel.keep_no_access_times()
         self._badness, self._own_badness = -1, b""
         with contextlib.suppress(OSError):
             self._badness = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
@@ -49,13 +54,12 @@ class Stage:
         if self.level == "process" and self._uid is None and _is_root_outside():
             raise OSError("programs would run as root, whose processes the kernel does not bound")
         if self.level != "none":
-            self._landlock = landlock.Rules(plan["read"])
-            if not self._landlock.version:
+            if not landlock.version():
                 raise OSError("this kernel has no Landlock (Linux 5.13 or newer, with landlock among its LSMs)")
             self._seccomp = seccomp.build(alone=self.level == "full")
             if self._seccomp is None:
                 raise OSError("no list of system calls for this machine (x86_64 and aarch64 have one)")
-            self.reached["landlock"] = str(self._landlock.version)
+            self.reached["landlock"] = str(landlock.version())
             kernel.control(kernel.DUMPABLE, 0, "hiding the zygote's memory")
 
     def _own_namespaces(self) -> None:
@@ -85,6 +89,10 @@ class Stage:
         """After everything is imported: measure, and give up what only the setting up needed."""
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
             self._base_memory = int(file.read().split()[0]) * resource.getpagesize()
+        if self.level != "none":
+            readable = [*self._plan["read"], *_imported(self._plan["path"])]
+            folders = os.path.dirname(_PRIVATE_FOLDER) if self.level == "full" else self._tmp  # noqa: PTH120 - same
+            self._landlock = landlock.Rules(readable, self._plan["list"], folders)
         if self.level != "full":
             return
         _at_home(_PRIVATE_FOLDER)
@@ -139,7 +147,7 @@ class Stage:
 
     def keep_only(self, first: int) -> None:
         """In the child: close every descriptor from ``first`` on, but those that Landlock still needs."""
-        for fd in sorted(fd for fd, _ in self._landlock.opened) if self._landlock else ():
+        for fd in sorted(self._landlock.opened) if self._landlock else ():
             os.closerange(first, fd)
             first = fd + 1
         os.closerange(first, 1 << 20)
@@ -173,7 +181,7 @@ class Stage:
         if self._landlock is None or self._seccomp is None:
             raise OSError("the stage is not set")
         self._landlock.enter()
-        for fd, _ in self._landlock.opened:
+        for fd in self._landlock.opened:
             os.close(fd)
         self._seccomp()
 
@@ -208,6 +216,16 @@ class Stage:
                     pass
                 time.sleep(0.0002)
         wipe(folder)
+
+
+def _imported(places: list[str]) -> Iterator[str]:
+    """What is imported from these folders, with the libraries and facts that lie beside it."""
+    tops = {name.partition(".")[0] for name in sys.modules}
+    for place in places:
+        for name in os.listdir(place):  # noqa: PTH208 - no pathlib in the box
+            first = name.partition(".")[0].partition("-")[0]
+            if first in tops or name.endswith((".libs", ".dist-info")):
+                yield f"{place}/{name}"
 
 
 def _at_home(folder: str) -> None:

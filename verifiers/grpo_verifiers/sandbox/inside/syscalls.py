@@ -99,6 +99,9 @@ DENIED = {
     "setfsgid": (123, 152),
     "capset": (126, 91),
     "uselib": (134, -1),
+    "mbind": (237, 235),
+    "set_mempolicy": (238, 237),
+    "set_mempolicy_home_node": (450, 450),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
     "setpriority": (141, 140),
@@ -119,6 +122,9 @@ DENIED = {
     "landlock_restrict_self": (446, 446),
     "seccomp": (317, 277),
     "cachestat": (451, 451),
+    # It tells which pages were in memory before: what an earlier program has read.
+    "mincore": (27, 232),
+    "getrusage": (98, 165),
     "statmount": (457, 457),
     "listmount": (458, 458),
     "lsm_get_self_attr": (459, 459),
@@ -153,6 +159,12 @@ SHARED = {
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
 }
+# These do nothing and say that they did: a program keeps no file from another and nothing in memory for another.
+IGNORED = {
+    "fadvise64": (221, 223),
+    "readahead": (187, 213),
+    "flock": (73, 32),
+}
 CLONE3 = (435, 435)
 LOOKED_INTO = {
     "clone": (56, 220),
@@ -163,5 +175,10 @@ LOOKED_INTO = {
     "prctl": (157, 167),
     "setrlimit": (160, 164),
     "setsockopt": (54, 208),
-    "fallocate": (285, 47),
+    "preadv2": (327, 286),
+    "pwritev2": (328, 287),
+    "wait4": (61, 260),
+    "waitid": (247, 95),
 }
+UNSUPPORTED = {"fallocate": (285, 47)}
+"""Blocks of a file that nobody has written are taken faster than anybody can look."""

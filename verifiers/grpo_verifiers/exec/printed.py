@@ -1,0 +1,50 @@
+"""What a check prints in a worker: the beginning of it is kept, and follows the reason of its verdict."""
+
+import contextlib
+import io
+import sys
+from typing import Any
+
+MOST = 500
+"""Bytes that are kept of what one call prints."""
+LABEL = "printed: "
+_REASON = 1400
+
+
+class Printed(io.RawIOBase):
+    """Takes the place of ``sys.stdout`` and ``sys.stderr`` for one call; processes that it starts print to nowhere."""
+
+    def __init__(self) -> None:
+        self._first, self._cut = b"", False
+        self._stream = io.TextIOWrapper(io.BufferedWriter(self), "utf-8", "backslashreplace", line_buffering=True)
+        sys.stdout = sys.stderr = self._stream
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def fileno(self) -> int:
+        """That of the standard output."""
+        return 1
+
+    def write(self, data: Any) -> int:
+        """Keep what there is room for."""
+        room = MOST - len(self._first)
+        self._first += bytes(data[:room])
+        self._cut = self._cut or len(data) > room
+        return len(data)
+
+    def after(self, reason: str) -> str:
+        """A reason, and what was printed, if anything was."""
+        with contextlib.suppress(ValueError):  # the check has closed it
+            self._stream.flush()
+        text = self._first.decode("utf-8", "replace").strip()
+        return f"{reason[:_REASON]}{reason and '; '}{LABEL}{text!r}{'…' * self._cut}" if text else reason
+
+    def after_first(self, rows: list[Any]) -> list[Any]:
+        """The rows of a call, with what was printed after the reason of the first."""
+        if rows and isinstance(rows[0], list):
+            rows[0][2] = self.after(rows[0][2])
+        elif rows:
+            rows[0] = self.after(rows[0])
+        return rows
