@@ -1179,6 +1179,27 @@ def table_folder(host: Host) -> "Iterator[None]":
         raise failure
 
 
+@contextmanager
+def printable_table() -> "Iterator[None]":
+    """Nothing in the table that TRL prints moves a cursor or writes a clipboard: models and data say what they like."""
+    from trl.trainer import grpo_trainer
+
+    from grpo_plus.report.visible import shown
+
+    real = grpo_trainer.print_prompt_completions_sample
+
+    def printed(prompts: "Iterable[Any]", completions: "Iterable[Any]", *rest: Any, **more: Any) -> None:
+        if more.get("extra"):
+            more["extra"] = {shown(name): shown(list(values)) for name, values in more["extra"].items()}
+        real(shown(list(prompts)), shown(list(completions)), *rest, **more)
+
+    grpo_trainer.print_prompt_completions_sample = printed
+    try:
+        yield
+    finally:
+        grpo_trainer.print_prompt_completions_sample = real
+
+
 def push_checkpoint(host: Host, folder: Path) -> None:
     """Push to the Hub what ``hub_strategy`` asks for after a checkpoint."""
     host._push_from_checkpoint(str(folder))

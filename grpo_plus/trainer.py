@@ -391,7 +391,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; a table of completions that cannot be written costs itself."""
-        with self.saving.sparing("the table of completions"), _trl.table_folder(self):
+        with self.saving.sparing("the table of completions"), _trl.table_folder(self), _trl.printable_table():
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:

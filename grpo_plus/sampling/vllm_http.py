@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.http import MAX_REPLY, TooLargeError, exchange
 from grpo_verifiers.exec.loop import wait_http
 from grpo_verifiers.redaction import RedactedError
@@ -73,7 +74,7 @@ class Client:
         while True:
             try:
                 status, text = wait_http(self._once("GET", "/health", None, seconds=10.0))
-                why = f"HTTP {status}: {text[:200]}"
+                why = f"HTTP {status}: {readable(text, 200)}"
             except OSError as error:
                 status, why = 0, str(error)
             if status == 200:
@@ -244,6 +245,7 @@ def message(text: str) -> str:
     try:
         found = json.loads(text)
         inner = found.get("error", found)
-        return str(inner.get("message", text) if isinstance(inner, dict) else inner)[:500]
+        text = str(inner.get("message", text) if isinstance(inner, dict) else inner)
     except (ValueError, AttributeError, RecursionError):
-        return text[:500]
+        pass
+    return readable(text, 500)

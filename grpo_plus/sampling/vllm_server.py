@@ -6,6 +6,7 @@ is waited for.
 """
 
 import itertools
+import math
 import shutil
 import time
 import uuid
@@ -315,10 +316,20 @@ class VllmServer:
         for choice in choices:
             ids, told = choice.get("token_ids"), choice.get("logprobs")
             logps: Any = told.get("token_logprobs") if isinstance(told, dict) else None
-            if not _are_tokens(ids) or not _are_logps(logps) or len(logps) != len(ids):
+            if not _are_tokens(ids) or not isinstance(logps, list) or len(logps) != len(ids):
                 raise ServerError(
                     f"the vLLM server at {self._client.url} returned a completion without its token ids and their "
                     "log-probabilities: it must know return_token_ids; update vLLM."
+                )
+            if wrong := [each for each in logps if not _is_logp(each)]:
+                raise ServerError(
+                    f"the vLLM server at {self._client.url} returned {wrong[0]!r:.40} as the log-probability of a token, "
+                    "expected a finite number of at most 0. Restart it, or update vLLM."
+                )
+            if len(ids) > (most := int(self._sampling.get("max_tokens") or len(ids))):
+                raise ServerError(
+                    f"the vLLM server at {self._client.url} returned {len(ids)} tokens, {most} were asked for "
+                    "(max_completion_length). Update vLLM."
                 )
             if self._vocabulary is not None and max(ids) >= self._vocabulary:
                 raise ServerError(
@@ -327,6 +338,8 @@ class VllmServer:
                     f"with: {self._push.command(self._name)}"
                 )
             kept = from_json(told.get("top_logprobs")) if self.asked and isinstance(told, dict) else []
+            known = range(self._vocabulary or 1 << 31)
+            kept = [one if one and one[0] in known and one[-1] in known else None for one in kept]
             support = listed(kept) if len(kept) == len(ids) else unknown()
             found.append((list(ids), logps, support))
         return found
@@ -336,5 +349,6 @@ def _are_tokens(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and bool(value) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _are_logps(value: Any) -> TypeGuard[list[float | None]]:
-    return isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value)
+def _is_logp(value: Any) -> bool:
+    """A server says None of a token that it did not draw."""
+    return value is None or (type(value) in (int, float) and -math.inf < value <= 0)
