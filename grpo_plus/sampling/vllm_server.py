@@ -323,7 +323,7 @@ class VllmServer:
                 )
             if wrong := [each for each in logps if not _is_logp(each)]:
                 raise ServerError(
-                    f"the vLLM server at {self._client.url} returned {wrong[0]!r:.40} as the log-probability of a token, "
+                    f"the vLLM server at {self._client.url} returned {wrong[0]!r:.40} as a token's log-probability, "
                     "expected a finite number of at most 0. Restart it, or update vLLM."
                 )
             if len(ids) > (most := int(self._sampling.get("max_tokens") or len(ids))):

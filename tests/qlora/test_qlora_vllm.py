@@ -373,6 +373,8 @@ class TestHostileServers:
         b'{"a":' * 100_000, b"[" * 100_000, b'{"choices": [1]}', b'{"choices": {"0": 1}}', b'{"choices": [{"index": "x"}]}', b'{"choices": [{"index": 1e999}]}', b'{"choices": null}',
         b'{"choices": [{"token_ids": "ab", "logprobs": {"token_logprobs": [0, 0]}}]}', b'{"choices": [{"token_ids": [1.5], "logprobs": {"token_logprobs": [0]}}]}',
         b'{"choices": [{"token_ids": [-1], "logprobs": {"token_logprobs": [0]}}]}', b'{"choices": [{"token_ids": [1], "logprobs": [0]}]}', b'{"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}',
+        *(b'{"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [%s]}}]}' % logp for logp in (b"NaN", b"-Infinity", b"0.5", b"true", b"-1e999")),
+        b'{"choices": [{"token_ids": [1, 2, 3], "logprobs": {"token_logprobs": [-1, -1, -1]}}]}',
     ], ids=lambda body: body[:60].decode())  # fmt: skip
     def test_an_answer_of_wrong_types_is_the_servers_fault(self, body):
         def answer(handler):
@@ -380,7 +382,7 @@ class TestHostileServers:
             handler.wfile.write(body)
 
         with self.answering(200, answer) as url:
-            server = VllmServer(Client(url, patience=1), AdapterPush(), sampling={}, **PARTS)
+            server = VllmServer(Client(url, patience=1), AdapterPush(), sampling={"max_tokens": 2}, **PARTS)
             with pytest.raises(ServerError, match=url):
                 server._complete([[1, 2]])
 

@@ -183,7 +183,7 @@ def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(ch
 
 
 @pytest.mark.parametrize("detail", ["\ud800 half a pair \udfff", "\x00\x1b[2J\x07\r\x9b31m", "long " * 1_000_000, "hostile", "[bold red]x[/nothing]"])  # fmt: skip
-def test_details_reach_tables_and_records_clean_and_bounded(checked, add, detail, tmp_path):
+def test_details_reach_tables_and_records_clean_and_bounded(checked, add, detail, tmp_path, capsys):
     detail = HostileText("text") if detail == "hostile" else detail
     add("hostile", breaking(lambda: Verdict(0.0, detail=detail)))
     trainer = checked("hostile", max_steps=1, log_completions=True, record=True)
@@ -192,6 +192,13 @@ def test_details_reach_tables_and_records_clean_and_bounded(checked, add, detail
     assert 0 < len(reason) <= 2000
     assert reason.encode()
     assert all(character.isprintable() or character in "\n\t\ufffd" for character in reason)
+    trainer._logs["prompt"][0] = "\x1b[2J"  # TRL prints them as they are
+    trainer._logs["completion"][0] = "\x1b]52;c;eA==\x07"
+    capsys.readouterr()
+    trainer.log({})
+    shown = capsys.readouterr().out
+    assert "]52;c" in shown
+    assert not set(shown) & set("\x1b\x07")
     records = list((tmp_path / "out").rglob("groups.jsonl"))
     assert records
     assert all(line.isascii() and len(line) < 100_000 for line in records[0].read_text().splitlines())

@@ -83,8 +83,8 @@ def test_a_check_that_closes_its_descriptors_or_lies_fails_nobody_else():
         return 1.0
 
     found = ask(close, ["a", "output", "b", "all", "c"])
-    assert [answers(found)[row] for row in (0, 2, 4)] == [1.0, 1.0, 1.0]
-    assert [found[row].kind for row in (1, 3)] == ["raised", "died"]
+    assert [answers(found)[row] for row in (0, 1, 2, 4)] == [1.0] * 4
+    assert found[3].kind == "died"
 
     def lie(completion):
         if completion == "decimal":

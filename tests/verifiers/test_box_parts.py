@@ -7,6 +7,7 @@ import pytest
 
 from grpo_verifiers import Verdict
 from grpo_verifiers.code.guest import program, records
+from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.wire import to_rows
 from grpo_verifiers.sandbox import confine
 
@@ -31,10 +32,10 @@ def test_a_batch_has_one_result_for_each_completion():
     texts = [isinstance(row, str) for row in to_rows([1, "a", float("nan"), "", [1]], 5)]
     assert texts == [False, True, True, True, True]
     for wrong in (1, "ab", b"ab", {"a": 1, "b": 2}, None, (item for item in "ab"), len):
-        with pytest.raises(TypeError, match="one result for each of 2"):
+        with pytest.raises(VerifierFailedError, match="for 2 completions, expected a list"):
             to_rows(wrong, 2)
     for wrong, rows in (([1], 2), ([1, 1, 1], 2), ([], 1), ((), 3)):
-        with pytest.raises(ValueError, match=f"{len(wrong)} results for {rows} completions"):
+        with pytest.raises(VerifierFailedError, match=f"{len(wrong)} results? for {rows} completions?,"):
             to_rows(wrong, rows)
     with pytest.raises(TypeError):
         to_rows(["a", "b"], 2)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError
+from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError, VerifierFailedError
 from grpo_verifiers.exec import spec, wire
 from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.outcome import Refused
@@ -206,7 +206,7 @@ def test_rows_on_the_wire_are_bounded_and_read_as_a_strangers():
             return 2
 
     for wrong in (Sized(), iter("ab"), "ab", b"ab", {"a": 1, "b": 2}, 5, None):
-        with pytest.raises(TypeError, match="2 completions"):
+        with pytest.raises(VerifierFailedError, match="2 completions"):
             wire.to_rows(wrong, 2)
     for rows in ([], [[1.0, "correct", "", []]], "ab", None, [[1.0], [1.0]], [[1.0, "correct", "", [1]], "x"]):
         with pytest.raises(wire.WireError):

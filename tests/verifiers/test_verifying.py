@@ -5,6 +5,7 @@ import importlib
 import os
 import pickle
 import re
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -182,6 +183,43 @@ def test_a_verifier_that_always_fails_stops_the_run(isolation):
     assert made.verify("y").score == 0.0
     with pytest.raises(VerifierFailedError, match=f"failed on all of the last {HOPELESS} completions.*bad z"):
         made.verify("z")
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_batch_of_another_size_and_a_forgotten_return_stop_the_run(isolation):
+    def short(completions):
+        return [1.0]
+
+    def forgets(completion, answer):
+        completion == answer  # noqa: B015 - the fault
+
+    def abstains(completion, answer):
+        return None
+
+    with pytest.raises(VerifierFailedError, match="returned 1 result for 3 completions"):
+        get_verifier(short, isolation=isolation).verify_batch(None, ["a"] * 3)
+    made = get_verifier(forgets, isolation=isolation)
+    made.verify_batch(None, ["a"] * 40, answer=[None] * 40)  # rows without an answer count for nothing
+    made.verify_batch(None, ["a"] * (HOPELESS - 1), answer=["b"] * (HOPELESS - 1))
+    with pytest.raises(VerifierFailedError, match=f"None for all of the {HOPELESS} .*is a 'return' missing"):
+        made.verify("a", answer="b")
+    made = get_verifier(abstains, isolation=isolation)
+    assert {each.score for each in made.verify_batch(None, ["a"] * 40, answer=["b"] * 40)} == {None}
+
+
+def test_what_a_check_prints_follows_its_reason_and_is_told_once(caplog):
+    def check(completion):
+        print("saw", completion, "\x1b[2J")
+        sys.stderr.buffer.write(b"e" * 100_000)
+        sys.stdout.reconfigure(line_buffering=True)
+        if completion == "x":
+            raise ValueError("no")
+        return 1.0
+
+    good, bad = get_verifier(check).verify_batch(None, ["a", "x"])
+    assert re.fullmatch(r"printed: 'saw a \\x1b\[2J\\ne{400,500}'…", good.detail)
+    assert bad.detail.startswith("ValueError: no; printed: 'saw x ")
+    assert caplog.text.count("What it prints follows the reasons") == 1
 
 
 @pytest.mark.slow

@@ -65,7 +65,8 @@ def fenced():
 def judge(level, fenced):
     """The verdict on a program at a level."""
 
-    def judge(source, tests, **options):
-        return get_verifier("code", level=level, highest=level, **options).verify(fenced(source), tests=tests)
+    def judge(source, tests, text=None, **options):
+        made = get_verifier("code", level=level, highest=level, **options)
+        return made.verify(fenced(source) if text is None else text, tests=tests)
 
     return judge

@@ -62,7 +62,6 @@ FUNCTIONS = {
     "a generator of it": "def add(a, b): yield a + b",
     "a generator without end": "def add(a, b):\n    while True: yield a + b",
     "an iterator that raises": "def add(a, b): return map(lambda x: 1 // 0, [1])",
-    "a coroutine": "async def add(a, b): return a + b",
     "a function": "def add(a, b): return lambda: a + b",
     "a range": "def add(a, b): return range(a + b, a + b + 1)",
     "a huge number": "def add(a, b): return 1 << 5_000_000",

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from grpo_verifiers import get_verifier
+from grpo_verifiers.code._code import _blocks
 from grpo_verifiers.code.guest.blocks import program_of
 from grpo_verifiers.code.languages.python import LANGUAGE
 from grpo_verifiers.reading.fences import last_block
@@ -53,6 +54,7 @@ def test_fences_in_long_strings_of_a_program_are_part_of_it(fence, after, name):
 @pytest.mark.parametrize(
     "text",
     [
+        *("```python\n```\n" * 70_000, "~~~python\nx\n~~~\n" * 60_000),
         *("```" * 300_000, "```py\n" * 200_000, "`" * 1_000_000, ("```py\n" + " " * 50 + "\n") * 20_000),
         *('```py\n"""' + "\n```\n" * 200_000, '```py\n"""\n```\n' * 50_000),
         *("```py\n'''\n```py\n```\n" * 50_000 + '"""', '```py\n"""\n' + "````py\n" * 200_000 + "```"),
@@ -64,6 +66,7 @@ def test_finding_a_block_takes_linear_time(text):
     started = time.process_time()
     last_block(text, PYTHON)
     last_block(answer_part(text), PYTHON)
+    assert len(_blocks(text, LANGUAGE, 100_000)[0]) <= 100
     assert time.process_time() - started < 5
 
 
@@ -130,7 +133,7 @@ MAIN = "def main():\n    print(int(input()) * 2)"
     ],
 )  # fmt: skip
 def test_the_program_is_the_last_block_and_what_it_needs_or_what_the_tests_call(blocks, names, chosen):
-    assert program_of(blocks, names) == "\n".join(blocks[at] for at in chosen)
+    assert program_of(blocks, [names] if names else []) == "\n".join(blocks[at] for at in chosen)
 
 
 @pytest.mark.parametrize("calls", [True, False])

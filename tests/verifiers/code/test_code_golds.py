@@ -46,11 +46,15 @@ def test_a_sound_row_has_no_problem(case):
 WEAK = {
     "the reference is wrong": (ADD, "def add(a, b):\n    return a - b", "its reference solution does not pass", "right programs may score 0"),
     "the reference is prose": (ADD, "Add both numbers.", "its reference solution does not pass", "right programs may score 0"),
-    "test code that asserts nothing": ([{"code": "add(1, 2)"}], RIGHT, "a program that returns None and a program that returns its first argument pass", "programs that do nothing score 1"),
+    "test code that asserts nothing": ([{"code": "add(1, 2)"}], RIGHT, "a program that returns None, a program that returns [], a program", "programs that do nothing score 1"),
     "None is expected": ([{"function": "log", "args": [1], "expected_repr": "None"}], "def log(x): pass", "a program that returns None passes", "programs that do nothing score 1"),
     "the first argument is expected": ([{"function": "same", "args": [7], "expected": 7}], "def same(x): return x", "a program that returns its first argument passes", "programs that do nothing score 1"),
     "the input is expected": ([{"stdin": "7\n", "stdout": "7\n"}], "print(input())", "a program that prints its input passes", "programs that do nothing score 1"),
     "no output is expected": ([{"stdin": "7\n", "stdout": ""}], "input()", "an empty program (pass) passes", "programs that do nothing score 1"),
+    "a test that no number fails": ([{"code": "if abs(f(2) - 4) > 1e-6:\n    raise AssertionError"}], "def f(x): return x * x", 'a program that returns float("nan") passes', "programs that do nothing score 1"),
+    "a test of every member": ([{"code": "for a, b in zip(f(2), [1, 4]):\n    assert a == b"}], "def f(x): return [1, 4]", 'a program that returns [] and a program that returns "" pass', "programs that do nothing score 1"),
+    "the same everywhere": ([{"function": "f", "args": [at], "expected": "no"} for at in range(3)], "def f(x): return 'no'", "a program that returns 'no' passes", "programs that do nothing score 1"),
+    "the same output": ([{"stdin": at, "stdout": "0"} for at in "12"], "print(0)", "a program that prints the same for any input passes", "programs that do nothing score 1"),
     "test code of its own only": ([{"code": "assert 1 + 1 == 2"}], RIGHT, "its tests are no use (test 1 never calls the program", "its completions are left out"),
     "tests of no shape": ([{"bad": 1}], RIGHT, "its tests are no use (test 1 has unknown keys 'bad'", "its completions are left out"),
 }  # fmt: skip
@@ -71,6 +75,8 @@ def test_a_row_that_teaches_nothing_or_the_wrong_thing_is_named_with_why(case):
 
 
 def test_rows_without_a_reference_are_tried_too_and_shares_may_pass_in_part():
+    with pytest.raises(ColumnError, match="takes a dataset or columns"):
+        get_verifier("code").check_golds([{"tests": ADD}])
     assert check([ADD]).ok
     assert check([ADD, ADD], [None, RIGHT]).ok
     assert not check([[{"code": "add(1, 2)"}]]).ok

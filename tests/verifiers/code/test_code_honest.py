@@ -80,6 +80,58 @@ def test_what_programs_cannot_do_is_what_the_manual_lists(level, judge, name):
     assert verdict.score == (1 if level == "full" and name in REFUSED_BY_PROCESS else 0), verdict
 
 
+IN_ORDER = "import itertools\ng = f()\nassert [next(g), *itertools.islice(g, 2000)] == list(range(2001))"
+FAILS = "def f():\n    yield 1\n    raise ValueError('x')"
+ANSWERS = {
+    "functions in blocks of their own": (["def f(n): return n + 1", "def g(n): return 2 * n"], [{"code": "assert f(1) == g(1) == 2"}]),
+    "a class in a block of its own": (["class T:\n    def __init__(self, v): self.v = v", "def f(t): return t.v"], [{"code": "assert f(T(3)) == 3"}]),
+    "an async function": (["async def f(n):\n    return n + 1"], [{"code": "import asyncio\nassert asyncio.run(f(2)) == 3"}, {"function": "f", "args": [2], "expected": 3}]),
+    "a generator without end": (["def f():\n    n = 0\n    while True:\n        yield n\n        n += 1"], [{"code": IN_ORDER}]),
+    "a generator that fails": ([FAILS], [{"code": "g = f()\nassert next(g) == 1\ntry: next(g)\nexcept ValueError: pass\nelse: assert 0"}]),
+    "an answer that spoils the next test": (["def f(n): return n"], [{"code": "import sys\nsys.modules['json'] = f(1)"}, {"code": "import json\nassert json.loads('1') == f(1)"}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_honest_answers_of_every_form_pass(judge, fenced, name):
+    parts, tests = ANSWERS[name]
+    verdict = judge(None, tests, text="And:\n".join(map(fenced, parts)))
+    assert verdict.score == 1, verdict
+
+
+@pytest.mark.parametrize("output", ["1 2", "Hello", "Hello, you!", "[3, 4]", "a: 1\nb: 2"])
+def test_an_example_s_output_in_a_bare_fence_is_no_program(judge, output):
+    text = f"```\nprint(int(input()) + 1)\n```\nIt prints\n```\n{output}\n```\n"
+    assert judge(None, [{"stdin": "1", "stdout": "2"}], text=text).score == 1
+
+
+# Locks and hints say that they were taken; what would tell a program of others, or of earlier ones, is refused.
+APART = """
+import fcntl, os, resource, struct
+def refused(attempt):
+    try: attempt()
+    except OSError: return True
+null = os.open("/dev/null", os.O_RDWR)
+lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 7, 1, 0)
+fcntl.flock(null, fcntl.LOCK_EX); fcntl.fcntl(null, fcntl.F_SETLK, lock)
+if os.fork() == 0:
+    fcntl.flock(os.open("/dev/null", os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os._exit(struct.unpack("hhqqi4x", fcntl.fcntl(null, fcntl.F_GETLK, lock))[0] == fcntl.F_UNLCK)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 1
+page = os.open(os.__file__, os.O_RDONLY)
+assert refused(lambda: os.preadv(page, [bytearray(1)], 0, os.RWF_NOWAIT)) and os.preadv(page, [bytearray(1)], 0) == 1
+assert refused(lambda: resource.getrusage(resource.RUSAGE_SELF)) and refused(lambda: os.wait3(os.WNOHANG))
+os.posix_fadvise(page, 0, 0, os.POSIX_FADV_DONTNEED)
+os.posix_fallocate(os.open("a", os.O_CREAT | os.O_RDWR), 0, 5000); assert os.path.getsize("a") == 5000
+print("done")
+"""
+
+
+def test_programs_lock_nothing_and_learn_nothing_of_each_other(judge):
+    verdict = judge(APART, DONE)
+    assert verdict.score == 1, verdict
+
+
 OPERATIONS = st.lists(
     st.sampled_from(["acquire", "try", "wait", "release", "value", "mine", "count", "zero"]), max_size=12
 )

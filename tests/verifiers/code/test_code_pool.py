@@ -173,7 +173,9 @@ def test_preloaded_modules_are_there_quiet_and_found_behind_a_link(level, tmp_pa
     link = tmp_path / "environment"
     link.symlink_to(sys.prefix)
     found = sysconfig.get_path
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: found(name).replace(sys.prefix, str(link), 1))
+    monkeypatch.setattr(
+        sysconfig, "get_path", lambda name, **more: found(name, **more).replace(sys.prefix, str(link), 1)
+    )
     Box(BoxKind(level, ("numpy",))).close()
     messages = [{"mode": "main", "source": "print(1)"}]
     with closing(Box(BoxKind(level, ("this",)))) as box, ProgramRun(box, Limits(), messages, capture=True) as program:

@@ -299,4 +299,4 @@ BLOCK_CASES = [
 
 @pytest.mark.parametrize(("blocks", "asked", "program"), BLOCK_CASES)
 def test_a_program_is_its_last_block_or_what_that_belongs_to(blocks, asked, program):
-    assert program_of(blocks, asked) == program
+    assert program_of(blocks, [asked] if asked else []) == program

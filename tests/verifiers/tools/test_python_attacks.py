@@ -1,6 +1,7 @@
 """Programs of the tool ``python`` that reach for what is not theirs: each costs its own completion at most."""
 
 import socket
+import time
 from dataclasses import replace
 
 import pytest
@@ -107,3 +108,23 @@ def test_who_breaks_the_program_loses_its_variables_alone(play, name):
 def test_what_a_program_leaves_behind_reaches_no_later_turn(play, name):
     (status, _), later = play(KEPT[name])
     assert (status, later) == ("ok", ("ok", "1\n"))
+
+
+def test_between_two_calls_nothing_of_a_program_runs(opened):
+    session = opened.open()
+    source = """
+import os, threading, time
+seen = []
+def go():
+    while True: seen.append(time.monotonic()); time.sleep(0.001)
+threading.Thread(target=go, daemon=True).start()
+if os.fork() == 0:
+    while True: open("other", "w").write(str(time.process_time()))
+"""
+    assert told(session.call("python", {"code": source})) == ("ok", "")
+    time.sleep(0.6)
+    gap = "max(b - a for a, b in zip(seen, seen[1:])), float(open('other').read() or 0) < 0.3"
+    status, text = told(session.call("python", {"code": gap}))
+    longest, computed_little = eval(text)
+    assert (status, longest > 0.5, computed_little) == ("ok", True, True)
+    session.close()

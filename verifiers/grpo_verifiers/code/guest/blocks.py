@@ -71,7 +71,7 @@ def program_of(blocks: list[str], names: list[list[str]], *, bare: bool = False)
                 break
             at = earlier[-1]
     chosen = {*_binders(facts, left, at), at}
-    for owners in names:
+    for owners in names if facts[at].parses else ():
         makers = [each for each in left if facts[each].makes.intersection(owners)]
         if makers and not chosen.intersection(makers):
             chosen |= {*_binders(facts, left, makers[-1]), makers[-1]}
