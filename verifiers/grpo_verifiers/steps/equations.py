@@ -182,11 +182,13 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
         ):
             flush(None)
         elif token.kind in {"word", "text", "any"}:
-            if token.text in _FUNCTIONS and following is not None and following.text == "(":
+            if any(current[at].text == "{" for at in brackets):
+                current.append(token._replace(kind="word"))  # a name, or what nobody can read: no end of a side
+            elif token.text in _FUNCTIONS and following is not None and following.text == "(":
                 current.append(token._replace(kind="cmd", text="\\" + token.text))
             else:
                 flush(token)
-        elif token.kind == "letter" and token.text in "xX" and _between_numbers(previous, following):
+        elif token.kind == "letter" and token.text in "xX" and _between_numbers(previous, tokens[at : at + 2]):
             current.append(token._replace(kind="op", text="*"))
         elif token.kind in {"rel", "other"}:
             if brackets:  # a bracket around words, or around the whole: the equation begins inside it
@@ -257,9 +259,11 @@ def _between_digits(previous: Edge, token: _Token, following: Edge) -> bool:
     return near and following is not None and following.kind == "num" and not following.spaced
 
 
-def _between_numbers(previous: Edge, following: Edge) -> bool:
+def _between_numbers(previous: Edge, ahead: list[_Token]) -> bool:
     left = previous is not None and (previous.kind == "num" or previous.text in _CLOSERS)
-    return left and following is not None and (following.kind == "num" or following.text in _OPENERS)
+    if len(ahead) == 2 and ahead[0].text == "$" and not ahead[1].spaced:  # 3 x $4
+        ahead = ahead[1:]
+    return left and bool(ahead) and (ahead[0].kind == "num" or ahead[0].text in _OPENERS)
 
 
 def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain | None:
@@ -325,7 +329,7 @@ def _side(part: list[_Token]) -> str:
         part = part[:-1]
     if len(part) == 3 and part[1].text in _WHOLE:
         return _whole(part)
-    if not part or any(token.text in _UNREAD for token in part):
+    if not part or any(token.text in _UNREAD or token.kind == "word" for token in part):
         return ""  # a ratio, a time, a whole division or a congruence among other things
     if any(token.text == "%" and follower.kind == "num" for token, follower in pairwise(part)):
         return ""  # the remainder in a programming language

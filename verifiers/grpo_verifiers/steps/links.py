@@ -33,7 +33,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from grpo_verifiers.math.compare.leaf import precise, quick
-from grpo_verifiers.math.compare.quantities import quantity
+from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
@@ -82,8 +82,11 @@ def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
     """
     nodes = [_read(side) for side in chain.sides]
     for at, sign in enumerate(chain.signs):
-        left, right = nodes[at], nodes[at + 1]
-        if left is None or right is None or sign == "?":
+        sides = nodes[at], nodes[at + 1]
+        if sides[0] is None or sides[1] is None or sign == "?":
+            continue
+        left, right = angles(*sides) or (quantity(sides[0])[0], quantity(sides[1])[0])
+        if any(top[0] in _NOT_VALUES for side in (left, right) for top in walk(side)):
             continue
         last = at + 1 == len(chain.signs)
         spend(20 + 8 * (weight(left) + weight(right)))
@@ -91,7 +94,7 @@ def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
         if holds is Holds.NO and last and right[0] == "!":  # "5 + 2 = 7!" is an exclamation
             holds, rounded = _holds(left, right[1], sign, rounding=rounding, full=full)
         if holds is Holds.NO and at == 0 and chain.dash and (signed := _read(f"-{chain.sides[0]}")) is not None:
-            again = _holds(signed, right, sign, rounding=rounding, full=full)
+            again = _holds(quantity(signed)[0], right, sign, rounding=rounding, full=full)
             holds, rounded = again if again[0] is Holds.YES else (holds, rounded)
         if holds is Holds.NO and last and chain.cut and _may_go_on(left, right):
             holds = Holds.NOTHING
@@ -103,11 +106,9 @@ def _read(side: str) -> Node | None:
     if not side:
         return None
     try:
-        node = quantity(parse(side))[0]
+        return parse(side)
     except (ParseError, RecursionError):
         return None
-    kinds = {top[0] for top in walk(node)}
-    return None if kinds & _NOT_VALUES else node
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from grpo_verifiers.math.compare.leaf import Leaf, apart, show
 from grpo_verifiers.math.compare.naming import compare_named, group_assignments, without_labels
 from grpo_verifiers.math.compare.pieces import compare_pieces
 from grpo_verifiers.math.compare.quantities import (
-    _angles,
+    angles,
     _in_letters,
     _scale_between,
     _scaled,
@@ -79,7 +79,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
             equal,
             lambda left, right: compare(left, right, as_it_stands(options), leaf),
         )
-    if (turned := _angles(gold, answer)) is not None:
+    if (turned := angles(gold, answer)) is not None:
         return leaf(*turned, options)
     gold, gold_unit = quantity(gold)
     answer, unit = quantity(answer)

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, survey, walk
 from grpo_verifiers.math.values.canon import exact
 from grpo_verifiers.math.words.numerals import SCALES, denominator, spoken
 from grpo_verifiers.math.words.units import TABLE, Unit, ratio, unit_readings
@@ -32,14 +32,45 @@ def quantity(node: Node) -> tuple[Node, str]:
     if kind == "-" and node[1][0] in {"unit", "deg", "currency"}:
         value, unit = quantity(node[1])
         return ("-", value), unit
+    if kind in _WORKED and "deg" in survey(node).kinds and (found := _measured(node)) is not None:
+        return found[0], "degrees" * found[1]
     return node, ""
+
+
+_TEMPERATURES = {("v", "C"), ("v", "F")}
+_WORKED = frozenset({"+", "-", "*", "/", "mixed"})
+
+
+def _measured(node: Node) -> tuple[Node, bool] | None:
+    r"""An expression without its degree signs, and whether it is one of degrees: ``180^\circ - 2x`` is, ``2\sin 30^\circ``
+    and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees times degrees, degrees and radians.
+    """
+    kind = node[0]
+    if kind == "f" or "deg" not in survey(node).kinds:
+        return node, False
+    if kind == "deg":
+        return None if "deg" in survey(node[1]).kinds else (node[1], True)
+    if kind not in _WORKED:
+        return None
+    parts = [_measured(part) for part in node[1:]]
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    values: Node = (kind, *(value for value, _ in found))
+    angles = [angle for _, angle in found]
+    if kind == "/":
+        return None if angles == [False, True] else (values, angles == [True, False])
+    if kind in {"*", "mixed"}:
+        return None if sum(angles) > 1 or not _TEMPERATURES.isdisjoint(node[1:]) else (values, True)
+    radians = any(not angle and "pi" in survey(value).variables for value, angle in found)
+    return None if radians else (values, True)
 
 
 def _is_angle(node: Node) -> bool:
     return bool(node[0] == "f" and node[1].startswith("arc"))
 
 
-def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
+def angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     """Two angles of which one is in degrees and the other in radians, as numbers; None for all others.
 
     A value with pi in it is in radians unless it says degrees, and then the sign cannot be left out.

@@ -218,7 +218,8 @@ class Parser:
         adjoining = self.tokens.tokens[self.tokens.at - 1]
         right = self._power()
         sign, inner = (right[0], right[1]) if right[0] in {"%", "deg"} else ("", right)
-        if _is_mixed(factors[-1], inner, self.tokens.peek()):
+        bracketed = token.kind == "op" and token.text in {"(", "["}  # 6(1/2) is a product
+        if not bracketed and _is_mixed(factors[-1], inner, self.tokens.peek()):
             mixed = ("mixed", factors[-1], inner)
             factors[-1] = (sign, mixed) if sign else mixed
         elif token.kind == "num" and adjoining.text not in {")", "]", "}", "!"}:
