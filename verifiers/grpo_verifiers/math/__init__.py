@@ -14,9 +14,9 @@ What does not count, and the option that lets it count:
 ============================================== ======================== ==========================================
 answer                                         verdict                  option
 ============================================== ======================== ==========================================
-different boxes, tags or "Answer:" lines       wrong                    ``conflicts="last"``: the last one counts
-a box and another number as "the answer is"    wrong                    ``conflicts="last"``
-an answer taken back ("wait, 43")              unparsable               ``conflicts="last"``
+different boxes, tags or "Answer:" lines       the last counts          ``conflicts="reject"``: wrong
+a box and another number as "the answer is"    the box counts           ``conflicts="reject"``: wrong
+an answer taken back ("wait, 43")              it counts                ``conflicts="reject"``: unparsable
 a box beside something else in a box           unparsable               none
 a last box that is not closed                  unparsable               none
 ``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
@@ -144,7 +144,7 @@ def math(
     completion: str,
     answer: str,
     *,
-    conflicts: Conflicts = "reject",
+    conflicts: Conflicts = "last",
     last_number: bool = False,
     evaluated: bool = True,
     reduced: bool = True,
@@ -157,7 +157,7 @@ def math(
 ) -> Verdict:
     r"""Score 1 where the completion's final answer is the gold answer.
 
-    >>> math("The answer is $0.5$.", "1/2").score, math(r"\boxed{42} or \boxed{43}", "42").score
+    >>> math("The answer is $0.5$.", "1/2").score, math(r"\boxed{42}, no, \boxed{43}", "42").score
     (1.0, 0.0)
 
     Use it when answers are mathematics: numbers, fractions, sets, intervals, equations, units. It is the check of MATH,
@@ -173,8 +173,8 @@ def math(
         completion: the model's text.
         answer: the gold answer as datasets store it, a text: bare (``3/4``), in dollar signs, in a box, after ``####``,
             or at the end of a worked solution.
-        conflicts: ``"reject"``: everything stated as the answer must be right. ``"last"``: only the last statement of
-            the strongest form counts.
+        conflicts: ``"last"``: only the last statement of the strongest form counts; boxes with an item each are a
+            list where the gold is one. ``"reject"``: everything stated as the answer must be right.
         last_number: where no answer is stated, the last number of the text counts as one.
         evaluated: the answer must be worked out as far as the gold is.
         reduced: fractions of integers must be in lowest terms, unless the gold's are not.

@@ -23,11 +23,13 @@ class Found:
 
     Attributes:
         answers: the statements that count, distinct, in order.
+        every: all statements of that form, where only the last one counts.
         asides: weaker statements of the same text; one of them that says something else is a contradiction.
         problem: why there is no answer to judge.
     """
 
     answers: tuple[str, ...] = ()
+    every: tuple[str, ...] = ()
     asides: tuple[str, ...] = ()
     problem: str = ""
 
@@ -67,10 +69,10 @@ def extract(completion: str, options: Options) -> Found:
 def _chosen(strong: list[str], weak: list[str], options: Options) -> Found:
     distinct = list(dict.fromkeys(strong))
     if options.conflicts == "last":
-        distinct = strong[-1:]
+        return Found((strong[-1],), tuple(distinct[:MAX_STATEMENTS]))
     if len(distinct) > MAX_STATEMENTS:
         return Found(problem=f"more than {MAX_STATEMENTS} different answers")
-    return Found(tuple(distinct), tuple(dict.fromkeys(part for part in weak if part not in distinct)))
+    return Found(tuple(distinct), asides=tuple(dict.fromkeys(part for part in weak if part not in distinct)))
 
 
 MAX_AROUND = 120

@@ -64,12 +64,12 @@ def judge_or_shorten(
                 return verdict
     except OverBudgetError:
         pass
-    if found is None or len(found.answers) != 1:
+    if found is None or len(found.answers) != 1 or len(found.every) > 1:
         return None
     boxed = "\\boxed{" + found.answers[0] + "}"
     if len(boxed) >= min(len(completion), MAX_LONG):
         return None
-    return {"completion": boxed, "answer": as_text(answer)} if extract(boxed, options) == Found(found.answers) else None
+    return {"completion": boxed, "answer": as_text(answer)} if extract(boxed, options).answers == found.answers else None
 
 
 def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:
@@ -95,11 +95,11 @@ def _compared(gold: Gold, found: Found, options: Options) -> Verdict | None:
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
-    if len(found.answers) > 1 and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
-        parts = _parts(found.answers, gold, options, decide_one)
+    if len(found.answers + found.every) > 1 and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
+        parts = _parts(found, gold, options, decide_one)
         if parts is None:
             return None
-        found = Found(parts, found.asides)
+        found = Found(parts, asides=found.asides)
     undecided = False
     for text in found.answers:
         spend(20 + len(text) // 128)
@@ -224,8 +224,13 @@ def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str,
     return text, None
 
 
-def _parts(answers: tuple[str, ...], gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
+def _parts(found: Found, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
     """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
+    if found.every:
+        last = _read_whole(found.every[-1])
+        listed = last is not None and last[0] in {"list", "set"}
+        return found.answers if listed else (", ".join(map(undelimited, found.every)),)
+    answers = found.answers
     try:
         last = decide_one(answers[-1], gold.text, options)[0]
     except ParseError:

@@ -14,9 +14,9 @@ Decimals = Annotated[int, Range(0, 15)]
 
 @dataclass(frozen=True)
 class Options:
-    """Policies of the math verifier, as :func:`grpo_verifiers.math.math` tells; the defaults are the strict ones."""
+    """Policies of the math verifier, as :func:`grpo_verifiers.math.math` tells."""
 
-    conflicts: Conflicts = "reject"
+    conflicts: Conflicts = "last"
     last_number: bool = False
     evaluated: bool = True
     reduced: bool = True

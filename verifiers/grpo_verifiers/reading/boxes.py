@@ -13,7 +13,12 @@ _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _BARE = re.compile(r"[-+]?[\d.,/]+")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s*\{\s*\Z")
 # How people speak about the box rather than fill it.
-_PLACEHOLDERS = frozenset({"", "answer", "your answer", "final answer", "the answer", "...", "\\ldots", "\\dots", "…"})
+_PLACEHOLDERS = frozenset({"", "answer", "your answer", "final answer", "the answer"})
+_NOTHING = re.compile(
+    r"\\[hv]?phantom\s*\{[^{}]*\}|\\(?:hspace\*?|underline|text|mbox)\s*\{[^{}\w]*\}|\\(?:q?quad|enspace|square|Box|[lc]?dots)"
+    r"(?![a-zA-Z])|\\[,;:! _]|[~_?□…\s.<>\[\]]"
+)
+"""Blanks and signs for something unknown."""
 
 
 class Box(NamedTuple):
@@ -93,7 +98,7 @@ def _escaped_end(text: str, start: int) -> int:
 def _plain(content: str) -> str:
     if len(content) > 40:
         return content
-    return _TEXT.sub(r"\1", content).strip(" <>[]").lower()
+    return _NOTHING.sub("", content) and _TEXT.sub(r"\1", content).strip(" <>[]").lower()
 
 
 def _invisible(text: str, start: int) -> bool:
