@@ -58,13 +58,13 @@ ANSWERS_RIGHT = [
 ANSWERS_WRONG = [
     # shopping
     ("42", r"\boxed{41, 42, 43}"), ("42", r"\boxed{41} and \boxed{42}"), ("42", r"\boxed{41 \boxed{42}}"), ("42", r"\boxed{41;42}"),
-    ("42", r"\boxed{41}, so \fbox{42}"), ("42", r"\boxed{42 \text{ or } 43}"), ("42", r"\boxed{\text{41 or 42}}"),
+    ("42", r"\boxed{42}, so \fbox{41}"), ("42", r"\boxed{42 \text{ or } 43}"), ("42", r"\boxed{\text{41 or 42}}"),
     ("42", r"\boxed{\{41,42\}}"), ("42", r"\boxed{[41,42]}"), ("42", r"\boxed{x=41, x=42}"), ("42", r"\boxed{\pm 42}"),
     ("42", r"\boxed{42 \pm 1}"), ("42", r"\boxed{x \in \{41,42\}}"), ("42", r"\boxed{41 \le x \le 43}"), ("42", r"\boxed{41\to 42}"),
     ("42", r"\boxed{41 \\ 42}"), ("42", r"\boxed{41 & 42}"), ("42", r"\boxed{41 | 42}"), ("42", r"\boxed{42 \mid 43}"),
     ("42", r"\boxed{\begin{cases}41\\42\end{cases}}"), ("42", r"\boxed{\begin{pmatrix}41\\42\end{pmatrix}}"),
-    ("42", "<answer>41</answer><answer>42</answer>"), ("42", "Answer: 41\nAnswer: 42"), ("42", "#### 41\n#### 42"),
-    ("42", "The final answer is 41. I hope it is correct. \\boxed{42}"), ("42", "The answer is either 41 or 42"),
+    ("42", "<answer>41</answer><answer>42</answer>"), ("42", "Answer: 42\nAnswer: 41"), ("42", "#### 42\n#### 41"),
+    ("42", "The final answer is 42. I hope it is correct. \\boxed{41}"), ("42", "The answer is either 41 or 42"),
     ("42", "The answer is 42 or 43"), ("42", "The answer is 41, or 42"), ("1,2", r"\boxed{1,2,3}"), ("1,2", r"\boxed{1}"),
     ("1,2", r"\boxed{1}\boxed{2}\boxed{3}"), (r"\{1,2\}", r"\boxed{\{1,2,3,4\}}"), ("C", r"\boxed{A, B, C, D}"), ("C", r"\boxed{ABCD}"),
     ("C", r"\boxed{\text{(A) or (C)}}"), ("C", r"\boxed{C. or maybe D}"), (r"\text{yes}", r"\boxed{\text{yes or no}}"),
@@ -140,7 +140,6 @@ def test_nearly_all_of_these_are_decided_without_a_worker():
     ("gold", "completion", "status", "reason"),
     [
         ("42", r"\boxed{41}", Status.WRONG, "41 is not 42"),
-        ("42", r"\boxed{41} \boxed{42}", Status.WRONG, "2 different answers"),
         ("42", r"\boxed{41=42}", Status.WRONG, "41 is not 42: a false equation"),
         ("42", "no idea", Status.UNPARSABLE, "no answer found"),
         ("42", "<think>hm", Status.UNPARSABLE, "outside the thinking section"),
@@ -192,7 +191,8 @@ def test_no_second_statement_beside_the_right_one_counts(gold, other):
         "Answer: $%s$\nAnswer: $%s$", "The answer is $%s$. The answer is $%s$.",
     ):  # fmt: skip
         for pair in ((gold, other), (other, gold)):
-            assert math(template % pair, gold).score == 0, template % pair
+            assert math(template % pair, gold, conflicts="reject").score == 0, template % pair
+            assert math(template % pair, gold).score == (pair[1] == gold), template % pair
         assert math(template % (gold, gold), gold).score == 1, template
 
 

@@ -53,9 +53,9 @@ a<!-- b -->c -> ac | a<!-- b -> a | 1 < 2 and [3] -> 1 < 2 and [3]
 
 def test_the_answer_is_found_or_the_reason_given_and_only_what_is_meant_is_read():
     for completion, answers in [*EXTRACTED, *((text, ["42"]) for text in FORTY_TWO)]:
-        assert list(extract(completion, Options()).answers) == answers
+        assert list(extract(completion, Options(conflicts="reject")).answers) == answers
     for completion, problem in ((text, why) for why, texts in NOT_FOUND.items() for text in texts):
-        found = extract(completion, Options())
+        found = extract(completion, Options(conflicts="reject"))
         assert found.answers == ()
         assert problem in found.problem
     for case in READ.strip("\n").replace("\n", " | ").split(" | "):
@@ -140,11 +140,14 @@ def test_a_gold_outside_the_grammar_is_left_to_math_verify():
 
 SWITCHED = [
     # option, value, gold, completion, verdict by default, verdict with the option
-    ("conflicts", "last", "42", r"\boxed{41} \boxed{42}", 0, 1),
-    ("conflicts", "last", "41", r"\boxed{41} \boxed{42}", 0, 0),
-    ("conflicts", "last", "42", "Answer: 41\nAnswer: 42", 0, 1),
-    ("conflicts", "last", "42", "the answer is 41. Yes: \\boxed{42}", 0, 1),
-    ("conflicts", "last", "42", "\\boxed{42} wait, 41", 0, 1),
+    ("conflicts", "reject", "42", r"\boxed{41} \boxed{42}", 1, 0),
+    ("conflicts", "reject", "41", r"\boxed{41} \boxed{42}", 0, 0),
+    ("conflicts", "reject", "42", "Answer: 41\nAnswer: 42", 1, 0),
+    ("conflicts", "reject", "42", "the answer is 41. Yes: \\boxed{42}", 1, 0),
+    ("conflicts", "reject", "42", "\\boxed{42} wait, 41", 1, 0),
+    *(("conflicts", "reject", "42", r"\boxed{%s} \boxed{42}" % empty, 1, 1) for empty in (r"\phantom{2}", r"\quad", "?", r"\,", "~~~", r"\text{ }", r"\square", r"\ldots")),
+    *(("conflicts", "reject", "1, 2, 3", boxes, *scores) for boxes, *scores in (
+        (r"\boxed{1}, \boxed{2} and \boxed{3}", 1, 1), (r"\boxed{1} \boxed{2} so \boxed{1, 2, 3}", 1, 0), (r"\boxed{1} and \boxed{2, 3}", 0, 1), (r"\boxed{1} \boxed{2} \boxed{4}", 0, 0), (r"\boxed{1, 2, 3} \boxed{4}", 0, 0))),
     ("last_number", True, "42", "it comes to 40 + 2 = 42", 0, 1),
     ("last_number", True, "40", "it comes to 40 + 2 = 42", 0, 0),
     ("last_number", True, "0.25", "that makes 25%", 0, 1),
@@ -160,7 +163,7 @@ SWITCHED = [
     *(("decimals", 3, r"\frac13", r"\boxed{0.334}", 0, 0), ("decimals", 0, r"\frac12", r"\boxed{0.5}", 1, 1)),
     ("decimals", 8, "3.1415926535", r"\boxed{3.1415926}", 1, 0),
     ("decimal_comma", False, "1000.99", r"\boxed{1000,99}", 1, 0),
-    ("think", "plan", "42", r"<plan>\boxed{41}</plan>\boxed{42}", 0, 1),
+    ("think", "plan", "42", r"\boxed{42} <plan>\boxed{41}</plan>", 0, 1),
     ("think", None, "42", r"<think>\boxed{42}", 0, 1),
 ]
 

@@ -239,7 +239,7 @@ CHARGED = [
     lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
     lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: powers.root_of(forms.constant(9999991), 2),
     lambda: forms.rational(({forms.ONE: 2}, {forms.ONE: 3})), lambda: answers.compare(("v", "x"), ("v", "y"), DEFAULTS, lambda *_: (True, "")),
-    lambda: combine(gold_of("3"), Found(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), Found((), ("?",)), DEFAULTS, decide),
+    lambda: combine(gold_of("3"), Found(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), Found((), asides=("?",)), DEFAULTS, decide),
 ]  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def test_marks_are_found_where_they_are(text: str, mark: str) -> None:
 
 def test_options_are_made_once_and_never_mixed_up_with_equal_values_of_another_type() -> None:
     assert options_of(decimals=1) is options_of(decimals=1)
-    assert options_of() == options_of(conflicts="reject") == Options()
+    assert options_of() == options_of(conflicts="last") == Options()
     assert options_of(decimals=1).decimals == 1
     for wrong in ({"decimals": True}, {"evaluated": 1}, {"think": []}, {"decimal": 3}, {"conflicts": ["reject"]}):
         for _ in range(2):

@@ -61,7 +61,7 @@ def region(text):
 
 
 def found(text):
-    here = extract(text.replace("<br>", "\n"), DEFAULTS)
+    here = extract(text.replace("<br>", "\n"), STRICT)
     return spelled((*here.answers, *(f"beside {one}" for one in here.asides), *(["!"] if here.problem else [])))
 
 
@@ -93,6 +93,7 @@ CALLS = {
     "exact_value": of_trees(exact_value), "agree": of_trees(agree),
     "refuted": of_trees(refuted), "harmless": harmless, "prose": lambda text: read_prose(text, with_last_number=False), "last": lambda text: read_prose(text, with_last_number=True), "fronted": of_trees(fronted), "other_reading": other_reading, "solved_by": lambda gold, text: may_be_solved(parse(gold), text),
 }  # fmt: skip
+STRICT = Options(conflicts="reject")
 CASES = Path(__file__).parents[2] / "cases"
 TABLES = (CASES / "maths_functions.txt").read_text(encoding="utf-8")
 
@@ -140,7 +141,7 @@ LIMITS = [
     (300, parse, lambda n: "0." + "1" * (n - 2)), (20_000, read, lambda n: "7" * n), (120, unit_readings, lambda n: "m" + " " * (n - 2) + "s"), (400, option_of, lambda n: "D. " + "x" * (n - 3)),
     (200, lambda text: without_remarks(text, read("5")), lambda n: "5".ljust(n - 5) + " only"), (4, lambda text: noun_phrase(text.split()), lambda n: "red " * (n - 1) + "apples"),
     (300, lambda text: restated(text, read("1/2")), lambda n: "1/2".ljust(n - 5) + "(0.5)"), (24, region, repeated("[#,#]", r"\cup")), (80, lambda text: "," in gold_text(text), lambda n: r"\boxed{5}" + ",".ljust(n) + r"\boxed{6}"), (23, region, repeated(r"x\ne #", ",")),
-    (64, lambda text: extract(text, DEFAULTS).answers, repeated(r"\boxed{#}", " ")), (150, canon_of, repeated("x_{#}")),
+    (64, lambda text: extract(text, STRICT).answers, repeated(r"\boxed{#}", " ")), (150, canon_of, repeated("x_{#}")),
     (30, canon_of, lambda n: f"({repeated('x^{#}')(20)})({repeated('x^{#}')(n)})"), (3000, canon_of, lambda n: f"2^{{{n}}}"), (2000, canon_of, lambda n: f"(2x)^{{{n}}}"),
     (113, lambda text: extract(text, DEFAULTS).problem, lambda n: "half of".ljust(7 + n) + r"\boxed{5}"), (600, lambda text: not unreadable(text), lambda n: "1" * n),
     (100, canon_of, lambda n: rf"\sqrt[{n}]{{2}}"), (100, canon_of, lambda n: f"2^{{1/{n}}}"), (64, lambda text: verdict(text, ",".join(reversed(text.split(",")))) == "+", repeated("#", ",")),

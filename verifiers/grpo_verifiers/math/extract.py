@@ -6,6 +6,7 @@ asked for, the last number.
 
 import re
 from dataclasses import dataclass
+from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.reading.boxes import stated_boxes
@@ -42,11 +43,12 @@ def extract(completion: str, options: Options) -> Found:
     if problem:
         return Found(problem=problem)
     tags = answer_tags(text)
-    strong = [box.content for box in boxes] + [tag.content.strip() for tag in tags]
+    stated = sorted([*boxes, *tags], key=attrgetter("start"))
+    strong = [each.content.strip() for each in stated]
     if any(_STRUCK.match(part) for part in strong):
         return Found(problem="the answer is struck out")
     if strong:
-        start, end = (boxes[-1].start, boxes[-1].end) if boxes else (tags[-1].start, tags[-1].end)
+        start, end = stated[-1].start, stated[-1].end
         if attached(text, start, end):
             return Found(problem="the answer is a part of a formula, or is denied")
         if strict and retracted(text[end:], strong[-1]):
@@ -56,11 +58,11 @@ def extract(completion: str, options: Options) -> Found:
     lines = hashed(text)
     if lines:
         return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
-    stated = phrases(text)
-    if stated:
-        if strict and retracted(text[stated[-1][1] :], stated[-1][0]):
+    said = phrases(text)
+    if said:
+        if strict and retracted(text[said[-1][1] :], said[-1][0]):
             return Found(problem="the answer is taken back")
-        return _chosen([value for value, _ in stated], [], options)
+        return _chosen([value for value, _ in said], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return Found((number,))
     return Found(problem="no answer found" if text.strip() else "nothing outside the thinking section")
