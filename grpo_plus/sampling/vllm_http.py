@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import time
 import urllib.parse
@@ -180,6 +181,9 @@ class Client:
         places = [choice.get("index", 0) for choice in choices]
         if len(choices) != payload["n"] or not all(isinstance(place, int) for place in places):
             raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {found!r:.200}")
+        for choice in choices:
+            if fault := _fault(choice, payload.get("max_tokens") or math.inf):
+                raise ServerError(f"{self.url}/v1/completions returned {fault} Restart vLLM, or update it.")
         return [choice for _, choice in sorted(zip(places, choices, strict=True), key=itemgetter(0))]
 
     async def _json(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> dict[str, Any]:
@@ -238,6 +242,23 @@ def largest_answer(payload: Mapping[str, Any]) -> int:
     tokens = int(payload.get("max_tokens") or 16) + len(payload.get("prompt") or ())  # 16: the protocol's default
     each = TOKEN_BYTES + TOLD_BYTES * int(payload.get("logprobs") or 0)
     return MAX_REPLY + each * int(payload["n"]) * tokens
+
+
+def _fault(choice: dict[str, Any], most: float) -> str | None:
+    """The first thing about a choice's tokens and log-probabilities that no sampler can return."""
+    ids, told = choice.get("token_ids"), choice.get("logprobs")
+    logps = told.get("token_logprobs") if isinstance(told, dict) else None
+    if not isinstance(ids, list) or not ids or not isinstance(logps, list) or len(logps) != len(ids):
+        return "a completion without its token ids and their log-probabilities: it must know return_token_ids."
+    if wrong := [each for each in ids if type(each) is not int or each < 0]:
+        return f"{wrong[0]!r:.40} as a token id, expected an integer of at least 0."
+    if wrong := [each for each in logps if each is not None and not _is_logp(each)]:
+        return f"{wrong[0]!r:.40} as the log-probability of a token, expected a finite number of at most 0."
+    return f"{len(ids)} tokens, expected at most {most} (max_completion_length)." if len(ids) > most else None
+
+
+def _is_logp(value: Any) -> bool:
+    return type(value) in (int, float) and -math.inf < value <= 0
 
 
 def message(text: str) -> str:
