@@ -1180,11 +1180,9 @@ def table_folder(host: Host) -> "Iterator[None]":
 
 
 @contextmanager
-def printable_table() -> "Iterator[None]":
-    """Nothing in the table that TRL prints moves a cursor or writes a clipboard: models and data say what they like."""
+def printable_table(shown: "Callable[[Any], Any]") -> "Iterator[None]":
+    """TRL's table of completions prints texts as ``shown`` returns them."""
     from trl.trainer import grpo_trainer
-
-    from grpo_plus.report.visible import shown
 
     real = grpo_trainer.print_prompt_completions_sample
 

@@ -24,6 +24,7 @@ from grpo_plus.record.drawn import DrawnPrompts
 from grpo_plus.record.files import FINDINGS, ROUNDS
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
+from grpo_plus.report.visible import shown
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
@@ -391,7 +392,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; a table of completions that cannot be written costs itself."""
-        with self.saving.sparing("the table of completions"), _trl.table_folder(self), _trl.printable_table():
+        with self.saving.sparing("the table of completions"), _trl.table_folder(self), _trl.printable_table(shown):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:

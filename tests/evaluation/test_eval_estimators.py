@@ -127,7 +127,7 @@ MATHS = [box("\\frac12"), box("0.5"), box("1/3"), box("\\frac{1}{3}"), box("7"),
 
 @pytest.mark.parametrize(("name", "texts", "answer", "expected"), [
     ("math", MATHS, "1/2", [0, 0, 1, 1, 2, -1, 2]),
-    ("math", [box("3") + box("4"), box("3"), "\\boxed{3"], "5", [-1, 1, -1]),
+    ("math", [box("3") + box("4"), box("3"), "\\boxed{3"], "5", [1, 2, -1]),
     ("numeric", ["#### 1,000", "#### 1000.0", "#### 5", "#### 7", "none"], "7", [1, 1, 2, 0, -1]),
     ("choice", ["the answer is B", "(b)", "\\boxed{C}", "A", "A or B"], "A", [1, 1, 2, 0, -1]),
     ("exact", ["cat", " cat", "dog", "cow"], "cow", [1, 1, 2, 0]),

@@ -167,7 +167,7 @@ def test_tags_of_ones_own_join_the_known_ones_and_marks_in_json_stay():
     assert answer_tags("<answer>so \\boxed{42}</answer><answer> </answer>") == []
     for form in ("math of a tag", "numeric of a tag", "exact in a tag"):
         texts = ["so <answer>42", "<answer>41<answer>42", "<answer>42<answer>41</answer>"]
-        assert [bool(FORMS[form][2](text)) for text in texts] == [True, False, False]
+        assert [bool(FORMS[form][2](text)) for text in texts] == [True, form != "exact in a tag", False]
     assert choice("<answer>B", "B").score == 1
 
 
@@ -190,8 +190,8 @@ STATED = [
     ("\\boxed{V}", 1), ("\\fbox{V}", 1), ("\\boxed V", 1), ("\\boxed{\\boxed{V}}", 1), ("<answer>V</answer>", 1), ("<ANSWER>V</ANSWER>", 1),
     ("<answer>\\boxed{V}</answer>", 1), ("#### V", 1), ("so 6 * 7 #### V", 1), ("The answer is V.", 1), ("**Answer:** V", 1), ("The final answer is $V$.", 1),
     ("\\boxed{} is for answers: \\boxed{V}", 1), ("\\boxed{V} so the answer is V", 1), ("\\boxed{V} and \\boxed{V}", 1), ("\\boxed{V} #### V", 1),
-    ("\\boxed{V} #### 9", 0), ("\\boxed{V} so the answer is 9.", 0), ("\\boxed{V} and \\boxed{9}", 0), ("\\boxed{9} and \\boxed{V}", 0), ("\\boxed{V} \\boxed{", 0),
-    ("\\boxed{9 \\boxed{V}}", 0), ("\\boxed{V} Wait, 9", 0), ("The answer is V. Wait, no, 9.", 0), ("<answer>V</answer> <answer>9</answer>", 0),
+    ("\\boxed{V} #### 9", 1), ("\\boxed{V} so the answer is 9.", 1), ("\\boxed{V} and \\boxed{9}", 0), ("\\boxed{9} and \\boxed{V}", 1), ("\\boxed{V} \\boxed{", 0),
+    ("\\boxed{9 \\boxed{V}}", 0), ("\\boxed{V} Wait, 9", 1), ("The answer is V. Wait, no, 9.", 1), ("<answer>9</answer> so \\boxed{V}", 1), ("<answer>V</answer> <answer>9</answer>", 0),
     ("% \\boxed{V}", 0), ("\\phantom{\\boxed{V}}", 0), ("The answer is not V", 0), ("it is V", 0), ("", 0), ("#### V\n#### 9", 0), ("The answer is V. The answer is 9.", 0),
 ]  # fmt: skip
 

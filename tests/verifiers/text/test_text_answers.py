@@ -52,12 +52,12 @@ def test_a_declared_letter_is_found_and_several_do_not_pass():
     for text in DECLARED:
         assert (choice(text, "B").score, choice(text, "A").score) == (1.0, 0.0)
     for text in NOT_DECLARED:
-        assert choice(text, "B").score == 0.0
+        assert choice(text, "B", conflicts="reject").score == 0.0
     for text, gold, score in [
         ("The answer is A. Wait. The answer is B.", "B", 1.0), ("\\boxed{A} The answer is B \\boxed{A}", "A", 1.0), ("Answer: B, A", "A", 0.0),
         ("<answer>A</answer> Hm. The answer is B. A good one.", "B", 1.0),
     ]:  # fmt: skip
-        assert choice(text, gold, conflicts="last").score == score
+        assert choice(text, gold).score == score
     for gold in ("B", "b", "(B)", "B.", "B) Paris", 1, " B "):
         assert choice("B", gold).score == 1.0
     for gold in ("", "F", "Paris", 5, -1, None, True, 1.0, "AB"):
@@ -87,7 +87,12 @@ def test_numbers_are_read_and_nothing_else_is_one():
         "\\boxed{41}\\boxed{42}", "\\boxed{42}\\boxed{41}", "#### 41\n#### 42", "\\boxed{41}\n#### 42", "\\boxed{41, 42}", "\\boxed{41=42}",
         "\\boxed{\\boxed{41}42}", "<answer>41</answer><answer>42</answer>", "\\boxed{42} or \\boxed{x}",
     ]:  # fmt: skip
-        assert (numeric(text, 41).score, numeric(text, 42).score) == (0.0, 0.0)
+        assert [numeric(text, gold, conflicts="reject").score for gold in (41, 42)] == [0.0, 0.0]
+    for text in (
+        "\\boxed{41}\\boxed{42}", "#### 41\n#### 42", "\\boxed{42}\n#### 41", "<answer>41</answer>\\boxed{42}", "#### 42\nThe answer is 41",
+        "The answer is 42. Wait, the answer is 41. The answer is 42, in the box", "#### 42\n#### So",
+    ):  # fmt: skip
+        assert [numeric(text, gold).score for gold in (41, 42)] == [0.0, 1.0], text
 
 
 def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
@@ -105,8 +110,8 @@ def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
         assert numeric(text, gold, **options).score == score, text
     for text in ("it is 42", "<think>\\boxed{42}</think>"):
         assert numeric(text, 42).status == Status.UNPARSABLE
-    verdict = numeric("\n".join(f"#### {k}" for k in range(5000)), "4999")
-    assert (verdict.status, "several different answers: '0, 1'" in verdict.detail) == (Status.WRONG, True)
+    verdict = numeric("\n".join(f"#### {k}" for k in range(5000)), "4999", conflicts="reject")
+    assert (verdict.status, "several different answers: '0, 1" in verdict.detail) == (Status.WRONG, True)
 
 
 @settings(max_examples=100, deadline=None)

@@ -38,7 +38,7 @@ def choice(
     answer: Any,
     *,
     letters: Letters = "ABCDE",
-    conflicts: Literal["reject", "last"] = "reject",
+    conflicts: Literal["last", "reject"] = "last",
     think: TagName | None = "think",
 ) -> Verdict:
     r"""Score 1 where the completion, outside its thinking, declares the right letter and no other.
@@ -47,8 +47,7 @@ def choice(
     (1.0, 0.0)
 
     A declaration is a letter in ``\boxed{…}`` or ``<answer>…</answer>``, after "answer is" and its like, before "is the
-    correct answer", or a text that is nothing but an option. All of them are collected: "A or B", two boxes, or a first
-    answer that a second one contradicts score 0.
+    correct answer", or a text that is nothing but an option. The last one counts; "A or B" scores 0.
 
     Use it when the answer is a letter of a multiple-choice question.
 
@@ -59,8 +58,7 @@ def choice(
         completion: the text to check.
         answer: the right letter ("B", "(b)", "B. Paris") or its index from 0. Anything else excludes the row.
         letters: the letters that name options.
-        conflicts: "reject" scores 0 where declarations differ; "last" lets the last one count, for models that
-            correct themselves, and pays for answers that are tried in turn.
+        conflicts: "last": the last declaration counts. "reject": different ones score 0.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     gold = _gold(answer, letters)

@@ -3,6 +3,7 @@
 import math
 import re
 from fractions import Fraction
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
@@ -25,14 +26,16 @@ _THIN = re.compile(r"(?<=[0-9])(?:\\[,;!: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
 _HASHES = re.compile(r"####([^\n]*)")
 
 
-def stated_number(completion: str, *, source: str = "auto", think: str | None = "think", **_: float) -> str | None:
+def stated_number(
+    completion: str, *, source: str = "auto", conflicts: str = "last", think: str | None = "think", **_: float
+) -> str | None:
     """The number that a completion states, as written; None where there is none, or several."""
-    declared, _problem = _declared(completion, source=source, think=think)
+    declared, _problem = _declared(completion, source=source, conflicts=conflicts, think=think)
     values = {parse_number(part) for part in declared}
     return declared[-1].strip() if len(values) == 1 and None not in values else None
 
 
-@Traits(home="inline", pure=True, stated=stated_number)
+@Traits(home="inline", pure=True, stated=stated_number, stricter={"conflicts": "reject"})
 def numeric(
     completion: str,
     answer: Any,
@@ -40,6 +43,7 @@ def numeric(
     rel_tol: Annotated[float, Range(0, 1, open_high=True)] = 1e-9,
     abs_tol: Annotated[float, Range(0, finite=True)] = 0.0,
     source: Literal["auto", "boxed", "tag", "hashes", "whole", "last"] = "auto",
+    conflicts: Literal["last", "reject"] = "last",
     think: TagName | None = "think",
 ) -> Verdict:
     r"""Score 1 where ``|value - answer| <= max(abs_tol, rel_tol · |answer|)``, computed exactly.
@@ -50,7 +54,7 @@ def numeric(
     The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
     sign, thousands separators, an exponent, one division ("3/4"), and signs of currency or percent around them, which
     are dropped on both sides: "10%" is 10. Infinity and NaN are no numbers, and neither is anything of more than
-    1000 digits. Two different declared values score 0, whichever is right.
+    1000 digits.
 
     Use it when the answer is a number and a tolerance is meant (measurements, physics, GSM8K); for fractions,
     intervals, formulas and units take ``math``.
@@ -67,12 +71,14 @@ def numeric(
         source: "boxed": ``\boxed{…}``; "tag": ``<answer>…</answer>``; "hashes": the rest of a line after ``####``;
             "whole": the text is the number; "auto": the first three and "the answer is …", whichever occur, else
             "whole"; "last": the last number anywhere, which pays for rambling.
+        conflicts: "last": the last box or tag counts, else the last number after ``####``, else the last of "the answer
+            is …". "reject": different declared numbers score 0, and so does one that is taken back.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     expected = _gold(answer)
     if expected is None:
         return excused(f"the answer column holds no finite number: {show(answer)}")
-    declared, problem = _declared(completion, source=source, think=think)
+    declared, problem = _declared(completion, source=source, conflicts=conflicts, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
     values = {parse_number(text) for text in dict.fromkeys(declared)}
@@ -121,43 +127,42 @@ def _gold(answer: Any) -> Fraction | None:
     return parse_number(answer)
 
 
-def _declared(completion: str, *, source: str, think: str | None) -> tuple[list[str], str]:
+def _declared(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
     """The texts that a completion states as its number, in order of the forms; or why there is none."""
     text = answer_part(completion, think)
+    strict = conflicts == "reject"
     whole = [text] if text.strip() else []
     if source == "last":
         return _ANY.findall(text.replace("\u2212", "-"))[-1:], ""
     if source == "whole":
         return whole, ""
     if source == "hashes":
-        return _HASHES.findall(text), ""
-    found: list[str] = []
+        return _HASHES.findall(text)[0 if strict else -1 :], ""
+    fields: list[Any] = []
     if source in {"auto", "boxed"}:
-        stated_in_boxes, problem = stated_boxes(text)
+        fields, problem = stated_boxes(text, last_only=not strict)
         if problem:
             return [], problem
-        if source == "auto" and stated_in_boxes and retracted(text[stated_in_boxes[-1].end :]):
-            return [], "the boxed answer is taken back"
-        found += [box.content for box in stated_in_boxes]
     if source in {"auto", "tag"}:
-        found += [tag.content for tag in answer_tags(text)]
+        fields = sorted([*fields, *answer_tags(text)], key=attrgetter("start"))
+    forms = [[each.content for each in fields]]
     if source == "auto":
         prose = phrases(text)
-        if not found and prose and retracted(text[prose[-1][1] :]):
+        end = fields[-1].end if fields else prose[-1][1] if prose else len(text)
+        if strict and retracted(text[end:]):
             return [], "the answer is taken back"
         # "The answer is in the box" states no number, and four hashes also start a heading.
-        found += _numbers([*hashed(text), *(value for value, _ in prose)])
-    return found or (whole if source == "auto" else []), ""
+        forms += [_numbers(hashed(text)), _numbers([value for value, _ in prose])]
+    if not strict:
+        forms = [form[-1:] for form in forms if form][:1]
+    return [part for form in forms for part in form] or (whole if source == "auto" else []), ""
 
 
 def _numbers(parts: list[str]) -> list[str]:
-    """The distinct parts that are numbers, up to the first two of different values: those already contradict."""
-    found: list[str] = []
-    values: set[Fraction] = set()
-    for part in dict.fromkeys(parts):
+    """The parts that are numbers, each value once, where it is stated last."""
+    found: dict[Fraction, str] = {}
+    for part in parts:
         if (value := parse_number(part)) is not None:
-            found.append(part)
-            values.add(value)
-        if len(values) > 1:
-            break
-    return found
+            found.pop(value, None)
+            found[value] = part
+    return list(found.values())
