@@ -76,7 +76,7 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
     else:
         for folder in folders:
             if not options.no_tools and (trained := _of_run(folder)):
-                source, found = f"the run {folder}", _asked(folder, trained, trust=options.trust_run)
+                source, found = f"the run {folder}", _trusted(folder, trained, trust=options.trust_run)
                 break
     found |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
     found["plugins"] = [*(found.get("plugins") or []), *options.plugin]
@@ -89,19 +89,19 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
     return use
 
 
-def _asked(folder: Path, trained: dict[str, Any], *, trust: bool) -> dict[str, Any]:
-    """Settings of a record, which run what it names: nothing else may happen unasked."""
+def _trusted(folder: Path, trained: dict[str, Any], *, trust: bool) -> dict[str, Any]:
+    """Settings of a record; an error if they name code and the user has not said ``--trust-run``."""
     code = [] if trust else code_in({name: trained.get(name) for name in ("tools", "environment", "plugins")})
     if code:
         raise UserError(
-            f"the record of the run {folder} names code: {', '.join(code)}. Whoever wrote the record chose it, so it "
-            "is not run unasked: look at it and give --trust-run, --tools-from with your config file, or --no-tools."
+            f"the record of the run {folder} names code: {', '.join(code)}. The record's author chose it, so it "
+            "needs your consent: look at it and give --trust-run, --tools-from with your config file, or --no-tools."
         )
     return trained
 
 
 def code_in(record: Mapping[str, Any]) -> list[str]:
-    """What entries of a record could run: all but built-in parts by their exact names, with keywords of `HARMLESS`.
+    """Code in a record's entries: all but built-in parts by their exact names, with keywords of `HARMLESS`.
 
     >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
     ['./mine.py:look', 'theirs']
@@ -118,11 +118,11 @@ def _entries(value: Any) -> list[Any]:
 def _named(field: str, entry: Any) -> Iterator[str]:
     values = {"name": entry} if isinstance(entry, str) else entry
     name = values.get("name") if isinstance(values, Mapping) else None
-    known = HARMLESS.get(field, {})
-    if not isinstance(name, str) or name not in known:
+    parts = HARMLESS.get(field, {})
+    if not isinstance(name, str) or name not in parts:
         yield visible(str(entry if not isinstance(name, str) else name)[:200])
         return
-    harmless, keywords = known[name], values.get("kwargs") or {}
+    harmless, keywords = parts[name], values.get("kwargs") or {}
     more = [str(key) for key in values if key not in _OF_ENTRIES]
     if not isinstance(keywords, Mapping):
         more.append("kwargs")
@@ -174,7 +174,7 @@ def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
         found = _of_run(path) or _of_run(path.parent)
         if not found:
             raise UserError(f"--tools-from {path}: no run in it was trained with tools or an environment.")
-        return _asked(path, found, trust=trust)
+        return _trusted(path, found, trust=trust)
     try:
         values: Mapping[str, Any] = read_yaml(path)
     except ValueError as error:

@@ -14,7 +14,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._agreement import Agreement
 from grpo_plus.record.files import plain
 from grpo_verifiers.errors.messages import readable, unknown
-from grpo_verifiers.exec.policy import says_why
+from grpo_verifiers.exec.policy import has_reason
 from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
@@ -49,7 +49,7 @@ class Results:
         for line in lines:
             self.statuses.setdefault(line["verifier"], Counter())[line["status"]] += 1
             self.scores.setdefault(line["verifier"], []).append(line["score"])
-            self.silent[line["verifier"]] += line["score"] is None and not says_why(line["detail"])
+            self.silent[line["verifier"]] += line["score"] is None and not has_reason(line["detail"])
         statuses = {line["status"] for line in lines}
         verdicts = {line["score"] >= 1 for line in lines if line["score"] is not None}
         if ALL in self.wanted or statuses & set(self.wanted) or (DISAGREE in self.wanted and len(verdicts) > 1):

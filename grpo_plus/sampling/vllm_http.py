@@ -246,8 +246,8 @@ def largest_answer(payload: Mapping[str, Any]) -> int:
 
 def _fault(choice: dict[str, Any], most: float) -> str | None:
     """The first thing about a choice's tokens and log-probabilities that no sampler can return."""
-    ids, told = choice.get("token_ids"), choice.get("logprobs")
-    logps = told.get("token_logprobs") if isinstance(told, dict) else None
+    ids, probabilities = choice.get("token_ids"), choice.get("logprobs")
+    logps = probabilities.get("token_logprobs") if isinstance(probabilities, dict) else None
     if not isinstance(ids, list) or not ids or not isinstance(logps, list) or len(logps) != len(ids):
         return "a completion without its token ids and their log-probabilities: it must know return_token_ids."
     if wrong := [each for each in ids if type(each) is not int or each < 0]:

@@ -314,16 +314,16 @@ class VllmServer:
     def _completions(self, choices: list[dict[str, Any]]) -> list[Completion]:
         found = []
         for choice in choices:
-            ids, told = choice["token_ids"], choice["logprobs"]
+            ids, probabilities = choice["token_ids"], choice["logprobs"]
             if self._vocabulary is not None and max(ids) >= self._vocabulary:
                 raise ServerError(
                     f"the vLLM server at {self._client.url} drew the token {max(ids)}, but {self._name} knows "
                     f"{self._vocabulary} tokens: it serves another model, or one with another vocabulary. Start it "
                     f"with: {self._push.command(self._name)}"
                 )
-            kept = from_json(told.get("top_logprobs")) if self.asked else []
-            known = range(self._vocabulary or 1 << 31)
-            kept = [one if one and one[0] in known and one[-1] in known else None for one in kept]
-            support = listed(kept) if len(kept) == len(ids) else unknown()
-            found.append((ids, told["token_logprobs"], support))
+            tops = from_json(probabilities.get("top_logprobs")) if self.asked else []
+            vocabulary = range(self._vocabulary or 1 << 31)
+            tops = [one if one and one[0] in vocabulary and one[-1] in vocabulary else None for one in tops]
+            support = listed(tops) if len(tops) == len(ids) else unknown()
+            found.append((ids, probabilities["token_logprobs"], support))
         return found

@@ -194,7 +194,7 @@ PROBLEMS = {
     "no critic": ({"stop_on": ["critic_useless"]}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
     "no reward model": ({"stop_on": "nan,reward_model_chance"}, "there is no reward_model"),
     "no states": ({"stop_on": ["states_all_different"]}, "there is no advantage: gigpo"),
-    "no twin": ({"hacking_monitor": {}, "verifiers": ["math"]}, "none has a stricter twin"),
+    "no twin": ({"hacking_monitor": {}, "verifiers": ["exact"]}, "none has a stricter twin"),
     "no such verifier": ({"hacking_monitor": {"verifier": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"hacking_monitor": {"verifer": "exact"}}, "Did you mean 'verifier'"),
     "none": ({"hacking_monitor": {"verifier": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),

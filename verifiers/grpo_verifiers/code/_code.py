@@ -170,16 +170,16 @@ async def code(
 
 def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
     """The last blocks, as many as together are no longer than a program may be; and whether they name no language."""
-    found = wanted_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
-    kept: list[str] = []
+    blocks = wanted_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
+    sources: list[str] = []
     size = 0
-    for block in reversed(found):
+    for block in reversed(blocks):
         source = dedented(answer[block.start : block.end], block.indent)
         size += len(source)
-        if kept and size > most:
+        if sources and size > most:
             break
-        kept.append(source)
-    return kept[::-1] or [""], bool(found) and not found[-1].language
+        sources.append(source)
+    return sources[::-1] or [""], bool(blocks) and not blocks[-1].language
 
 
 def ask_referee(question: Question, referee: Referee) -> list[Result]:

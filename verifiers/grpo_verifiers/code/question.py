@@ -23,7 +23,7 @@ class Question:
     blocks: Sequence[str]
     """Those of the completion that may be part of the program, the last one last."""
     bare: bool
-    """They name no language: what is no program may be an example's output."""
+    """They name no language: one that is no program may be an example's output."""
     tests: Sequence[Test]
     language: Language
     box_kind: BoxKind

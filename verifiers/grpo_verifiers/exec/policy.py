@@ -33,7 +33,7 @@ class Policy:
         batch: one call judges many completions.
         failures: failures in a row so far, as `HOPELESS` counts them.
         late: completions in a row that it was too late on.
-        silent: completions so far that it returned None for, and nothing else; -1 once it has returned anything else.
+        silent: completions so far that it returned only None for; -1 after any other result.
     """
 
     label: str
@@ -79,26 +79,26 @@ class Policy:
         return excused(reason) if self.on_error == "null" else blamed(reason)
 
     def heed_silence(self, verdicts: Sequence[Verdict], complete: Sequence[bool]) -> None:
-        """Count the rows that have all of its columns, and that it returned None for.
+        """Count the rows with all columns for which it returned None.
 
         Raises:
-            VerifierFailedError: that is all it has ever returned, and nothing in its source says that it means to.
+            VerifierFailedError: it has returned nothing else, and its source has no None.
         """
         if self.silent < 0 or self.fn is None:
             return
-        if any(verdict.score is not None or says_why(verdict.detail) for verdict in verdicts):
+        if any(verdict.score is not None or has_reason(verdict.detail) for verdict in verdicts):
             self.silent = -1
             return
         self.silent += sum(complete)
         if self.silent < HOPELESS:
             return
         counted, self.silent = self.silent, -1
-        what = (
+        problem = (
             f"returned None for all of the {counted} completions so far, whose columns are all there: is a 'return' "
             "missing? Where it does not apply, say so with 'return None'"
         )
-        if self.on_error != "zero" and not says_none(self.fn):
-            raise VerifierFailedError(f"verifier {self.label!r} ({source_of(self.fn)}) {what}.")
+        if self.on_error != "zero" and not returns_none(self.fn):
+            raise VerifierFailedError(f"verifier {self.label!r} ({source_of(self.fn)}) {problem}.")
 
     def unreadable(self, why: str) -> None:
         """Log the first completion whose stated answer could not be read: it has no vote."""
@@ -127,13 +127,13 @@ class Policy:
         return self.failed(verdict.reason)
 
     def _tell_printed(self, outcome: Outcome) -> None:
-        """Log once that a check prints, and what."""
+        """Log once that a check prints, with its first output."""
         first = outcome.verdicts[0] if outcome.verdicts else None
         if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
             self._warned.add("printed")
             text = readable(first.detail[first.detail.index(LABEL) :], MAX_DETAIL)
             _log.warning(
-                "verifier %r %s What it prints follows the reasons of its verdicts: in the record, and in "
+                "verifier %r %s Its output follows the reasons of its verdicts, in the record and in "
                 "`grpo-plus verify --show all`.",
                 self.label,
                 text,
@@ -151,15 +151,15 @@ class Policy:
         return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
 
 
-def says_why(detail: str) -> bool:
-    """True if a reason is more than what the check printed."""
+def has_reason(detail: str) -> bool:
+    """True if a reason is more than the check's own output."""
     return bool(detail) and not detail.startswith(LABEL)
 
 
-def says_none(fn: Callable[..., Any]) -> bool:
+def returns_none(fn: Callable[..., Any]) -> bool:
     """True if a function's source has a bare ``return``, or a None that it may return; or cannot be read.
 
-    >>> says_none(lambda text: None if text else 1.0)
+    >>> returns_none(lambda text: None if text else 1.0)
     True
     """
     try:

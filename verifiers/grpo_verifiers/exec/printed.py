@@ -1,4 +1,4 @@
-"""What a check prints in a worker: the beginning of it is kept, and follows the reason of its verdict."""
+"""The output of a check in a worker: its beginning follows the reason of the verdict."""
 
 import contextlib
 import io
@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 MOST = 500
-"""Bytes that are kept of what one call prints."""
+"""Bytes of the output of one call that stay."""
 LABEL = "printed: "
 _REASON = 1400
 
@@ -28,25 +28,25 @@ class Printed(io.RawIOBase):
         return 1
 
     def write(self, data: Any) -> int:
-        """Keep what there is room for."""
+        """Take as much as there is room for."""
         room = MOST - len(self._first)
         self._first += bytes(data[:room])
         self._cut = self._cut or len(data) > room
         return len(data)
 
     def after(self, reason: str) -> str:
-        """A reason, and what was printed, if anything was."""
+        """A reason, and the output, if there is any."""
         with contextlib.suppress(ValueError):  # the check has closed it
             self._stream.flush()
         text = self._first.decode("utf-8", "replace").strip()
         return f"{reason[:_REASON]}{reason and '; '}{LABEL}{text!r}{'…' * self._cut}" if text else reason
 
     def after_error(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The parts of an exception, with what was printed after its message."""
+        """The parts of an exception, with the output after its message."""
         return {**fields, "message": self.after(fields["message"])}
 
     def after_first(self, rows: list[Any]) -> list[Any]:
-        """The rows of a call, with what was printed after the reason of the first."""
+        """The rows of a call, with the output after the reason of the first."""
         if rows and isinstance(rows[0], list):
             rows[0][2] = self.after(rows[0][2])
         elif rows:

@@ -125,7 +125,7 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
     Raises:
         TypeError: it returned what it may not.
         ValueError: it returned what it may not, in every row.
-        VerifierFailedError: not one result for each completion: which is whose, nobody can say.
+        VerifierFailedError: it returned not one result for each completion, so that none can be assigned.
     """
     if rows is None:
         return [_row(value)]

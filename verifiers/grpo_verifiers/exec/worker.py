@@ -25,7 +25,7 @@ from grpo_verifiers.sandbox.inside import proc
 
 
 def _silence() -> None:
-    """Send what checks print by descriptor to nowhere; the protocol has its own socket."""
+    """Send output by descriptor to nowhere; the protocol has its own socket."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)

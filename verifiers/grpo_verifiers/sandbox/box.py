@@ -280,19 +280,19 @@ def _whole(paths: Sequence[str]) -> list[str]:
 def _python() -> list[str]:
     """The interpreter, its libraries and the standard library."""
     own = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}  # not those of a virtual environment
-    found = [
+    libraries = [
         os.path.realpath(sys.executable),
         *(sysconfig.get_path(kind, vars=own) for kind in ("stdlib", "platstdlib")),
     ]
     places = {os.path.join(sys.base_prefix, "lib"), "/usr/local/lib"}  # noqa: PTH118 - strings
-    return found + [str(path) for place in sorted(places) for path in Path(place).glob("*.so*")]
+    return libraries + [str(path) for place in sorted(places) for path in Path(place).glob("*.so*")]
 
 
 def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is in these places but packages that somebody installed there; and the folders above those, to be listed."""
+    """The contents of these places without installed packages; and the folders above those, to be listed."""
     places = [*_LIBRARIES, str(Path(sysconfig.get_path("stdlib")).parent)]
     hidden = {
-        str(found.resolve()) for place in places for kind in _PACKAGES for found in Path(place).glob(f"python*/{kind}")
+        str(path.resolve()) for place in places for kind in _PACKAGES for path in Path(place).glob(f"python*/{kind}")
     }
     listed: list[str] = []
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 NAME = re.compile(r"(?:grpo-box|grpo-verifiers|grpo-plus)\.(\d+)\.[0-9a-f]{12}")
 """A folder whose owner holds a lock on it: its kind, the owner's process id, and a random number."""
 MARK = stat.S_ISVTX
-"""Set from the start in the mode of such a folder: no folder of anybody else's has that name and this bit."""
+"""A mode bit of such a folder from the start: no other folder has that name and this bit."""
 _PAUSES = (0.0, 0.1, 0.2, 0.5, *[1.0] * 10)
 """Seconds between the looks after an owner's death, while folders of its own are left: what writes there ends soon."""
 
@@ -58,8 +58,8 @@ def sweep(place: str, wipe: Callable[[str], None]) -> list[str]:
 def _removed(path: str, wipe: Callable[[str], None]) -> bool:
     """True if a folder is removed, or is none of ours."""
     try:
-        found = os.lstat(path)
-        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or not found.st_mode & MARK:
+        state = os.lstat(path)
+        if state.st_uid != os.geteuid() or not stat.S_ISDIR(state.st_mode) or not state.st_mode & MARK:
             return True
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

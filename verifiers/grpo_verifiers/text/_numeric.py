@@ -160,9 +160,9 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
 
 def _numbers(parts: list[str]) -> list[str]:
     """The parts that are numbers, each value once, where it is stated last."""
-    found: dict[Fraction, str] = {}
+    numbers: dict[Fraction, str] = {}
     for part in parts:
         if (value := parse_number(part)) is not None:
-            found.pop(value, None)
-            found[value] = part
-    return list(found.values())
+            numbers.pop(value, None)
+            numbers[value] = part
+    return list(numbers.values())

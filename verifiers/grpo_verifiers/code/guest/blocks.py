@@ -52,8 +52,8 @@ def program_of(blocks: list[str], names: list[list[str]], *, bare: bool = False)
     Where they call any: the last block that makes one of them, or, if none does or the last cannot be parsed, the
     last. Else the last, but for one that uses what an earlier block defines, if that has a main part, or if the last
     only uses it and that does something by itself. Sessions at a prompt and blocks without a statement are passed
-    over, as are those that cannot be parsed, where they are ``bare``: fences without the name of a language. Before the
-    block stand those that bind names which it reads and does not bind, and those that make what else is called.
+    over, as are those that cannot be parsed, where they are ``bare``: fences without the name of a language. The blocks
+    that bind names which it reads and does not bind stand before it, and those that define other names in tests.
     """
     facts = [_facts(block) for block in blocks]
     left = [at for at, each in enumerate(facts) if not each.idle and (each.parses or not bare)]
@@ -146,7 +146,7 @@ def _is_constant(part: ast.stmt) -> bool:
 
 
 def _is_idle(part: ast.stmt) -> bool:
-    """True for what does nothing when it is run: an expression without calls, ``a: 3``, ``pass``."""
+    """True for a statement without effect: an expression without calls, ``a: 3``, ``pass``."""
     if isinstance(part, ast.Pass) or (isinstance(part, ast.AnnAssign) and part.value is None):
         return True
     busy = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)

@@ -31,7 +31,7 @@ def version() -> int:
     return max(0, int(libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
-def made(version: int, handled: int, network: int = 0, scoped: int = 0) -> int:
+def ruleset_of(version: int, handled: int, network: int = 0, scoped: int = 0) -> int:
     """A set of rules, as a descriptor; OSError where the kernel refuses.
 
     Args:
@@ -58,9 +58,9 @@ def enter(ruleset: int) -> None:
     _must(libc.syscall(_ENTER, ruleset, ctypes.c_uint32(0)), "to be entered")
 
 
-def _must(result: int, what: str) -> int:
+def _must(result: int, step: str) -> int:
     if result < 0:
-        raise OSError(ctypes.get_errno(), f"Landlock refused {what}")
+        raise OSError(ctypes.get_errno(), f"Landlock refused {step}")
     return int(result)
 
 
@@ -77,23 +77,23 @@ def write_below(folder: str) -> int:
 
     Returns the version of Landlock, which decides how much that is; OSError where there is none, or it refuses.
     """
-    known = version()
-    if not known:
+    newest = version()
+    if not newest:
         raise OSError("this kernel has no Landlock")
-    file_writes = _WRITE_FILE | (_TRUNCATE if known >= 3 else 0)
-    writes = file_writes | _REMOVE_AND_MAKE | (_REFER if known >= 2 else 0)
-    ruleset = made(known, writes, scoped=2)
+    file_writes = _WRITE_FILE | (_TRUNCATE if newest >= 3 else 0)
+    writes = file_writes | _REMOVE_AND_MAKE | (_REFER if newest >= 2 else 0)
+    ruleset = ruleset_of(newest, writes, scoped=2)
     try:
         _allow_at(ruleset, folder, writes)
         _allow_at(ruleset, os.devnull, file_writes)
         enter(ruleset)
     finally:
         os.close(ruleset)
-    return known
+    return newest
 
 
 class Rules:
-    """Of all programs of a box, made once; each program enters them, and a few more that leave it its own folder.
+    """Rules of a box, for all its programs; each enters them, and a few more that leave it its own folder.
 
     So a program costs the same, however many places may be read.
     """
@@ -102,11 +102,11 @@ class Rules:
         self, readable: Iterable[str], listed: Iterable[str], folders: str, devices: Iterable[str] = _DEVICES
     ) -> None:
         """Make them: what may be read and executed, and listed; where programs write; devices to read and write."""
-        known = version()
-        more = sum(bit for since, bit in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL)) if known >= since)
-        self._version, self._handled = known, (1 << 13) - 1 | more
+        newest = version()
+        more = sum(bit for since, bit in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL)) if newest >= since)
+        self._version, self._handled = newest, (1 << 13) - 1 | more
         self._device, self._own = _DEVICE | more & _TRUNCATE, _WRITE | more & (_REFER | _TRUNCATE)
-        low = made(known, self._handled, network=3, scoped=3)  # network: bind and connect
+        low = ruleset_of(newest, self._handled, network=3, scoped=3)  # network: bind and connect
         self._shared = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
         os.close(low)
         for paths, kinds in (
@@ -121,7 +121,7 @@ class Rules:
     def enter(self) -> None:
         """Bind the calling process, which has given up new privileges, to the rules; it may write where it stands."""
         enter(self._shared)
-        own = made(self._version, self._handled)
+        own = ruleset_of(self._version, self._handled)
         try:
             _allow_at(own, "/", _READ)
             _allow_at(own, "/dev", self._device)

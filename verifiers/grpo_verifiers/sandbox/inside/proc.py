@@ -142,14 +142,14 @@ def _stop(pids: Collection[int]) -> None:
 
 
 def freeze(root: int) -> set[int] | None:
-    """Stop everything below ``root`` and return it; None where something goes on all the same."""
-    found: set[int] = set()
+    """Stop everything below ``root`` and return it; None where something still runs."""
+    stopped: set[int] = set()
     for _ in range(_LOOKS):
-        _stop(found)
+        _stop(stopped)
         fresh = below(root)
-        if fresh == found and all(map(_still, found)):
-            return found
-        found = fresh
+        if fresh == stopped and all(map(_still, stopped)):
+            return stopped
+        stopped = fresh
     return None
 
 

@@ -31,7 +31,7 @@ _FCNTLS = (
 """Flags, copies, questions about locks, seals. Not: owners of signals, leases and notices of what others open, sizes of
 pipes."""
 _LOCKS = ((6, 7), (13, 14), (37, 38))
-"""Locks of files, ``/dev/null`` among them, which all programs have: nobody holds one."""
+"""Locks of files, ``/dev/null`` among them, which all programs share: a held lock would be a message."""
 _PRCTLS_DENIED = ((4, 4), (22, 22), (35, 35), (62, 62), (0x59616D61, 0x59616D61))
 """Dumpable memory (it would go with a core dump), filters, the memory map, core scheduling, a tracer."""
 _SOL_SOCKET = 1

@@ -45,7 +45,7 @@ class Stage:
             self._own_namespaces()
         else:
             kernel.adopt_orphans()
-            with contextlib.suppress(OSError):  # where we may; a program of any other user can tell what was read
+            with contextlib.suppress(OSError):  # where we may; a program of another user sees which files were read
                 kernel.keep_no_access_times()
         self._badness, self._own_badness = -1, b""
         with contextlib.suppress(OSError):
@@ -219,7 +219,7 @@ class Stage:
 
 
 def _imported(places: list[str]) -> Iterator[str]:
-    """What is imported from these folders, with the libraries and facts that lie beside it."""
+    """Imported packages of these folders, with their libraries and metadata."""
     tops = {name.partition(".")[0] for name in sys.modules}
     for place in places:
         for name in os.listdir(place):  # noqa: PTH208 - no pathlib in the box

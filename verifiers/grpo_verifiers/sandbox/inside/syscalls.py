@@ -122,7 +122,7 @@ DENIED = {
     "landlock_restrict_self": (446, 446),
     "seccomp": (317, 277),
     "cachestat": (451, 451),
-    # It tells which pages were in memory before: what an earlier program has read.
+    # It tells which pages were in memory before: the reads of an earlier program.
     "mincore": (27, 232),
     "getrusage": (98, 165),
     "statmount": (457, 457),
@@ -181,4 +181,4 @@ LOOKED_INTO = {
     "waitid": (247, 95),
 }
 UNSUPPORTED = {"fallocate": (285, 47)}
-"""Blocks of a file that nobody has written are taken faster than anybody can look."""
+"""It takes disk space faster than polling sees."""
