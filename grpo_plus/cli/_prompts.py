@@ -37,7 +37,7 @@ KEYS = tuple(PromptSettings.__annotations__)
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """Instructions on the form of an answer; ``checked_by`` is the entry of ``verifiers``, in YAML, that checks it."""
+    """Instructions on the form of an answer; ``checked_by`` is the YAML entry of the verifier that checks it."""
 
     text: str
     checked_by: str

@@ -14,6 +14,7 @@ import sysconfig
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,8 @@ _SYSTEM = (
 )
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 _PACKAGES = ("site-packages", "dist-packages")
+_NEEDED = ("*.so*", "*-linux-*", "python3*", "perl5", "locale", "gconv", "gcc", "jvm")
+"""Names in ``/usr/lib`` of libraries and languages; applications put their own folders there, too."""
 _ALTERNATIVES = "/etc/alternatives"
 """Links on the way to programs of ``/usr/bin``, ``awk`` among them: passed through, and not read."""
 _FIRST_UID, _UIDS = 1_900_000_000, 1 << 24
@@ -289,20 +292,23 @@ def _python() -> list[str]:
 
 
 def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The contents of these places without installed packages; and the folders above those, to be listed."""
+    """The contents of these places without installed packages and applications; and folders to be listed alone."""
     places = [*_LIBRARIES, str(Path(sysconfig.get_path("stdlib")).parent)]
     hidden = {
         str(path.resolve()) for place in places for kind in _PACKAGES for path in Path(place).glob(f"python*/{kind}")
     }
+    shared = {os.path.realpath("/usr/lib"), os.path.realpath("/lib")}
     listed: list[str] = []
 
     def parts(path: str) -> list[str]:
         if path in hidden:
             return []
-        if not any(each.startswith(f"{path}/") for each in hidden):
+        if path not in shared and not any(each.startswith(f"{path}/") for each in hidden):
             return [path]
         listed.append(path)
-        return [part for name in sorted(os.listdir(path)) for part in parts(f"{path}/{name}")]  # noqa: PTH208 - strings
+        needed = _NEEDED if path in shared else ("*",)
+        names = [name for name in sorted(os.listdir(path)) if any(fnmatchcase(name, each) for each in needed)]  # noqa: PTH208 - strings
+        return [part for name in names for part in parts(f"{path}/{name}")]
 
     return [part for path in paths for part in parts(path)], listed
 
