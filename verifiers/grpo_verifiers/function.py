@@ -185,13 +185,14 @@ class FunctionVerifier(Verifier):
         return self.derive(label=f"{self.label} (strict)", options=strict, on_error="null") if strict else self
 
     def state_dict(self) -> dict[str, Any]:
-        """How often in a row it has failed, and was too late."""
-        counts = {"failures": self._policy.failures, "late": self._policy.late}
+        """The counts of its policy."""
+        counts = {name: getattr(self._policy, name) for name in ("failures", "late", "silent")}
         return counts if any(counts.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
         self._policy.failures, self._policy.late = int(state["failures"]), int(state["late"])
+        self._policy.silent = int(state.get("silent", 0))
 
     def check(self) -> list[str]:
         """The problems with its settings, options and columns; empty when there are none."""
