@@ -136,13 +136,13 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise, skips_rows=goal.skip_settled)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
-        self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)
+        self._engine = UpdateEngine(recipe)
+        self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings, self._engine)
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         written = None if self.recorder is None else partial(self.recorder.keep, FINDINGS)
         ended = None if self.recorder is None else self.recorder.end
         self.diagnosing = Diagnosing(recipe, self.verification, written, ended)
         self.clock = StepClock()
-        self._engine = UpdateEngine(recipe)
         self.generation_batch = GenerationBatch()
         self.place = Place(self.generation_batch, self.settings)
         chosen = recipe.selection

@@ -30,7 +30,7 @@ class Support:
         sharing: whether completions may also share their prompt, which takes a ready-made mask.
         branching: whether trees may stand behind one another in one row, kept apart by `branches`.
         joining: whether rows may stand behind one another in one, told apart by their positions alone.
-        trimming: whether common padding columns may be dropped.
+        trimming: whether columns that pad all prompts may be dropped: true once positions have proved to be relative.
         window: attention window in tokens: a shared prompt is exact only for rows no longer than this.
         note: why the best layout is not possible, or None.
     """
@@ -60,21 +60,20 @@ def support_of(model: Any) -> Support:
     if refusal is not None:
         return Support(refusal=refusal)
     attention = getattr(text, "_attn_implementation", None)
-    absolute = not _rope_types(text)
     backbone = getattr(model, "base_model", model)
     if "position_ids" not in inspect.signature(type(backbone).forward).parameters:
         note = f"{type(backbone).__name__} takes no position ids"
-        return Support(trimming=not absolute, note=note)
+        return Support(note=note)
     window = _window(text)
     if attention not in _MASKED:
         note = f"attention {attention!r} takes no ready-made mask, so completions cannot share their prompt"
         flash = str(attention).startswith("flash_attention")
-        return Support(packing=True, joining=flash, trimming=not absolute, note=note)
+        return Support(packing=True, joining=flash, note=note)
     if window is not None and window < LENGTH:
         note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
-        return Support(packing=True, trimming=not absolute, note=note)
+        return Support(packing=True, note=note)
     branching = attention == "sdpa"
-    return Support(packing=True, sharing=True, branching=branching, trimming=not absolute, window=window)
+    return Support(packing=True, sharing=True, branching=branching, window=window)
 
 
 def _refusal(model: Any, text: Any) -> str | None:
@@ -88,8 +87,6 @@ def _refusal(model: Any, text: Any) -> str | None:
         return f"{name} has layers of kind {', '.join(sorted(kinds))}, not causal attention"
     if getattr(text, "use_bidirectional_attention", False) or getattr(text, "is_prefix_lm", False):
         return f"{name} reads its prompt in both directions"
-    if getattr(text, "alibi", False):
-        return f"{name} takes positions from its attention mask (ALiBi)"
     if any(layer_values(text, "attention_chunk_size")):
         return f"{name} attends in chunks"
     windows = sorted(key for key, value in vars(text).items() if "window" in key and isinstance(value, int) and value)
@@ -118,7 +115,7 @@ def _window(text: Any) -> int | None:
 
 
 def _rope_types(text: Any) -> list[str]:
-    """Kinds of rotary positions; empty where a model has none, so that its positions are absolute."""
+    """Kinds of rotary positions; empty where a model has none."""
     return [str(found) for found in _types_in(getattr(text, "rope_parameters", None) or {})]
 
 

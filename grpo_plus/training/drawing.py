@@ -11,18 +11,19 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import SHARE
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.selection.dead_groups.assemble import Source, full, join, sources_of
+from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, sources_of
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from grpo_plus.training import drawn_rounds as drawn
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.drawn_rounds import Drawn, Round
+from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
 from grpo_plus.training.resuming.changes import Settings
 from grpo_plus.training.verification import Verification
-from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -42,7 +43,15 @@ class Drawing(Hook):
     name = "dead_groups"
     after = ("Selecting",)  # Selecting weighs the rows that remain after all rounds
 
-    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        advantages: Advantages,
+        verification: Verification,
+        settings: Settings,
+        engine: UpdateEngine,
+    ) -> None:
+        self._engine = engine
         self.fresh: Fresh = self._next_prompts
         self._settings = settings
         self._way = recipe.dead_groups
@@ -288,9 +297,25 @@ class Drawing(Hook):
         host = self.host
         values, device = [row.values for row in rows], host.accelerator.device
         output = join(values, pad=_trl.pad_id(host), multiple=host.pad_to_multiple_of, device=device)
+        self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
         whole = {name: value for name, value in first.output.items() if name not in output}
         return {**output, **whole, "num_items_in_batch": host.accelerator.gather(mask_BT.sum()).sum()}
+
+    def _check_padding(self, output: dict[str, Any]) -> None:
+        """Refuse log-probabilities that a model scored at other positions than it will in the update."""
+        width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
+        moved = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
+        if not any(_trl.gather_objects([moved])):
+            return
+        reason = self._engine.engine.shifted(self.host.model, self.host.accelerator.device)
+        if reason is not None:
+            problem = (
+                f"dead_groups is {self._way!r}, which joins rows whose prompts were {min(widths | {width})} to {width} "
+                f"columns wide when they were scored, but {reason}. Set pad_to_multiple_of to the tokens of the "
+                "longest prompt, or remove dead_groups."
+            )
+            raise ConfigError([problem])
 
     def _log(self, rounds: Sequence[Round], counts: Mapping[str, int], groups: int) -> None:
         host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before
