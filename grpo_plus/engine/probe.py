@@ -138,9 +138,9 @@ class Trial:
 
 
 def _rounding(dtypes: set[torch.dtype]) -> float:
-    """The largest relative rounding error of these, where products of float32 may be rounded to TF32 or less."""
-    sizes = [torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point]
-    return max(sizes) if torch.get_float32_matmul_precision() == "highest" else max(*sizes, 2**-8)
+    """The largest relative rounding error of these and of float32, whose products may be rounded to TF32 or less."""
+    least = torch.finfo(torch.float32).eps if torch.get_float32_matmul_precision() == "highest" else 2**-8
+    return max(least, *(torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point))
 
 
 @contextmanager
