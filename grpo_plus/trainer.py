@@ -159,7 +159,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.reward_model = None if options is None else RewardModelHook(recipe, options, self.verification)
         learned = [] if self.reward_model is None else [self.reward_model, self.reward_model.pairs]
         self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
-        drawing = [self.inner, self.selecting, self.drawing, Drift()]
+        drawing = [self.inner, self.selecting, self.drawing, Drift(self._engine)]
         self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
         scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
