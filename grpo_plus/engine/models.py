@@ -23,7 +23,7 @@ class Known:
 
     ``attention`` is transformers' name of it, ``function`` the one registered under that name, ``limit`` the number of
     positions. Rows are neither packed nor trimmed on the left before `Models.try_out` has come to an end (``tried``).
-    ``shifted`` is the reason why padding on the left changes results; it is empty before a trial.
+    ``shifted`` is the reason why padding on the left changes results; it is empty before the ``trial``.
     """
 
     plain: Any
@@ -35,6 +35,7 @@ class Known:
     limit: int | None
     tried: bool = False
     shifted: str | None = ""
+    trial: Trial | None = None
 
 
 class Models:
@@ -67,15 +68,11 @@ class Models:
 
     def shifted(self, model: Any, device: torch.device, *, head: Head | None) -> str | None:
         """Why padding on the left changes the results of a model; None where its positions are relative."""
-        return self._shifted(self.of(model), self._trial(model, device, head))
-
-    def _trial(self, model: Any, device: torch.device, head: Head | None) -> Trial:
-        return Trial(model, self.of(model).vocabulary, device, self._autocast, head or Head(fused=False))
-
-    @staticmethod
-    def _shifted(known: Known, trial: Trial) -> str | None:
+        known = self.of(model)
+        if known.trial is None:
+            known.trial = Trial(model, known.vocabulary, device, self._autocast, head or Head(fused=False))
         if known.shifted == "":
-            known.shifted = trial.positions(taken=known.support.packing, limit=known.limit)
+            known.shifted = known.trial.positions(taken=known.support.packing, limit=known.limit)
         return known.shifted
 
     def try_out(self, model: Any, device: torch.device, *, head: Head | None, layout: str) -> None:
@@ -92,16 +89,15 @@ class Models:
         support = known.support
         if support.note is not None and layout != "trimmed":
             self._notes.say(support.note)
-        trial = self._trial(model, device, head)
-        wrong, failure = attempt(partial(self._shifted, known, trial))
+        wrong, failure = attempt(partial(self.shifted, model, device, head=head))
         support = replace(support, trimming=wrong is None and failure is None)
         if support.trimming and support.packing and layout != "trimmed" and head is not None:
             if support.branching:
                 install()
             for branching in (True, False) if support.branching else (False,):
-                joining = branching or support.joining
-                packing = partial(trial.packing, attention=known.attention, sharing=support.sharing, joining=joining)
-                wrong, failure = attempt(packing)
+                assert known.trial is not None
+                options = {"sharing": support.sharing, "joining": branching or support.joining}
+                wrong, failure = attempt(partial(known.trial.packing, attention=known.attention, **options))
                 support = replace(support, branching=branching)
                 if wrong is None:
                     break
