@@ -215,20 +215,9 @@ class Engine:
         self._models.try_out(model, input_ids.device, head=facts.head, layout=self.layout)
         if facts.head is None:
             self._notes.say(f"rows are not packed: {_UNKNOWN_HEAD}")
-        job = Job(
-            stock,
-            model,
-            input_ids,
-            attention_mask,
-            rows,
-            batch_size,
-            compute_entropy,
-            known,
-            self._autocast,
-            self.tokens_per_pass,
-            facts.head or Head(entropy_gradient=facts.entropy_bonus),
-            support,
-        )
+        head, most = facts.head or Head(entropy_gradient=facts.entropy_bonus), self.tokens_per_pass
+        rest = (batch_size, compute_entropy, known, self._autocast, most, head, support)
+        job = Job(stock, model, input_ids, attention_mask, rows, *rest)
         scores = self._score(job, facts, inputs)
         self._note_outside(job.tally)
         return scores
