@@ -72,7 +72,7 @@ class Models:
         if known.trial is None:
             known.trial = Trial(model, known.vocabulary, device, self._autocast, head or Head(fused=False))
         if known.shifted == "":
-            known.shifted = known.trial.positions(taken=known.support.packing, limit=known.limit)
+            known.shifted = known.trial.positions(explicit=known.support.packing, limit=known.limit)
         return known.shifted
 
     def try_out(self, model: Any, device: torch.device, *, head: Head | None, layout: str) -> None:
@@ -110,7 +110,5 @@ class Models:
             return
         if layout == "packed":
             raise EngineError(f"engine='packed' is not possible here: {wrong}. Set engine='auto'.")
-        rows = (
-            "rows are not packed" if support.trimming else "all rows keep TRL's padding on the left, unlike in sampling"
-        )
-        self._notes.say(f"{rows}: {wrong}")
+        effect = "rows are not packed" if support.trimming else "TRL's padding on the left stays, unlike in sampling"
+        self._notes.say(f"{effect}: {wrong}")

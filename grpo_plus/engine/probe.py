@@ -56,14 +56,14 @@ class Trial:
         self._rows, self._ids, self._real = rows, ids.to(device), mask.bool().to(device)
         self._dtypes: set[torch.dtype] = {torch.float32}
 
-    def positions(self, *, taken: bool, limit: int | None) -> str | None:
-        """Why positions below the model's ``limit`` are not relative; a late start is tried if they are ``taken``."""
+    def positions(self, *, explicit: bool, limit: int | None) -> str | None:
+        """Why positions below the model's ``limit`` are not relative; ``explicit`` ones may start late, too."""
         room = max(min(limit or _FAR, _FAR) - LENGTH, 1)
         left = min(room, _PADDING)
         moves = partial(self._judge, torch.median)
         if padded := moves(partial(self._plain, left), _EXACT):
             return f"positions are not relative (padding of {left} columns on the left {padded})"
-        if not taken or moves(partial(self._plain, first=left), _EXACT):
+        if not explicit or moves(partial(self._plain, first=left), _EXACT):
             return None  # positions are counted without padding
         far = moves(partial(self._plain, first=room), _ROTATED)
         return far and f"positions are not relative (a start at position {room} {far})"
@@ -119,7 +119,7 @@ class Trial:
         return float(self._difference(self._run(self._plain, self._rounding)).median())
 
     def _judge(self, average: Callable[[Tensor], Tensor], score: Callable[[], Tensor], exact: float) -> str | None:
-        """The effect of another way to score, as a clause without subject; None where it is within rounding."""
+        """The effect of another way to score, as a clause without subject; None if rounding explains it."""
         try:
             allowed = max(exact, _ROUNDING * (self._noise or self._rounding**0.5))  # compiled layers may run no hooks
             size = float(average(self._difference(self._run(score))))

@@ -18,7 +18,6 @@ from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from grpo_plus.training import drawn_rounds as drawn
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.drawn_rounds import Drawn, Round
-from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
 from grpo_plus.training.resuming.changes import Settings
@@ -38,21 +37,15 @@ class Drawing(Hook):
 
     Attributes:
         fresh: gives fresh prompts.
+        shifted: the reason why padding on the left changes log-probabilities, or None.
     """
 
     name = "dead_groups"
     after = ("Selecting",)  # Selecting weighs the rows that remain after all rounds
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        advantages: Advantages,
-        verification: Verification,
-        settings: Settings,
-        engine: UpdateEngine,
-    ) -> None:
-        self._engine = engine
+    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
         self.fresh: Fresh = self._next_prompts
+        self.shifted: Callable[[], str | None] = lambda: None
         self._settings = settings
         self._way = recipe.dead_groups
         self._keywords = recipe.dead_groups_kwargs
@@ -303,13 +296,10 @@ class Drawing(Hook):
         return {**output, **whole, "num_items_in_batch": host.accelerator.gather(mask_BT.sum()).sum()}
 
     def _check_padding(self, output: dict[str, Any]) -> None:
-        """Refuse log-probabilities that a model scored at other positions than it will in the update."""
+        """Refuse log-probabilities of other padding, where the model sees it."""
         width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
-        moved = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
-        if not any(_trl.gather_objects([moved])):
-            return
-        reason = self._engine.engine.shifted(self.host.model, self.host.accelerator.device)
-        if reason is not None:
+        padded = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
+        if any(_trl.gather_objects([padded])) and (reason := self.shifted()) is not None:
             problem = (
                 f"dead_groups is {self._way!r}, which joins rows whose prompts were {min(widths | {width})} to {width} "
                 f"columns wide when they were scored, but {reason}. Set pad_to_multiple_of to the tokens of the "

@@ -82,7 +82,7 @@ FAR = {"max_position_embeddings": 2**15}
 def test_a_trial_knows_relative_positions_in_every_precision(kind, dtype, fresh, own, moves):
     model = tiny(kind, fresh=fresh, **own).to(DEVICE, getattr(torch, dtype))
     trial = Trial(model, 101, torch.device(DEVICE), contextlib.nullcontext, Head(fused=False))
-    reason = trial.positions(taken=True, limit=model.config.max_position_embeddings)
+    reason = trial.positions(explicit=True, limit=model.config.max_position_embeddings)
     assert reason is None if moves is None else moves in reason
     install()
     assert moves or trial.packing(attention="sdpa", sharing=True, joining=True) is None

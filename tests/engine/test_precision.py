@@ -176,7 +176,7 @@ def test_a_base_in_4_bits_is_tried_out_without_dropout_and_without_random_number
     before = torch.get_rng_state()
     install()
     trial = Trial(model, made.config.vocab_size, device, contextlib.nullcontext, Head(fused=False))
-    assert trial.positions(taken=True, limit=None) is None
+    assert trial.positions(explicit=True, limit=None) is None
     assert trial.packing(attention="sdpa", sharing=True, joining=True) is None
     assert torch.equal(torch.get_rng_state(), before)
     assert all(layer.training for layer in model.model.layers)

@@ -9,20 +9,8 @@ from peft import LoraConfig, get_peft_model
 
 from grpo_plus.qlora.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.drift import (
-    APART,
-    FLOOR,
-    FOREIGN,
-    GROWN,
-    LARGE,
-    MOST,
-    Course,
-    Drift,
-    DriftError,
-    Gap,
-    judged,
-    likely,
-)
+from grpo_plus.training import drift as module
+from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
 from tests.device import DEVICE
 
 
@@ -100,6 +88,6 @@ def test_dropout_is_found_in_attention_and_in_adapters(where, found):
 def test_a_difference_of_positions_is_not_taken_for_another_model(build, tmp_path, architecture):
     make_tiny_model(tmp_path / architecture, architecture=architecture)
     trainer = build(trainer={"model": str(tmp_path / architecture)})
-    drift = next(hook for hook in trainer.hooks if isinstance(hook, Drift))
-    with nullcontext() if architecture == "gpt2" else pytest.raises(DriftError, match="another model"):
+    drift = next(hook for hook in trainer.hooks if isinstance(hook, module.Drift))
+    with nullcontext() if architecture == "gpt2" else pytest.raises(module.DriftError, match="another model"):
         drift._judge(Gap(total=2 * FOREIGN, tokens=1, token=5))
