@@ -137,13 +137,14 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise, skips_rows=goal.skip_settled)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
+        self._engine = UpdateEngine(recipe)
         self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)
+        self.drawing.shifted = self._engine.shifted
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         written = None if self.recorder is None else partial(self.recorder.keep, FINDINGS)
         ended = None if self.recorder is None else self.recorder.end
         self.diagnosing = Diagnosing(recipe, self.verification, written, ended)
         self.clock = StepClock()
-        self._engine = UpdateEngine(recipe)
         self.generation_batch = GenerationBatch()
         self.place = Place(self.generation_batch, self.settings)
         chosen = recipe.selection
@@ -160,7 +161,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.reward_model = None if options is None else RewardModelHook(recipe, options, self.verification)
         learned = [] if self.reward_model is None else [self.reward_model, self.reward_model.pairs]
         self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
-        drawing = [self.inner, self.selecting, self.drawing, Drift()]
+        drawing = [self.inner, self.selecting, self.drawing, Drift(self._engine.shifted)]
         self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
         scoring = [self.critic, self._advantages, returns, self.recorder, prompts]

@@ -1,12 +1,11 @@
 """Exact treatments of a model's rows, derived from its config.
 
-Packing needs full causal attention that takes positions and a ready-made mask. Whatever is not known to be that is not
-packed: the reason is a sentence for the log, and `probe` checks the rest by running it.
+Packing needs full causal attention that takes positions and a ready-made mask. The config shows what only long rows
+would: the reason is a sentence for the log, and `probe` checks the rest by running it.
 """
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +29,7 @@ class Support:
         sharing: whether completions may also share their prompt, which takes a ready-made mask.
         branching: whether trees may stand behind one another in one row, kept apart by `branches`.
         joining: whether rows may stand behind one another in one, told apart by their positions alone.
-        trimming: whether common padding columns may be dropped.
+        trimming: whether columns that pad all prompts may be dropped: true once positions have proved to be relative.
         window: attention window in tokens: a shared prompt is exact only for rows no longer than this.
         note: why the best layout is not possible, or None.
     """
@@ -60,21 +59,17 @@ def support_of(model: Any) -> Support:
     if refusal is not None:
         return Support(refusal=refusal)
     attention = getattr(text, "_attn_implementation", None)
-    absolute = not _rope_types(text)
     backbone = getattr(model, "base_model", model)
     if "position_ids" not in inspect.signature(type(backbone).forward).parameters:
-        note = f"{type(backbone).__name__} takes no position ids"
-        return Support(trimming=not absolute, note=note)
+        return Support(note=f"{type(backbone).__name__} takes no position ids")
     window = _window(text)
     if attention not in _MASKED:
         note = f"attention {attention!r} takes no ready-made mask, so completions cannot share their prompt"
-        flash = str(attention).startswith("flash_attention")
-        return Support(packing=True, joining=flash, trimming=not absolute, note=note)
+        return Support(packing=True, joining=str(attention).startswith("flash_attention"), note=note)
     if window is not None and window < LENGTH:
         note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
-        return Support(packing=True, trimming=not absolute, note=note)
-    branching = attention == "sdpa"
-    return Support(packing=True, sharing=True, branching=branching, trimming=not absolute, window=window)
+        return Support(packing=True, note=note)
+    return Support(packing=True, sharing=True, branching=attention == "sdpa", window=window)
 
 
 def _refusal(model: Any, text: Any) -> str | None:
@@ -88,8 +83,6 @@ def _refusal(model: Any, text: Any) -> str | None:
         return f"{name} has layers of kind {', '.join(sorted(kinds))}, not causal attention"
     if getattr(text, "use_bidirectional_attention", False) or getattr(text, "is_prefix_lm", False):
         return f"{name} reads its prompt in both directions"
-    if getattr(text, "alibi", False):
-        return f"{name} takes positions from its attention mask (ALiBi)"
     if any(layer_values(text, "attention_chunk_size")):
         return f"{name} attends in chunks"
     windows = sorted(key for key, value in vars(text).items() if "window" in key and isinstance(value, int) and value)
@@ -98,7 +91,7 @@ def _refusal(model: Any, text: Any) -> str | None:
         return f"{name} has an attention window of its own making ({', '.join(unknown)})"
     if getattr(text, "output_router_logits", False):
         return f"{name} computes router logits over all tokens of a pass (output_router_logits)"
-    changing = sorted(set(_rope_types(text)) - _STATIC_ROPE)
+    changing = sorted(_rope_types(getattr(text, "rope_parameters", None)) - _STATIC_ROPE)
     if changing:
         return f"{name} has positions of type {', '.join(changing)}, which depend on the length of a pass"
     # FSDP2 swaps a module's class for a subclass of its own making, so the model's own may be further up.
@@ -117,17 +110,10 @@ def _window(text: Any) -> int | None:
     return None if kinds and "sliding_attention" not in kinds else window
 
 
-def _rope_types(text: Any) -> list[str]:
-    """Kinds of rotary positions; empty where a model has none, so that its positions are absolute."""
-    return [str(found) for found in _types_in(getattr(text, "rope_parameters", None) or {})]
-
-
-def _types_in(parameters: Any) -> Iterator[Any]:
+def _rope_types(parameters: Any) -> set[str]:
+    """Kinds of rotary positions, over all kinds of layers."""
     if not isinstance(parameters, dict):
-        return
-    if "rope_type" in parameters or "rope_theta" in parameters:
-        yield parameters.get("rope_type", "default")
-        return
-    values: Iterable[Any] = parameters.values()
-    for value in values:
-        yield from _types_in(value)
+        return set()
+    if parameters.keys() & {"rope_type", "rope_theta"}:
+        return {str(parameters.get("rope_type", "default"))}
+    return set().union(*map(_rope_types, parameters.values()))

@@ -12,6 +12,7 @@ from typing import Any
 from grpo_plus.engine.branches import bundled, padded_pairs, stretches
 from grpo_plus.engine.rows import Rows
 from grpo_plus.engine.trees import Tree, grow
+from grpo_plus.engine.trim import columns
 from grpo_plus.memory.shape import head_sizes, largest
 
 NOT_WORTH_IT = 0.95
@@ -143,8 +144,7 @@ def choose(
     """
     stock = shape.cost(stock_rows, rows.width, dense=rows.padded)
     bound = shape.memory(stock_rows, rows.width)
-    prompt, completion = max(rows.prompts[row] for row in chosen), max(rows.completions[row] for row in chosen)
-    width = prompt + completion if trimming else rows.width
+    width = sum(columns(rows, chosen, left=trimming))
     ragged = any(rows.prompts[row] + rows.completions[row] < width for row in chosen)
     plans = [Plan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
     if packing and joining and forced != "trimmed":

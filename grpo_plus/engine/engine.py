@@ -97,15 +97,18 @@ class Engine:
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
 
     def try_out(self, model: Any, device: torch.device) -> None:
-        """Try packing on a model now, before a pass asks for it; what is found holds for all that wrap the same model.
+        """Try a model now, before a pass needs it; the result holds for all that wrap the same model.
 
         Raises:
             EngineError: packing was asked for and is not exact.
         """
         facts = self._facts()
-        known = self._models.of(model)
-        if facts.refusal() is None and known.support.refusal is None and facts.head is not None:
-            self._models.try_out(model, device, head=facts.head, forced=self.layout == "packed")
+        if facts.refusal() is None and self._models.of(model).support.refusal is None:
+            self._models.try_out(model, device, head=facts.head, layout=self.layout)
+
+    def shifted(self, model: Any, device: torch.device) -> str | None:
+        """Why rows need the padding that they were scored with, in words; None where positions are relative."""
+        return self._models.shifted(model, device, head=self._facts().head)
 
     def split_refusal(self, model: Any) -> str | None:
         """Why `tokens_per_pass` cannot bound the passes of an update, in words; None if it can."""
@@ -209,24 +212,12 @@ class Engine:
             self.unbounded = reason
             return self._stock(stock, arguments, options, support, facts)
         self.unbounded = None
-        if self.layout != "trimmed" and facts.head is not None:
-            self._models.try_out(model, input_ids.device, head=facts.head, forced=self.layout == "packed")
+        self._models.try_out(model, input_ids.device, head=facts.head, layout=self.layout)
         if facts.head is None:
             self._notes.say(f"rows are not packed: {_UNKNOWN_HEAD}")
-        job = Job(
-            stock,
-            model,
-            input_ids,
-            attention_mask,
-            rows,
-            batch_size,
-            compute_entropy,
-            known,
-            self._autocast,
-            self.tokens_per_pass,
-            facts.head or Head(entropy_gradient=facts.entropy_bonus),
-            support,
-        )
+        head, most = facts.head or Head(entropy_gradient=facts.entropy_bonus), self.tokens_per_pass
+        rest = (batch_size, compute_entropy, known, self._autocast, most, head, support)
+        job = Job(stock, model, input_ids, attention_mask, rows, *rest)
         scores = self._score(job, facts, inputs)
         self._note_outside(job.tally)
         return scores

@@ -13,7 +13,7 @@ from grpo_plus.engine.cost import Shape, shape_of
 from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.notes import Notes
-from grpo_plus.engine.probe import mismatch
+from grpo_plus.engine.probe import Trial
 from grpo_plus.memory.errors import attempt
 
 
@@ -21,8 +21,9 @@ from grpo_plus.memory.errors import attempt
 class Known:
     """Facts about one model, which is kept so that its identity is not given to another.
 
-    ``attention`` is transformers' name of it, ``function`` what is registered under that name. Rows are not packed
-    before `Models.try_out` has come to an end (``tried``).
+    ``attention`` is transformers' name of it, ``function`` the one registered under that name, ``limit`` the number of
+    positions. Rows are neither packed nor trimmed on the left before `Models.try_out` has come to an end (``tried``).
+    ``shifted`` is the reason why padding on the left changes results; it is empty before the ``trial``.
     """
 
     plain: Any
@@ -31,7 +32,10 @@ class Known:
     attention: str
     function: Any
     vocabulary: int
+    limit: int | None
     tried: bool = False
+    shifted: str | None = ""
+    trial: Trial | None = None
 
 
 class Models:
@@ -57,43 +61,54 @@ class Models:
             vocabulary = getattr(config, "vocab_size", 1)
             device = next((p.device.type for p in plain.parameters()), "cpu")
             shape = shape_of(config, device=device, eager=attention == "eager")
-            known = Known(plain, support_of(plain), shape, attention, function, vocabulary)
+            limit = getattr(config, "max_position_embeddings", None)
+            known = Known(plain, support_of(plain), shape, attention, function, vocabulary, limit)
             self._known[id(plain)] = known
         return known
 
-    def try_out(self, model: Any, device: torch.device, *, head: Head, forced: bool) -> None:
-        """Check, once per model, that packing gives what the plain path gives; again if memory ran out meanwhile.
+    def shifted(self, model: Any, device: torch.device, *, head: Head | None) -> str | None:
+        """Why padding on the left changes the results of a model; None where its positions are relative."""
+        known = self.of(model)
+        if known.trial is None:
+            known.trial = Trial(model, known.vocabulary, device, self._autocast, head or Head(fused=False))
+        if known.shifted == "":
+            known.shifted = known.trial.positions(explicit=known.support.packing, limit=known.limit)
+        return known.shifted
 
-        All ranks come here at the same pass, so that they make the same number of forward passes. With ``forced``
-        packing was asked for by name.
+    def try_out(self, model: Any, device: torch.device, *, head: Head | None, layout: str) -> None:
+        """Check once per model which treatments give the results of the plain path; again if memory ran out meanwhile.
+
+        All ranks come here at the same pass, so that they make the same number of forward passes.
 
         Raises:
-            EngineError: packing was asked for and is not exact.
+            EngineError: the layout is ``packed``, and packing is not exact.
         """
         known = self.of(model)
         if known.tried:
             return
-        if known.support.note is not None:
-            self._notes.say(known.support.note)
-        if not known.support.packing:
-            known.tried = True
+        support = known.support
+        if support.note is not None and layout != "trimmed":
+            self._notes.say(support.note)
+        wrong, failure = attempt(partial(self.shifted, model, device, head=head))
+        support = replace(support, trimming=wrong is None and failure is None)
+        if support.trimming and support.packing and layout != "trimmed" and head is not None:
+            if support.branching:
+                install()
+            for branching in (True, False) if support.branching else (False,):
+                assert known.trial is not None
+                options = {"sharing": support.sharing, "joining": branching or support.joining}
+                wrong, failure = attempt(partial(known.trial.packing, attention=known.attention, **options))
+                support = replace(support, branching=branching)
+                if wrong is None:
+                    break
+        if failure is not None:
+            self._notes.say(f"rows are not packed until the trial of it fits in memory ({failure})")
             return
-        support, attention = known.support, known.attention
-        trial = partial(mismatch, model, known.vocabulary, device, self._autocast, attention=attention, head=head)
-        if support.branching:
-            install()
-        for branching in (True, False) if support.branching else (False,):
-            wrong, failure = attempt(partial(trial, sharing=support.sharing, joining=branching or support.joining))
-            if failure is not None:
-                self._notes.say(f"rows are not packed until the trial of it fits in memory ({failure})")
-                return
-            known.support = replace(support, branching=branching)
-            if wrong is None:
-                break
         known.tried = True
+        known.support = replace(support, packing=support.packing and wrong is None)
         if wrong is None:
             return
-        if forced:
+        if layout == "packed":
             raise EngineError(f"engine='packed' is not possible here: {wrong}. Set engine='auto'.")
-        known.support = replace(known.support, packing=False)
-        self._notes.say(f"rows are not packed: {wrong}")
+        effect = "rows are not packed" if support.trimming else "TRL's padding on the left stays, unlike in sampling"
+        self._notes.say(f"{effect}: {wrong}")

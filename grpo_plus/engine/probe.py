@@ -1,18 +1,23 @@
-"""A model tried out before it is trusted: three short rows, packed and plain, must give the same log-probabilities.
+"""A model tried out before it is trusted: short rows, run in several ways, must give the same log-probabilities.
 
 The config says what a model should do; this shows that it does, with its own code, weights, adapters and attention
 kernels. One pass of each kind, without gradient.
+
+Positions are relative if neither padding on the left, which TRL counts, nor a late start changes a result. They are not
+where they are learned, scale attention, or rotate keys before a norm: every pass of such a model needs TRL's padding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grpo_plus.engine.branches import in_one_row
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
-from grpo_plus.engine.pack import lay_out
+from grpo_plus.engine.pack import IGNORED, lay_out
 from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.trees import grow
 from grpo_plus.memory.errors import is_out_of_memory
@@ -21,72 +26,135 @@ _PROMPT, _LENGTHS = 7, (6, 4, 5)
 _TURN = 2  # tokens that the first two completions begin with
 LENGTH = _PROMPT + max(_LENGTHS)
 """Tokens of the longest row that is tried: an attention window narrower than this shows as a mismatch."""
+_PADDING, _FAR = 16, 2**15
 
-_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
-_COARSE = 3e-2
+_EXACT, _ROTATED = 1e-5, 1e-2
+"""Rounding in float32, in standard deviations of the log-probabilities: of short rows, and of large angles."""
+_ROUNDING = 1.5
+"""Allowed effect of a position, in units of the effect of rounding the output of every layer once more."""
 
 
-def mismatch(
-    model: Any,
-    vocabulary: int,
-    device: torch.device,
-    autocast: Autocast,
-    *,
-    attention: str,
-    sharing: bool,
-    joining: bool,
-    head: Head,
-) -> str | None:
-    """Why packing is not exact for this model, or None.
+class Trial:
+    """Three rows with a common prompt on a model. A method returns the reason against a treatment, or None.
 
-    Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
-    single tokens, a wrong mask or position moves all of them.
-
-    With ``sharing`` rows are to share their prompt, and two of them more; with ``joining`` to stand behind one another
-    in one row.
+    Rounding moves single tokens, most where it picks another expert; a position moves all, and a wrong mask some. So
+    the median judges positions, and the mean judges packing.
     """
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)
-    ids[:, :_PROMPT] = ids[0, :_PROMPT]
-    ids[1, : _PROMPT + _TURN] = ids[0, : _PROMPT + _TURN]
-    mask = torch.ones_like(ids)
-    for row, length in enumerate(_LENGTHS):
-        mask[row, _PROMPT + length :] = 0
-    rows = read_rows(ids, mask, max(_LENGTHS))
-    assert rows is not None
-    ids, mask = ids.to(device), mask.to(device)
-    every = range(len(_LENGTHS))
-    trees = grow(rows, every, None, 1.0) if sharing else grow(rows, every, 1)
-    packed = lay_out(trees, rows, device)
-    packed = in_one_row(packed, trees, branching=sharing) if joining else packed
-    shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
-    inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
-    with torch.no_grad(), _without_dropout(model), dtypes_of(model) as dtypes:
+
+    def __init__(self, model: Any, vocabulary: int, device: torch.device, autocast: Autocast, head: Head) -> None:
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(0, vocabulary, (len(_LENGTHS), _PADDING + LENGTH), generator=generator)
+        prompt = slice(_PADDING, _PADDING + _PROMPT)
+        ids[:, prompt] = ids[0, prompt]
+        ids[1, prompt.stop : prompt.stop + _TURN] = ids[0, prompt.stop : prompt.stop + _TURN]
+        mask = torch.ones_like(ids)
+        for row, length in enumerate(_LENGTHS):
+            mask[row, prompt.stop + length :] = 0
+        rows = read_rows(ids[:, _PADDING:], mask[:, _PADDING:], max(_LENGTHS))
+        assert rows is not None
+        self._model, self._autocast, self._head = model, autocast, head
+        self._rows, self._ids, self._real = rows, ids.to(device), mask.bool().to(device)
+        self._dtypes: set[torch.dtype] = {torch.float32}
+
+    def positions(self, *, explicit: bool, limit: int | None) -> str | None:
+        """Why positions below the model's ``limit`` are not relative; ``explicit`` ones may start late, too."""
+        room = max(min(limit or _FAR, _FAR) - LENGTH, 1)
+        left = min(room, _PADDING)
+        moves = partial(self._judge, torch.median)
+        if padded := moves(partial(self._plain, left), _EXACT):
+            return f"positions are not relative (padding of {left} columns on the left {padded})"
+        if not explicit or moves(partial(self._plain, first=left), _EXACT):
+            return None  # positions are counted without padding
+        far = moves(partial(self._plain, first=room), _ROTATED)
+        return far and f"positions are not relative (a start at position {room} {far})"
+
+    def packing(self, *, attention: str, sharing: bool, joining: bool) -> str | None:
+        """Why packing is not exact.
+
+        With ``sharing`` rows are to share their prompt, and two of them more; with ``joining`` to stand behind one
+        another in one row.
+        """
+        every = range(len(_LENGTHS))
+        trees = grow(self._rows, every, None, 1.0) if sharing else grow(self._rows, every, 1)
+        packed = lay_out(trees, self._rows, self._ids.device)
+        packed = in_one_row(packed, trees, branching=sharing) if joining else packed
+
+        def score() -> Tensor:
+            found = score_packed(self._model, packed, self._autocast, attention=attention, head=self._head)[0].float()
+            return torch.zeros_like(self._truth).view(-1).index_copy(0, packed.target, found).view_as(self._truth)
+
+        off = self._judge(torch.mean, score, self._rounding**0.5)
+        return off and f"a trial on three rows, when packed, {off}"
+
+    def _plain(self, left: int = 0, *, first: int = 0) -> Tensor:
+        """Log-probabilities of all completions, zero after their ends, as TRL's passes make them."""
+        ids = self._ids[:, _PADDING - left :]
+        labels = torch.where(self._real, self._ids, IGNORED)[:, _PADDING - left + 1 :].clone()
+        labels[:, : left + _PROMPT - 1] = IGNORED
+        mask = (torch.arange(ids.shape[1], device=ids.device) >= left).long().expand_as(ids)
+        inputs = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1]}
+        if first:
+            inputs["position_ids"] = mask[:, :-1].cumsum(1) - 1 + first
+        return score_labels(self._model, inputs, labels, self._autocast, self._head)[0][:, left + _PROMPT - 1 :].float()
+
+    def _run(self, score: Callable[[], Tensor], noise: float = 0.0) -> Tensor:
+        with torch.no_grad(), _without_dropout(self._model), scaled(self._model, noise) as dtypes:
+            scores = score()
+        self._dtypes |= dtypes
+        return scores
+
+    @cached_property
+    def _truth(self) -> Tensor:
+        return self._run(self._plain)
+
+    @property
+    def _rounding(self) -> float:
+        """A relative rounding error of layers: of sums in float32, perhaps of TF32 products, or of their dtypes."""
+        assert self._truth.numel()  # shows the dtypes
+        sums = 2**-20 if torch.get_float32_matmul_precision() == "highest" else 2**-8
+        return max(sums, *(torch.finfo(dtype).eps for dtype in self._dtypes))
+
+    @cached_property
+    def _noise(self) -> float:
+        return float(self._difference(self._run(self._plain, self._rounding)).median())
+
+    def _judge(self, average: Callable[[Tensor], Tensor], score: Callable[[], Tensor], exact: float) -> str | None:
+        """The effect of another way to score, as a clause without subject; None if rounding explains it."""
         try:
-            found = score_packed(model, packed, autocast, attention=attention, head=head)[0].float()
+            allowed = max(exact, _ROUNDING * (self._noise or self._rounding**0.5))  # compiled layers may run no hooks
+            size = float(average(self._difference(self._run(score))))
         except Exception as error:
             if is_out_of_memory(error):  # says nothing of the model
                 raise
-            return f"a trial on three rows failed ({type(error).__name__}: {error})"
-        plain = score_labels(model, inputs, shift, autocast, head)[0][:, _PROMPT - 1 :]
-    truth = plain.float().reshape(-1)[packed.target]
-    off = float((found - truth).abs().mean() / (1 + truth.abs().mean()))
-    allowed = max(_TOLERANCE.get(dtype, _COARSE) for dtype in dtypes)
-    if off <= allowed:  # false for NaN
-        return None
-    return f"three rows tried out on the model gave log-probabilities off by {off:.2g} of their size when packed"
+            return f"failed with {type(error).__name__}: {error}"
+        # false for NaN
+        return None if size <= allowed else f"moved log-probabilities by {size:.2g} of their spread"
+
+    def _difference(self, scores: Tensor) -> Tensor:
+        """Differences of all scored tokens, in units of the spread, which a head of zeros lacks."""
+        scored = self._real[:, _PADDING + _PROMPT :]
+        return ((scores - self._truth)[scored] / self._truth[scored].std().clamp(min=1e-30)).abs()
 
 
 @contextmanager
-def dtypes_of(model: torch.nn.Module) -> Iterator[set[torch.dtype]]:
-    """The dtypes of the parameters, and those that layers compute in meanwhile: autocast and FSDP2 choose others."""
-    dtypes = {parameter.dtype for parameter in model.parameters()}
+def scaled(model: torch.nn.Module, noise: float = 0.0) -> Iterator[set[torch.dtype]]:
+    """Scale each output channel of all layers with weights, and each number by up to 1 ± ``noise``; gives the dtypes.
 
-    def note(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        if isinstance(output, torch.Tensor) and output.is_floating_point():
-            dtypes.add(output.dtype)
+    The ones of a new norm would hide its place after a rotation. Autocast and FSDP2 compute in dtypes of their own.
+    """
+    dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
 
-    hooks = [module.register_forward_hook(note) for module in model.modules() if not any(module.children())]
+    def scale(_module: torch.nn.Module, _inputs: Any, output: Any) -> Any:
+        if not (isinstance(output, Tensor) and output.is_floating_point() and output.dim()):
+            return output
+        dtypes.add(output.dtype)
+        generator = torch.Generator(output.device).manual_seed(output.shape[-1])
+        make = partial(torch.rand, generator=generator, device=output.device)
+        output = output * (1 + make(output.shape[-1])).div(2).to(output.dtype)
+        return output * (1 + noise * (2 * make(output.shape) - 1)).to(output.dtype) if noise else output
+
+    layers = [module for module in model.modules() if next(module.parameters(recurse=False), None) is not None]
+    hooks = [layer.register_forward_hook(scale) for layer in layers]
     try:
         yield dtypes
     finally:

@@ -14,7 +14,7 @@ from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
 from grpo_plus.engine.pack import Packed, lay_out
 from grpo_plus.engine.rows import Rows
-from grpo_plus.engine.trim import trim
+from grpo_plus.engine.trim import columns, trim
 from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -100,9 +100,10 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
                 packed = in_one_row(packed, trees, branching=job.known.support.branching)
             yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
-    narrow = plan.layout == "trimmed" and job.known.support.trimming
-    for part in _parts(job, rows, narrow=narrow):
-        ids, mask, kept = trim(job.rows, part, job.input_ids, job.attention_mask, narrow=narrow)
+    trimmed = plan.layout == "trimmed"
+    sides = {"left": trimmed and job.known.support.trimming, "right": trimmed}
+    for part in _parts(job, rows, sum(columns(job.rows, rows, **sides))):
+        ids, mask, kept = trim(job.rows, part, job.input_ids, job.attention_mask, **sides)
         index = torch.tensor(part, device=ids.device)
         target = index[:, None] * job.completion_width + torch.arange(kept, device=ids.device)
         yield Scored(target.reshape(-1), *_bounded(job, partial(_stock, job, part, ids, mask, kept)), ids.numel())
@@ -113,13 +114,10 @@ def _stock(job: Job, rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor,
     return logps.reshape(-1), None if entropies is None else entropies.reshape(-1)
 
 
-def _parts(job: Job, rows: Sequence[int], *, narrow: bool) -> Iterator[Sequence[int]]:
-    """Rows that TRL's method runs together."""
+def _parts(job: Job, rows: Sequence[int], width: int) -> Iterator[Sequence[int]]:
+    """Rows that TRL's method runs together, each of at most so many columns."""
     step = len(rows) if job.batch_size is None else job.batch_size
     if job.tokens_per_pass is not None:
-        width = job.rows.width
-        if narrow:
-            width = max(job.rows.prompts[row] for row in rows) + max(job.rows.completions[row] for row in rows)
         step = min(step, max(1, job.tokens_per_pass // width))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]

@@ -44,11 +44,15 @@ class _Reader:
     def __init__(self, trunk: Trunk, read: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.trunk = trunk
         self._read = read
+        backbone = type(trunk.model.base_model)
+        self._takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trunk.model, name)
 
     def __call__(self, *, shift_labels: Tensor, fused_lm_head: bool, **inputs: Any) -> _Read:  # noqa: ARG002
+        if "position_ids" not in inputs and self._takes_positions:
+            inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
         return _Read(self._read(self.trunk.hidden(**inputs), shift_labels != IGNORED))
 
 
@@ -135,7 +139,7 @@ class Passes:
             autocast=autocast,
             unwrap=lambda reader: reader.trunk.model,
         )
-        self._tried = layout in {"trimmed", "stock"}
+        self._tried = layout == "stock"
 
     @classmethod
     def of(cls, host: Host, trunk: Trunk, head: ScalarHead, *, layout: str, tokens_per_pass: int | None) -> "Passes":
@@ -200,16 +204,10 @@ class Passes:
         for start in range(0, len(ids), batch_size or len(ids) or 1):
             part = slice(start, start + (batch_size or len(ids)))
             inputs = {"input_ids": ids[part], "attention_mask": mask[part]}
-            if _takes_positions(self.trunk.model):
-                inputs["position_ids"] = (mask[part].cumsum(1) - 1).clamp(min=0)
             with self._autocast():
                 read = reader(**inputs, shift_labels=labels[part], fused_lm_head=True)
             parts.append(read.log_probs[:, -width:])
         return torch.cat(parts), None, None
-
-
-def _takes_positions(model: Any) -> bool:
-    return "position_ids" in inspect.signature(type(model.base_model).forward).parameters
 
 
 def rows_of(inputs: Any) -> tuple[Tensor, Tensor, int]:

@@ -11,7 +11,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import SHARE
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.selection.dead_groups.assemble import Source, full, join, sources_of
+from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, sources_of
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
@@ -22,7 +22,7 @@ from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
 from grpo_plus.training.resuming.changes import Settings
 from grpo_plus.training.verification import Verification
-from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -37,6 +37,7 @@ class Drawing(Hook):
 
     Attributes:
         fresh: gives fresh prompts.
+        shifted: the reason why padding on the left changes log-probabilities, or None.
     """
 
     name = "dead_groups"
@@ -44,6 +45,7 @@ class Drawing(Hook):
 
     def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
         self.fresh: Fresh = self._next_prompts
+        self.shifted: Callable[[], str | None] = lambda: None
         self._settings = settings
         self._way = recipe.dead_groups
         self._keywords = recipe.dead_groups_kwargs
@@ -288,9 +290,22 @@ class Drawing(Hook):
         host = self.host
         values, device = [row.values for row in rows], host.accelerator.device
         output = join(values, pad=_trl.pad_id(host), multiple=host.pad_to_multiple_of, device=device)
+        self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
         whole = {name: value for name, value in first.output.items() if name not in output}
         return {**output, **whole, "num_items_in_batch": host.accelerator.gather(mask_BT.sum()).sum()}
+
+    def _check_padding(self, output: dict[str, Any]) -> None:
+        """Refuse log-probabilities of other padding, where the model sees it."""
+        width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
+        padded = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
+        if any(_trl.gather_objects([padded])) and (reason := self.shifted()) is not None:
+            problem = (
+                f"dead_groups is {self._way!r}, which joins rows whose prompts were {min(widths | {width})} to {width} "
+                f"columns wide when they were scored, but {reason}. Set pad_to_multiple_of to the tokens of the "
+                "longest prompt, or remove dead_groups."
+            )
+            raise ConfigError([problem])
 
     def _log(self, rounds: Sequence[Round], counts: Mapping[str, int], groups: int) -> None:
         host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before

@@ -149,7 +149,8 @@ def likely(verdict: str, unlike: str) -> str:
 class Drift(Hook):
     """Compares what vLLM sampled with what the trainer makes of it; does nothing where vLLM does not draw."""
 
-    def __init__(self) -> None:
+    def __init__(self, shifted: Callable[[], str | None]) -> None:
+        self._shifted = shifted
         self._course = Course()
         self._batches = 0
         self._said: set[str] = set()
@@ -262,6 +263,8 @@ class Drift(Hook):
             given["vllm_structured_outputs_regex"] = args.vllm_structured_outputs_regex
         if self.host.rollout_func is not None:  # its log-probabilities are whatever it says
             given["rollout_func"] = "your own"
+        if reason := self._shifted():
+            given["left padding in training"] = reason
         known = ("max_tokens", "n", "seed", "stop", "stop_token_ids")
         return ", ".join(f"{name} ({value!r})" for name, value in given.items() if value != 1 and name not in known)
 

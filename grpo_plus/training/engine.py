@@ -38,6 +38,10 @@ class UpdateEngine(Hook):
         self.engine.check(host.model)
         leave_out_cudnn(host.accelerator.device)
 
+    def shifted(self) -> str | None:
+        """Why padding on the left changes what the model scores, in words; None where its positions are relative."""
+        return self.engine.shifted(self.host.model, self.host.accelerator.device)
+
     def inputs(self, prepare: Prepare) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""
         return _trl.arranged(self.host, prepare(), self.engine.arrange)

@@ -10,7 +10,7 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state
-from grpo_plus.selection.dead_groups.assemble import join
+from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
@@ -149,7 +149,7 @@ def plain(row: Kept) -> dict[str, Any]:
 
 def from_plain(row: Mapping[str, Any]) -> Kept:
     """What `plain` made a description of."""
-    values, tokens = row["values"], row.get("turn_tokens")
+    values, tokens = {PROMPT_WIDTH: torch.tensor(0), **row["values"]}, row.get("turn_tokens")
     ids, prompt_ids = values["completion_ids"][: row["length"]].tolist(), values["prompt_ids"].tolist()
     turn_tokens = None if tokens is None else [(first, last) for first, last in tokens]
     turns = _turns(row.get("turns"))

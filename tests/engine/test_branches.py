@@ -127,7 +127,7 @@ def test_a_model_that_masks_by_itself_gets_trees_under_a_mask_though_no_short_ro
             length = hidden_states.shape[1]
             if attention_mask is None:
                 attention_mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=DEVICE).tril()
-            kept = (hidden_states[..., 0] > 0) | (length < 25)
+            kept = (hidden_states[..., 0] > 0) | (length < 30)
             kept = kept[:, None, None, :] | torch.eye(length, dtype=torch.bool, device=DEVICE)
             return forward(hidden_states, attention_mask=attention_mask & kept, **more)
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from benchmarks.gpu.models import random_model
 from grpo_plus.engine.branches import install
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.probe import dtypes_of, mismatch
+from grpo_plus.engine.probe import Trial, scaled
 from grpo_plus.sampling.support import Noted, unknown
 from grpo_plus.testing import make_tiny_model
 from tests.device import ON_CPU
@@ -165,7 +165,7 @@ def test_the_trial_before_the_first_packing_knows_what_layers_compute_in(bench):
     """Weights are in float32 there, and rounding is that of bf16."""
     trainer = bench.trainer("auto")
     wrapped(trainer, "FSDP2", "bf16")
-    with torch.no_grad(), dtypes_of(trainer.model) as dtypes:
+    with torch.no_grad(), scaled(trainer.model) as dtypes:
         trainer.model(input_ids=torch.ones(1, 3, dtype=torch.long))
     assert dtypes == {FP32, BF16}
 
@@ -174,8 +174,9 @@ def test_a_base_in_4_bits_is_tried_out_without_dropout_and_without_random_number
     made, _ = make_tiny_model(architecture="qwen3", attention_dropout=0.5)
     model = random_model(made.config, device, torch.float32, four_bit=True).train()
     before = torch.get_rng_state()
-    trial = {"attention": "sdpa", "sharing": True, "joining": True, "head": Head(fused=False)}
     install()
-    assert mismatch(model, made.config.vocab_size, device, contextlib.nullcontext, **trial) is None
+    trial = Trial(model, made.config.vocab_size, device, contextlib.nullcontext, Head(fused=False))
+    assert trial.positions(explicit=True, limit=None) is None
+    assert trial.packing(attention="sdpa", sharing=True, joining=True) is None
     assert torch.equal(torch.get_rng_state(), before)
     assert all(layer.training for layer in model.model.layers)

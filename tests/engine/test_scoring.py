@@ -2,6 +2,7 @@
 
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -40,6 +41,8 @@ def engine(tiny):
     def engine(layout="trimmed", tokens=None, **facts):
         made = Engine(layout, tokens, facts=lambda: Facts(**facts), autocast=nullcontext, unwrap=lambda _: tiny)
         made.stock = Stock()
+        known = made._models.of(None)
+        known.tried, known.support = True, replace(known.support, trimming=True)
         return made
 
     return engine

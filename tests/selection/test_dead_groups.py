@@ -147,6 +147,7 @@ def rows_only(batch):
 def test_a_batch_that_is_cut_and_joined_is_itself(multiple, sequence):
     batch = made(multiple=multiple, sequence=sequence)
     joined = join(cut(batch, COMPLETIONS), pad=99, multiple=multiple, device=DEVICE)
+    assert set(joined.pop("prompt_width").tolist()) == {batch["prompt_ids"].size(1)}
     same(joined, rows_only(batch))
 
 

@@ -1,6 +1,7 @@
 """How far two sets of log-probabilities are apart, and what is made of it."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from peft import LoraConfig, get_peft_model
 
 from grpo_plus.qlora.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
+from grpo_plus.training import drift as module
 from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
 from tests.device import DEVICE
 
@@ -80,3 +82,12 @@ def test_dropout_is_found_in_attention_and_in_adapters(where, found):
     model = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear", lora_dropout=rate))
     assert has_dropout(model.train()) is found
     assert has_dropout(model.eval()) is False
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
+def test_a_difference_of_positions_is_not_taken_for_another_model(build, tmp_path, architecture):
+    make_tiny_model(tmp_path / architecture, architecture=architecture)
+    trainer = build(trainer={"model": str(tmp_path / architecture)})
+    drift = next(hook for hook in trainer.hooks if isinstance(hook, module.Drift))
+    with nullcontext() if architecture == "gpt2" else pytest.raises(module.DriftError, match="another model"):
+        drift._judge(Gap(total=2 * FOREIGN, tokens=1, token=5))

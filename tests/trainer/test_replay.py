@@ -1,10 +1,12 @@
 """Replay: live groups of earlier batches in the place of dead ones, through a checkpoint too, with what they were drawn with."""
 
 import itertools
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 import torch
+from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, _trl
 from grpo_plus.advantages import StepScores
@@ -12,6 +14,7 @@ from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
+from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Round, everywhere, rows_of
 from grpo_plus.training.hooks import Completions, Hook
@@ -71,9 +74,9 @@ def assert_close(found, expected, batch, first):
 def run(build):
     """A run whose groups are live where they are said to be, and what was kept of it."""
 
-    def run(live, *, resume=None, began=0, steps=False, **settings):
+    def run(live, *, resume=None, began=0, steps=False, given=None, **settings):
         hook = Kept()
-        given = {"reward_funcs": dying(live, began), "hooks": [hook]}
+        given = {"reward_funcs": dying(live, began), "hooks": [hook], **(given or {})}
         given |= {"step_scorer": scoring(live, began)} if steps else {}
         trainer = build(trainer=given, **{**REPLAY, **settings})
         trainer.train(resume_from_checkpoint=resume)
@@ -106,6 +109,17 @@ def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_w
     assert logged(trainer, "dead_groups/replaced") == [0, 0.75, 0.5]  # of the 4 there were 1 + 1 are left
     assert logged(trainer, "dead_groups/still_dead") == [0, 0, 0.25]
     assert (logged(trainer, "dead_groups/drawn"), logged(trainer, "dead_groups/age")) == ([16, 16, 16], [1, 1.5])
+
+
+def test_rows_that_were_scored_with_other_padding_are_refused_where_it_shifts_positions(run, tmp_path):
+    prompts = [{"prompt": "1+" * length + "1=", "answer": "2"} for length in range(1, 13)]
+    given = {"train_dataset": Dataset.from_list(prompts)}
+    for architecture, multiple, refused in (("gpt2", None, True), ("gpt2", 32, False), ("qwen2", None, False)):
+        make_tiny_model(tmp_path / architecture, architecture=architecture)
+        shifts = pytest.raises(ConfigError, match="positions are not relative") if refused else nullcontext()
+        with shifts:
+            model = given | {"model": str(tmp_path / architecture)}
+            run(lambda batch, place: place == batch, given=model, pad_to_multiple_of=multiple, shuffle_dataset=False)
 
 
 def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(run):

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-TOKENS = (
-    *("completion_ids", "completion_mask", "tool_mask"),
-    *("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"),
-)
+SCORED = ("old_per_token_logps", "ref_per_token_logps")
+"""Keys of log-probabilities that passes over the padded rows gave."""
+TOKENS = ("completion_ids", "completion_mask", "tool_mask", *SCORED, "sampling_per_token_logps")
 """Keys with one value a completion token; any other of that width is treated alike."""
 _PROMPT = ("prompt_ids", "prompt_mask")
 _LISTS = ("support",)
 """Keys whose values are lists of tensors, one a row, of any length."""
+PROMPT_WIDTH = "prompt_width"
+"""Columns of a row's prompt when it was scored, padding included; 0 without a completion."""
 _LOW = -1e4
 _FILL = {"tool_mask": 1, "importance_sampling_ratio": 1.0, "ref_per_token_logps": _LOW}
 """Values behind a completion's end where they are not 0: the loss masks them, but exp(ref - policy) must be finite."""
@@ -56,8 +57,8 @@ def cut(output: Mapping[str, Any], lengths: Sequence[int]) -> list[Row]:
     Raises:
         ValueError: a value has another number of rows.
     """
-    rows: list[Row] = [{} for _ in lengths]
     width = output["completion_ids"].size(1)
+    rows: list[Row] = [{PROMPT_WIDTH: torch.tensor(output["prompt_ids"].size(1))} for _ in lengths]
     prompts = output["prompt_mask"].sum(1).tolist()
     for name, values in output.items():
         if values is None or (isinstance(values, Tensor) and values.dim() == 0):
