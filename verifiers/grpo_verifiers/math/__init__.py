@@ -16,7 +16,7 @@ answer                                         verdict                  option
 ============================================== ======================== ==========================================
 different boxes, tags or "Answer:" lines       the last counts          ``conflicts="reject"``: wrong
 a box and another number as "the answer is"    the box counts           ``conflicts="reject"``: wrong
-an answer taken back ("wait, 43")              it counts                ``conflicts="reject"``: unparsable
+an answer taken back ("wait, 43")              it counts                none
 a box beside something else in a box           unparsable               none
 a last box that is not closed                  unparsable               none
 ``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
@@ -68,7 +68,7 @@ for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
 ``2x + 4 = 8``: several unknowns, not solved
 a unit, currency or degree sign left out       correct                  none
 a number in a box that is one sentence         correct                  none
-``John has 7 apples``, ``x = 3 only``          correct                  none: closed lists of ``math/remarks.py``
+``John has 7 apples``, ``x = 3 only``          correct                  none: lists of ``math/remarks.py``
 ``y = Ke^x`` for ``y = Ce^x``                  correct                  none
 ``\binom{n+1}{2}`` for ``\frac{n(n+1)}{2}``    correct                  none
 ============================================== ======================== ==========================================
@@ -77,8 +77,8 @@ Units are those of ``math/words/units.py``, notations those of ``math/grammar/no
 (no solution, does not exist, yes) is compared by ``math/compare/wording.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
-Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits, else by
-math-verify; nothing of a completion is ever evaluated as code.
+Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits; nothing of a
+completion is ever evaluated as code. Integrals, sums and limits are no gold: `check_golds` lists them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -89,21 +89,17 @@ from grpo_verifiers.options import TagName
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 __all__ = ["check_gold", "check_golds", "fast", "math"]
 
 
-def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str, str] | None":
-    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input.
+def fast(completion: str, answer: str, **options: Any) -> Verdict | None:
+    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input; else None."""
+    from grpo_verifiers.math.judge import judge_within
 
-    Where an algebra system has to look: arguments for :func:`math` that ask the same question in fewer characters, or
-    None where there are no shorter ones.
-    """
-    from grpo_verifiers.math.judge import judge_or_shorten
-
-    return judge_or_shorten(completion, answer, options_of(**options))
+    return judge_within(completion, answer, options_of(**options))
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
@@ -166,8 +162,8 @@ def math(
     Scores: 1 correct; 0 wrong; 0 unparsable (no answer stated, or one that cannot be read); 0 timeout; None, not
     applicable, where ``answer`` cannot be read.
 
-    Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but the algebra
-    system behind the rest is not bounded.
+    Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but values at many
+    digits are not bounded.
 
     Args:
         completion: the model's text.

@@ -9,7 +9,7 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
-from grpo_verifiers.reading.phrases import hashed, phrases, retracted
+from grpo_verifiers.reading.phrases import hashed, phrases
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
@@ -136,15 +136,11 @@ def _declared(completion: str, *, source: str, think: str | None) -> tuple[list[
         stated_in_boxes, problem = stated_boxes(text)
         if problem:
             return [], problem
-        if source == "auto" and stated_in_boxes and retracted(text[stated_in_boxes[-1].end :]):
-            return [], "the boxed answer is taken back"
         found += [box.content for box in stated_in_boxes]
     if source in {"auto", "tag"}:
         found += [tag.content for tag in answer_tags(text)]
     if source == "auto":
         prose = phrases(text)
-        if not found and prose and retracted(text[prose[-1][1] :]):
-            return [], "the answer is taken back"
         # "The answer is in the box" states no number, and four hashes also start a heading.
         found += _numbers([*hashed(text), *(value for value, _ in prose)])
     return found or (whole if source == "auto" else []), ""
