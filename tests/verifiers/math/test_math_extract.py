@@ -38,7 +38,6 @@ NOT_FOUND = {
     ],
     "not closed": ["\\boxed{42} and \\boxed{4"],
     "a box inside a box": ["\\boxed{41 \\boxed{42}}"],
-    "taken back": ["\\boxed{42} Wait, 41"],
 }
 
 
@@ -129,22 +128,12 @@ def test_golds_of_every_kind_accept_themselves_however_they_are_set():
             assert math("$\\boxed{" + answer + "}$.", gold).status is Status.CORRECT, gold
 
 
-@pytest.mark.slow
-def test_a_gold_outside_the_grammar_is_left_to_math_verify():
-    gold = "\\int_0^1 x dx"
-    assert not hasattr(fast("\\boxed{\\frac12}", gold), "score")
-    assert math("\\boxed{\\frac12}", gold).status is Status.CORRECT
-    assert math("\\boxed{\\frac13}", gold).status is Status.WRONG
-    assert math("\\boxed{\\int_0^1 x\\,dx}", gold).status is Status.CORRECT
-
-
 SWITCHED = [
     # option, value, gold, completion, verdict by default, verdict with the option
     ("conflicts", "reject", "42", r"\boxed{41} \boxed{42}", 1, 0),
     ("conflicts", "reject", "41", r"\boxed{41} \boxed{42}", 0, 0),
     ("conflicts", "reject", "42", "Answer: 41\nAnswer: 42", 1, 0),
     ("conflicts", "reject", "42", "the answer is 41. Yes: \\boxed{42}", 1, 0),
-    ("conflicts", "reject", "42", "\\boxed{42} wait, 41", 1, 0),
     *(("conflicts", "reject", "42", r"\boxed{%s} \boxed{42}" % empty, 1, 1) for empty in (r"\phantom{2}", r"\quad", "?", r"\,", "~~~", r"\text{ }", r"\square", r"\ldots")),
     *(("conflicts", "reject", "1, 2, 3", boxes, *scores) for boxes, *scores in (
         (r"\boxed{1}, \boxed{2} and \boxed{3}", 1, 1), (r"\boxed{1} \boxed{2} so \boxed{1, 2, 3}", 1, 0), (r"\boxed{1} and \boxed{2, 3}", 0, 1), (r"\boxed{1} \boxed{2} \boxed{4}", 0, 0), (r"\boxed{1, 2, 3} \boxed{4}", 0, 0))),
@@ -163,7 +152,7 @@ SWITCHED = [
     *(("decimals", 3, r"\frac13", r"\boxed{0.334}", 0, 0), ("decimals", 0, r"\frac12", r"\boxed{0.5}", 1, 1)),
     ("decimals", 8, "3.1415926535", r"\boxed{3.1415926}", 1, 0),
     ("decimal_comma", False, "1000.99", r"\boxed{1000,99}", 1, 0),
-    ("think", "plan", "42", r"\boxed{42} <plan>\boxed{41}</plan>", 0, 1),
+    ("think", "plan", "42", r"\boxed{42} <plan>\boxed{41}", 0, 1),
     ("think", None, "42", r"<think>\boxed{42}", 0, 1),
 ]
 

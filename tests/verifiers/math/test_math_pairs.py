@@ -82,16 +82,15 @@ SETS = {
     "\\begin{pmatrix}1\\\\2\\end{pmatrix}": (["(1,2)", "\\langle1,2\\rangle", "\\begin{bmatrix}1\\\\2\\end{bmatrix}"], ["(2,1)", "\\begin{pmatrix}1&2\\end{pmatrix}", "1,2", "(1,2)\\cup(2,3)"]),
     "\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}": (["\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^T"], ["\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}^T"]),
     "\\frac{\\pi}{6}": (["\\arctan\\frac{\\sqrt3}{3}"], ["-\\arctan\\frac{\\sqrt3}{3}"]),
-    "DBAC": (["D, B, A, C"], ["D, B, C, A"]),
     "C_1 e^{x} + C_2 e^{-x}": (["c_1 e^{x} + c_2 e^{-x}"], ["c_1 e^{x} + c_2 e^{-2x}"]),
     "\\begin{pmatrix}3\\\\4\\end{pmatrix}": (["[3,4]^T", "(3,4)^T", "\\begin{pmatrix}3&4\\end{pmatrix}^T"], ["[4,3]^T", "[3,4]", "\\begin{pmatrix}3\\\\4\\end{pmatrix}^T"]),
     "\\langle 3,-4\\rangle": (["3\\mathbf{i}-4\\mathbf{j}", "3\\hat{i}-4\\hat{j}", "(3,-4)", "3\\vec{i}-4\\vec{j}"], ["4\\mathbf{i}-3\\mathbf{j}", "3\\mathbf{i}+4\\mathbf{j}", "3\\mathbf{j}-4\\mathbf{i}", "3\\mathbf{i}"]),
-    "x\\equiv 2 \\pmod 5": (["2 \\bmod 5", "x=5k+2", "x\\equiv 7\\pmod{5}", "x = 5k+2, k\\in\\mathbb{Z}", "x\\equiv 2\\ (\\text{mod } 5)", "x=5n-3", "2\\pmod5"], ["x\\equiv 3\\pmod 5", "x\\equiv2\\pmod{10}", "x=5k+3", "x=2", "2", "x\\equiv 2", "x=10k+2", "y\\equiv2\\pmod5"]),
-    "x=5k+2": (["x=5n+2", "x\\equiv2\\pmod5", "x=5n+7, n\\in\\mathbb{Z}", "x=2+5t"], ["x=5k+3", "x=5k+7", "x=10k+2", "x=5n+3", "x=-5n+2", "y=5n+2", "5k"]),
-    "x=\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}": (["x=\\frac{\\pi}{6}+2n\\pi", "x=2\\pi n-\\frac{11\\pi}{6}, n\\in\\mathbb{Z}", "\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}"], ["x=\\frac{\\pi}{6}+\\pi k", "x=\\frac{\\pi}{3}+2\\pi k", "x=\\frac{\\pi}{6}"]),
-    "\\frac{\\pi}{2}+n\\pi": (["\\frac{\\pi}{2}+k\\pi", "\\frac{3\\pi}{2}+n\\pi", "x=\\frac{\\pi}{2}+\\pi k, k\\in\\mathbb{Z}"], ["\\frac{\\pi}{2}+2n\\pi", "\\pi+n\\pi", "\\frac{\\pi}{2}"]),
-    "y=3m": (["y=3n", "3m"], ["y=3m+3", "y=-3m", "y=3n+3", "y=m"]),
-    "\\{1,2,3\\}": (["\\{x\\in\\mathbb{N}\\mid x\\le3\\}", "\\{n\\in\\mathbb{Z}^+ : n<4\\}"], ["\\{x\\in\\mathbb{N}\\mid x\\le4\\}", "\\{x\\mid x\\le3\\}", "[1,3]"]),
+    "x\\equiv 2 \\pmod 5": (["2 \\bmod 5", "x\\equiv 7\\pmod{5}", "x\\equiv 2\\ (\\text{mod } 5)", "2\\pmod5"], ["x\\equiv 3\\pmod 5", "x\\equiv2\\pmod{10}", "x=5k+3", "x=2", "2", "x\\equiv 2", "x=10k+2", "y\\equiv2\\pmod5"]),
+    "x=5k+2, k\\in\\mathbb{Z}": (["x=5n+2, n\\in\\mathbb{Z}"], ["x=5k+3", "x=5k+7", "x=10k+2", "x=5n+3", "x=-5n+2", "y=5n+2", "5k"]),
+    "x=\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}": (["x=\\frac{\\pi}{6}+2n\\pi", "\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}"], ["x=\\frac{\\pi}{6}+\\pi k", "x=\\frac{\\pi}{3}+2\\pi k", "x=\\frac{\\pi}{6}"]),
+    "\\frac{\\pi}{2}+n\\pi": (["\\frac{\\pi}{2}+k\\pi", "x=\\frac{\\pi}{2}+\\pi k, k\\in\\mathbb{Z}"], ["\\frac{\\pi}{2}+2n\\pi", "\\pi+n\\pi", "\\frac{\\pi}{2}"]),
+    "y=3m": (["3m"], ["y=3m+3", "y=-3m", "y=3n+3", "y=m"]),
+    "\\{1,2,3\\}": (["\\{n\\in\\mathbb{Z}^+ : n<4\\}"], ["\\{x\\in\\mathbb{N}\\mid x\\le4\\}", "\\{x\\mid x\\le3\\}", "[1,3]"]),
     "(0,1)\\cup(1,\\infty)": (["(0,\\infty)-\\{1\\}", "(0,\\infty)\\setminus\\{1\\}", "x>0, x\\ne1", "(0,1),(1,\\infty)", "x>0 \\text{ and } x\\notin\\{1\\}"], ["(0,\\infty)", "x\\ne1", "x>0 \\text{ or } x\\ne1", "(0,1)\\cap(1,\\infty)"]),
 }  # fmt: skip
 FUNCTIONS = {
@@ -128,7 +127,6 @@ NAMES = {
     "AB": (["\\text{AB}"], ["BA", "\\text{BA}", "AC"]),
     "ab": (["ba", "a\\cdot b", "ab"], ["a+b", "ac"]),
     "\\text{C, A, B}": (["C, A, B", "CAB", "\\text{C, A, B}"], ["A, B, C", "C, B, A", "ABC"]),
-    "ABD": (["A, B, D"], ["A, D, B", "A, B"]),
     "A, C": (["AC", "C, A", "A \\text{ and } C", "A,C"], ["A", "A, B", "A, B, C"]),
 }  # fmt: skip
 BASES = {

@@ -5,7 +5,6 @@ from itertools import product
 
 import pytest
 
-from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.sets.regions import (
     HIGHEST,
@@ -56,19 +55,6 @@ def test_integers_of_a_set_are_listed_where_they_are_few():
             if domain == "Z":
                 listed = all(part.low is not LOWEST and part.high is not HIGHEST for part in parts)
                 assert (found.domain == "R") == listed, parts
-
-
-@pytest.mark.parametrize("gold", ["x=5k+2", "x=-4k+1", "x=3k", "x=\\frac{\\pi}{3}+2\\pi k"])
-def test_families_are_equal_where_their_values_are(gold):
-    """Against the values of the first hundred integers on both sides, multiples of π as numbers."""
-    unit = "\\pi" if "pi" in gold else ""
-    step, start = {"x=5k+2": (5, 2), "x=-4k+1": (4, 1), "x=3k": (3, 0)}.get(gold, (2, Fraction(1, 3)))
-    meant = {start + step * k for k in range(-100, 100)}
-    for factor, shift in product([*range(-6, 0), *range(2, 7)], [start, *range(-7, 8)]):
-        answer = f"x = {factor}{unit} n + \\frac{{{Fraction(shift).numerator}}}{{{Fraction(shift).denominator}}}{unit}, n\\in\\mathbb{{Z}}"
-        said = {shift + factor * n for n in range(-20, 20)}
-        verdict = fast("\\boxed{" + answer + "}", gold + ", k\\in\\mathbb{Z}")
-        assert (verdict.score == 1) == (said <= meant and abs(factor) == step), answer
 
 
 NAMES = {2: "half", 3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth", 12: "twelfth", 20: "twentieth"}  # fmt: skip

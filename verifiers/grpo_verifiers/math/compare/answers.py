@@ -90,7 +90,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return _structures(gold, answer, options, equal)
     if not _WORDS.isdisjoint(seen.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
-    return _infinite(gold, answer) or leaf(gold, answer, options)
+    return leaf(gold, answer, options)
 
 
 def _is_structured(node: Node) -> bool:
@@ -111,13 +111,6 @@ def _has_words(node: Node) -> bool:
 def as_it_stands(options: Options) -> Options:
     """The options without demands on how far something is worked out."""
     return replace(options, evaluated=False, reduced=False)
-
-
-def _infinite(gold: Node, answer: Node) -> Outcome | None:
-    plain = (("v", "inf"), ("-", ("v", "inf")))
-    if gold in plain and answer in plain:
-        return settled(gold == answer, "the other infinity")
-    return None
 
 
 def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:

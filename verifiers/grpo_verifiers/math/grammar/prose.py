@@ -41,7 +41,6 @@ _OPERATION = re.compile(
     r"\s*(?:(?:square|cube|root)s?\s+(?:root\s+)?of|of\s+(?:the|our|my)\s+(?:final\s+|correct\s+)?(?:answer|result|number))\b",
     re.IGNORECASE,
 )
-_WAYS = re.compile(r"((?:[a-z-]+ )?ways?) to [a-z' -]{2,80}", re.IGNORECASE)
 
 
 def phrase(text: str) -> Node | None:
@@ -171,12 +170,11 @@ def _with_tail(value: str, tail: str) -> Node | None:
     node = _parsed(value)
     if node is None or node[0] in {"text", "list", "rel"}:
         return None
-    ways = _WAYS.fullmatch(tail)
-    return ("unit", node, ways[1] if ways else tail)
+    return ("unit", node, tail)
 
 
 def _is_tail(tail: str) -> bool:
-    if tail.rstrip(".") == "min" or _WAYS.fullmatch(tail) or (" " not in tail and unit_readings(tail) is not None):
+    if tail.rstrip(".") == "min" or (" " not in tail and unit_readings(tail) is not None):
         return True
     first = _WORD.match(tail)
     if _TAIL.fullmatch(tail) is None or (first is not None and first.group() in FUNCTIONS | {"log", "sqrt", "pi"}):

@@ -17,6 +17,7 @@ _IRREGULAR = {
     "people": "person", "children": "child", "men": "man", "women": "woman", "mice": "mouse", "teeth": "tooth",
     "geese": "goose", "dice": "die", "vertices": "vertex", "indices": "index", "matrices": "matrix", "axes": "axis",
     "leaves": "leaf", "loaves": "loaf", "wolves": "wolf", "shelves": "shelf", "bacteria": "bacterium",
+    **{name: name for name in ("sheep", "fish", "deer")},
 }  # fmt: skip
 
 
@@ -61,16 +62,19 @@ def noun_phrase(
             return noun_phrase(words[:cut], known)
         before, after = noun_phrase(words[:cut], known), noun_phrase(words[cut + 1 :], known, mass=True)
         return None if before is None or after is None else before
-    if not words or len(words) > MAX_PHRASE or not is_counted(words[-1], known):
+    if not words or len(words) > MAX_PHRASE or not (is_counted(words[-1], known) or (mass and _is_neutral(words[-1]))):
         return None
     first = words[:-1]
     if singular(words[-1]) == "root" and {"square", "cube"} & set(first):
         return None
-    if any(
-        word not in known and (word in QUANTITY | _OPERATIONS or len(word) < 3 or is_numeral(word)) for word in first
-    ):
+    if not all(word in known or _is_neutral(word) for word in first):
         return None
     return singular(words[-1]), frozenset(singular(word) for word in first)
+
+
+def _is_neutral(word: str) -> bool:
+    """True if a word beside a counted thing leaves its number as it is."""
+    return len(word) > 2 and word not in QUANTITY and not is_numeral(word)
 
 
 def is_label(text: str) -> bool:

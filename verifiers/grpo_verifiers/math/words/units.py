@@ -163,7 +163,7 @@ def _product(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> t
             at += 1
             power, at = _exponent(tokens, at)
         elif kind == "word":
-            factor, power, at = _factor(tokens, at, known)
+            factor, power, at = _factor(tokens, at, known, mass=below)
             if factor is None:
                 return None, at
         else:
@@ -183,7 +183,9 @@ def _exponent(tokens: list[tuple[str, str]], at: int) -> tuple[int, int]:
     return 1, at
 
 
-def _factor(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int, int]:
+def _factor(
+    tokens: list[tuple[str, str]], at: int, known: frozenset[str], *, mass: bool
+) -> tuple[tuple[Unit, ...] | None, int, int]:
     """One unit or one phrase of counted things, its exponent, and where it ends."""
     ahead = _BEFORE.get(tokens[at][1].casefold(), 0)
     if ahead and at + 1 < len(tokens) and (units := _named(tokens[at + 1][1])) is not None:
@@ -202,7 +204,7 @@ def _factor(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tu
     words = [text.casefold() for _, text in tokens[at:end]]
     if units is not None:  # litres of water
         return (units, 1, end) if noun_phrase(words[2:], known, mass=True) else (None, 1, at)
-    phrase = noun_phrase(words, known)
+    phrase = noun_phrase(words, known, mass=mass)
     if phrase is None:
         return None, 1, at
     return (Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1, end
