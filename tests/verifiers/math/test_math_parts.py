@@ -3,8 +3,6 @@
 from fractions import Fraction
 from itertools import product
 
-import pytest
-
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.sets.regions import (
     HIGHEST,

@@ -25,6 +25,7 @@ a list, set or tuple for a single gold         wrong                    none
 ``41 = 42``, a chain with a false link         wrong                    none
 ``42 \ne 43`` and inequalities for a value     wrong                    none
 ``17\times 23`` for 391, ``\sqrt{16}`` for 4   wrong                    ``evaluated=False``
+``(x+1)^2`` where the prompt says to expand it wrong                    ``copies=True``
 ``\sum``, ``\int``, ``\lim`` for a value       unparsable               none
 ``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
 ``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
@@ -86,6 +87,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Percent, options_of
 from grpo_verifiers.options import TagName
+from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -95,11 +97,11 @@ if TYPE_CHECKING:
 __all__ = ["check_gold", "check_golds", "fast", "math"]
 
 
-def fast(completion: str, answer: str, **options: Any) -> Verdict | None:
+def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
     """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input; else None."""
     from grpo_verifiers.math.judge import judge_within
 
-    return judge_within(completion, answer, options_of(**options))
+    return judge_within(completion, answer, options_of(**options), prompt=prompt_text(prompt))
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
@@ -139,6 +141,7 @@ _STRICT = {"conflicts": "reject", "evaluated": True}
 def math(
     completion: str,
     answer: str,
+    prompt: Any = None,
     *,
     conflicts: Conflicts = "last",
     last_number: bool = False,
@@ -150,6 +153,7 @@ def math(
     decimals: Decimals = 4,
     decimal_comma: bool = True,
     think: TagName | None = "think",
+    copies: bool = False,
 ) -> Verdict:
     r"""Score 1 where the completion's final answer is the gold answer.
 
@@ -169,6 +173,8 @@ def math(
         completion: the model's text.
         answer: the gold answer as datasets store it, a text: bare (``3/4``), in dollar signs, in a box, after ``####``,
             or at the end of a worked solution.
+        prompt: the question. An answer that is one of its formulas as it stands is wrong where the gold is another
+            form of it: "Expand (x+1)^2". Numbers, names, sets and the gold's own form never count as copied.
         conflicts: ``"last"``: only the last statement of the strongest form counts; boxes with an item each are a
             list where the gold is one. ``"reject"``: everything stated as the answer must be right.
         last_number: where no answer is stated, the last number of the text counts as one.
@@ -181,10 +187,11 @@ def math(
             irrational or repeating value; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
         think: tag of a thinking section that is left out, as those of known models are; None leaves nothing out.
+        copies: a formula of the prompt may be the answer.
     """
     from grpo_verifiers.math.judge import judge_fully
 
     options = options_of(
-        conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think
+        conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think, copies
     )
-    return judge_fully(completion, answer, options)
+    return judge_fully(completion, answer, options, prompt_text(prompt))

@@ -12,6 +12,7 @@ from grpo_verifiers.math.compare.answers import as_it_stands, compare
 from grpo_verifiers.math.compare.constants import swapped
 from grpo_verifiers.math.compare.leaf import Leaf, precise, quick
 from grpo_verifiers.math.compare.rewrite import expand_signs
+from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
 from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, undelimited, without_text_commands
@@ -22,7 +23,7 @@ from grpo_verifiers.math.remarks import restated, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
-from grpo_verifiers.reading.phrases import phrases
+from grpo_verifiers.reading.phrases import last_number, phrases
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
@@ -31,19 +32,32 @@ _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
-def judge(completion: str, answer: Any, options: Options) -> Verdict | None:
+def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict | None:
     """The verdict if exact arithmetic decides it; None where values at many digits have to."""
-    opened = _opened(completion, answer, options)
-    return opened if isinstance(opened, Verdict) else combine(*opened, options, decide)
+    return _judged(completion, answer, options, prompt, decide)
 
 
-def judge_within(completion: str, answer: Any, options: Options, units: int = INLINE) -> Verdict | None:
+def judge_within(
+    completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
+) -> Verdict | None:
     """The verdict of `judge` within a budget; one that is used up leaves the answer undecided."""
     try:
         with limited(units):
-            return judge(completion, answer, options)
+            return judge(completion, answer, options, prompt)
     except OverBudgetError:
         return None
+
+
+def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
+    opened = _opened(completion, answer, options)
+    if isinstance(opened, Verdict):
+        return opened
+    verdict, (gold, found) = combine(*opened, options, decide_one), opened
+    if verdict is None or verdict.score != 1.0 or not prompt or options.copies or gold.node is None:
+        return verdict
+    if is_final(gold.node) or len(found.answers) > 1 or not is_copied(found.answers[0], gold.node, prompt):
+        return verdict
+    return _verdict(Status.WRONG, "a formula of the prompt as it stands; copies=True lets it count")
 
 
 def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:
@@ -128,11 +142,11 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
     try:
         node = read(text)
         if node[0] == "text" and gold.node[0] != "text" and " " in node[1]:
-            node = _in_sentence(text) or node
+            node = _in_sentence(text, options) or node
     except (ParseError, RecursionError) as error:
         if _is_right_without_remarks(text, gold.node, options, leaf):
             return True, ""
-        if (inner := _in_sentence(text)) is None:
+        if (inner := _in_sentence(text, options)) is None:
             raise ParseError("nested too deeply" if isinstance(error, RecursionError) else str(error)) from error
         node = inner
     outcome, reason = compare(gold.node, node, options, leaf)
@@ -166,9 +180,11 @@ def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Lea
     return node is not None and compare(gold, node, options, leaf)[0] is True
 
 
-def _in_sentence(text: str) -> Node | None:
+def _in_sentence(text: str, options: Options) -> Node | None:
     """The one answer of a sentence that was put into a box."""
     stated = {value for value, _ in phrases(without_text_commands(text))}
+    if not stated and options.last_number and (number := last_number(text)) is not None:
+        stated = {number}
     return _read_whole(stated.pop()) if len(stated) == 1 else None
 
 
@@ -224,13 +240,11 @@ def _verdict(status: Status, detail: str) -> Verdict:
     return Verdict(1.0 if status is Status.CORRECT else 0.0, status, detail[:MAX_DETAIL])
 
 
-def judge_fully(completion: str, answer: Any, options: Options) -> Verdict:
+def judge_fully(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
     """The verdict on a completion; never undecided."""
-    opened = _opened(completion, answer, options)
-    if isinstance(opened, Verdict):
-        return opened
     # every comparison of decide_fully is decided, so only the type checker can see a None here
-    return combine(*opened, options, decide_fully) or Verdict(0.0, Status.WRONG, "not equal")
+    verdict = _judged(completion, answer, options, prompt, decide_fully)
+    return verdict or Verdict(0.0, Status.WRONG, "not equal")
 
 
 @lru_cache(maxsize=2048)

@@ -26,6 +26,7 @@ class Options:
     decimals: Decimals = 4
     decimal_comma: bool = True
     think: TagName | None = "think"
+    copies: bool = False
 
 
 DEFAULTS = Options()

@@ -42,8 +42,10 @@ _WORKED = frozenset({"+", "-", "*", "/", "mixed"})
 
 
 def _measured(node: Node) -> tuple[Node, bool] | None:
-    r"""An expression without its degree signs, and whether it is one of degrees: ``180^\circ - 2x`` is, ``2\sin 30^\circ``
-    and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees times degrees, degrees and radians.
+    r"""An expression without its degree signs, and True if it is one of degrees.
+
+    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees
+    times degrees, degrees and radians.
     """
     kind = node[0]
     if kind == "f" or "deg" not in survey(node).kinds:
