@@ -190,7 +190,7 @@ def test_options_switch_their_policy_and_bad_ones_are_named():
     ]:
         with pytest.raises((ValueError, TypeError)) as raised:
             fast("", "42", **options)
-        skip = ("completion", "answer")
+        skip = ("completion", "answer", "prompt")
         problems = option_problems("math", math, options, skip=skip, where="option", bare=True)
         assert problems == [str(raised.value)], options
         assert all(word in problems[0] for word in words)

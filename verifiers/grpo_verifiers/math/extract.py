@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.reading.boxes import stated_boxes
+from grpo_verifiers.reading.boxes import Box, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, last_number, phrases
-from grpo_verifiers.reading.tags import answer_tags
+from grpo_verifiers.reading.tags import Tag, answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
@@ -43,7 +43,7 @@ def extract(completion: str, options: Options) -> Found:
     if problem:
         return Found(problem=problem)
     tags = answer_tags(text)
-    stated = sorted([*boxes, *tags], key=attrgetter("start"))
+    stated: list[Box | Tag] = sorted([*boxes, *tags], key=attrgetter("start"))
     strong = [each.content.strip() for each in stated]
     if any(_STRUCK.match(part) for part in strong):
         return Found(problem="the answer is struck out")

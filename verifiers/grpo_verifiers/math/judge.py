@@ -198,8 +198,8 @@ def _read_whole(text: str) -> Node | None:
 def _parts(found: Found, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
     """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
     if found.every:
-        last = _read_whole(found.every[-1])
-        listed = last is not None and last[0] in {"list", "set"}
+        node = _read_whole(found.every[-1])
+        listed = node is not None and node[0] in {"list", "set"}
         return found.answers if listed else (", ".join(map(undelimited, found.every)),)
     answers = found.answers
     try:
