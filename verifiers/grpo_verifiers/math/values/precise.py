@@ -5,6 +5,7 @@ decides more identities than a simplifier proves, and in bounded steps. Unless i
 real numbers lie outside their domain and say nothing. Large exponents are not bounded by it: it runs in a worker.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 DIGITS = 60
 AGREE = 40
 LARGEST_POINT = 1000
+_THREAD = threading.local()
 _BENT = {"abs", "root"}  # these have other formulas left and right of a point
 _POINTS = (
     ("0.73917", "1.31273", "0.42191", "2.11737", "1.77411", "0.58123"),
@@ -24,30 +26,38 @@ _POINTS = (
 
 def agree(left: Node, right: Node) -> bool | None:
     """True if two expressions have the same values; None where they could not be compared."""
-    import mpmath  # type: ignore[import-untyped]  # ships no types
-
+    mp = _context()
     variables = sorted(names(left) | names(right))
     if len(variables) > len(_POINTS[0]):
         return None
     points = [*_POINTS, *_beyond(left, right)]
     real = not any(top == ("v", "i") for node in (left, right) for top in walk(node))
     compared = 0
-    with mpmath.workdps(DIGITS):
+    with mp.workdps(DIGITS):
         for point in points:
-            at = {name: mpmath.mpf(value) for name, value in zip(variables, point, strict=False)}
+            at = {name: mp.mpf(value) for name, value in zip(variables, point, strict=False)}
             try:
-                a, b = (_value(node, at, mpmath) for node in (left, right))
+                a, b = (_value(node, at, mp) for node in (left, right))
                 size = max(abs(a), abs(b), 1)
-                if not mpmath.isfinite(size):
+                if not mp.isfinite(size):
                     continue
-                if real and all(abs(mpmath.im(value)) > size * mpmath.mpf(10) ** -AGREE for value in (a, b)):
+                if real and all(abs(mp.im(value)) > size * mp.mpf(10) ** -AGREE for value in (a, b)):
                     continue  # outside the domain of both
-                if abs(a - b) > size * mpmath.mpf(10) ** -AGREE:
+                if abs(a - b) > size * mp.mpf(10) ** -AGREE:
                     return False
             except (ArithmeticError, ValueError, KeyError, TypeError, OverflowError):
                 continue
             compared += 1
     return True if compared >= min(2, len(_POINTS) if variables else 1) else None
+
+
+def _context() -> Any:
+    """Arithmetic of this thread: the precision of mpmath's own is one for all threads."""
+    if not hasattr(_THREAD, "mp"):
+        import mpmath  # type: ignore[import-untyped]  # ships no types
+
+        _THREAD.mp = mpmath.MPContext()
+    return _THREAD.mp
 
 
 def _beyond(left: Node, right: Node) -> list[tuple[str, ...]]:
