@@ -313,6 +313,20 @@ SOLVED = {
 }  # fmt: skip
 # Golds with more than one unknown, or not solved: any equivalent relation is right.
 EQUIVALENT = {
+    # bends beyond the sample points; laws of logarithms and roots for several letters
+    "|x-500|": (["|500-x|"], ["500-x", "x-500"]), "\\sqrt{(x-1500)^2}": (["|x-1500|"], ["1500-x", "x-1500"]),
+    "5000": (["5000.0"], ["\\max(x,5000)"]), "\\max(x,5000)": (["\\max(5000,x)"], ["5000", "x"]),
+    "|0.001x-5|": (["|5-\\frac{x}{1000}|"], ["5-0.001x"]), "|x-10^{15}|": (["|x-10^{15}|"], ["10^{15}-x"]),
+    "\\ln(x^2y)": (["2\\ln x+\\ln y"], ["\\ln x+2\\ln y", "2\\ln x-\\ln y"]), "2\\ln x+\\ln y": (["\\ln(x^2y)", "\\ln(yx^2)"], ["\\ln(xy)"]),
+    "\\log_2 x-\\log_2 y": (["\\log_2\\frac{x}{y}"], ["\\log_2\\frac{y}{x}"]), "\\sqrt{xy}": (["\\sqrt x\\sqrt y"], ["\\sqrt x+\\sqrt y"]),
+    "\\sqrt{x^2y^2}": (["|xy|"], ["xy"]), "\\ln|x|+C": (["C+\\ln|x|"], ["\\ln x+C"]),
+    # without an exact form: decided by values at points
+    "y=e^x": (["e^x-y=0", "2y=2e^x", "-y=-e^x"], ["y=e^{-x}", "x=e^y", "y^2=e^{2x}", "y=e^x+0.0001", "2e^x-y=0"]),
+    "y=\\sin 2x": (["2\\sin x\\cos x-y=0", "3y=6\\sin x\\cos x"], ["y=\\sin x", "y=2\\sin x"]),
+    "y<e^x": (["e^x>y", "0<e^x-y", "2y-2e^x<0"], ["y>e^x", "y\\le e^x", "e^x-y<0"]),
+    "|x-1|<2": (["|1-x|<2", "2>|x-1|"], ["|x+1|<2", "|x-1|>2"]),
+    "\\sqrt{x}+\\sqrt{y}=1": (["2\\sqrt y+2\\sqrt x=2"], ["\\sqrt x-\\sqrt y=1", "x+y=1"]),
+    "y=-\\frac{2}{3}(e^{-8t}-2e^{-4t})": (["3y=4e^{-4t}-2e^{-8t}", "y(t)=\\frac43e^{-4t}-\\frac23e^{-8t}"], ["x(t)=\\frac43e^{-4t}-\\frac23e^{-8t}"]),
     "2x+4=8": (["x=2", "x+2=4", "2x=4", "8=2x+4"], ["x=3", "2x+4=9"]),
     "2x>4": (["x>2", "2<x", "-x<-2"], ["x<2", "x\\ge 2"]),
     "x^2=4": (["x^2-4=0", "4=x^2"], ["x^2=5"]),

@@ -1,8 +1,12 @@
 """Parts of the comparison against enumeration: families of values, sets of intervals, words, matrices, relations."""
 
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import product
 
+from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.sets.regions import (
     HIGHEST,
@@ -89,6 +93,27 @@ def test_fractions_decimals_and_places_in_words_are_read_as_they_are_written():
         assert [ordinal(f"{place}{each}") for each in ("st", "nd", "rd", "th") if each != ending] == [None] * 3
         assert ordinal(f"the {place}{ending}") == ordinal(f"{place}^{{{ending}}}") == place
     assert [ordinal(f"{tens}-first") for tens in ("twenty", "ninety", "one")] == [21, 91, None]
+
+
+def test_many_digits_are_those_of_a_thread():
+    """The precision of mpmath is one for all threads: half of these were wrong where eight threads shared it."""
+    one, same, undefined = (parse(text) for text in (r"\sin 2x+\sqrt{x+5}", r"2\sin x\cos x+\sqrt{5+x}", r"\sin 2x+\frac{1}{\sin x-\sin x}"))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = set(pool.map(lambda _: (agree(one, same), agree(undefined, one)), range(100)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert outcomes == {(True, None)}
+
+
+def test_a_group_of_wrong_solutions_is_refuted_before_anything_slow():
+    started = time.process_time()
+    for k in range(64):
+        answer = f"x(t)={k % 7 + 1}e^{{-{k % 5 + 1}t}}-{k}e^{{-4t}}"
+        assert fast(f"\\boxed{{{answer}}}", r"y=-\frac{2}{3}(e^{-8t}-2e^{-4t})").score == 0.0
+    assert time.process_time() - started < 5
 
 
 def test_expressions_of_more_letters_than_points_have_are_left_open():

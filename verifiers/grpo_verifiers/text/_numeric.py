@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases
@@ -23,12 +24,19 @@ _WHOLE = re.compile(rf"{_MARKS}(?P<sign>[+-]?){_MARKS}(?P<top>{_ONE})(?:\s*/\s*(
 _ANY = re.compile(rf"(?<![\w.])[+-]?(?:{_ONE})(?:/(?:{_ONE}))?(?!\w)")
 _THIN = re.compile(r"(?<=[0-9])(?:\\[,;!: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
 _HASHES = re.compile(r"####([^\n]*)")
+_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2212: "-", 0x3000: " "}
+_POWER = re.compile(
+    r"(?<=[0-9.])\s{0,5}(?:\\times|\\cdot|[×·⋅*xX])\s{0,5}10\s?\^\s?(?:\{\s?([+-]?[0-9]{1,6})\s?\}|([+-]?[0-9]{1,6}))"
+)
+_UNIT = re.compile(
+    r"(?<=[0-9.}])(?:[\s$~]|\\[,; ])*+((?:\\(?:text|mathrm|mbox)\s*\{|[A-Za-zµΩ])[^0-9=<>]{0,60}(?:(?<=[\^{A-Za-z-])[0-9])?\}{0,2}[.$\s]*)\Z"
+)
 
 
 def stated_number(completion: str, *, source: str = "auto", think: str | None = "think", **_: float) -> str | None:
     """The number that a completion states, as written; None where there is none, or several."""
     declared, _problem = _declared(completion, source=source, think=think)
-    values = {parse_number(part) for part in declared}
+    values = {parse_number(part, units=True) for part in declared}
     return declared[-1].strip() if len(values) == 1 and None not in values else None
 
 
@@ -48,8 +56,9 @@ def numeric(
     (1.0, 1.0)
 
     The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
-    sign, thousands separators, an exponent, one division ("3/4"), and signs of currency or percent around them, which
-    are dropped on both sides: "10%" is 10. Infinity and NaN are no numbers, and neither is anything of more than
+    sign, thousands separators, an exponent ("6e23", ``6\times10^{23}``), one division ("3/4"), and signs of
+    currency or percent around them, which are dropped on both sides: "10%" is 10. A unit behind the number is dropped
+    in the completion only. Infinity and NaN are no numbers, and neither is anything of more than
     1000 digits. Two different declared values score 0, whichever is right.
 
     Use it when the answer is a number and a tolerance is meant (measurements, physics, GSM8K); for fractions,
@@ -75,7 +84,7 @@ def numeric(
     declared, problem = _declared(completion, source=source, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
-    values = {parse_number(text) for text in dict.fromkeys(declared)}
+    values = {parse_number(text, units=True) for text in dict.fromkeys(declared)}
     if len(values) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
     value = values.pop()
@@ -86,11 +95,14 @@ def numeric(
     return Verdict(1.0 if right else 0.0, detail=f"{show(declared[-1])} against {show(answer)}")
 
 
-def parse_number(text: str) -> Fraction | None:
-    """The exact value of a text that is one number; None for anything else."""
+def parse_number(text: str, *, units: bool = False) -> Fraction | None:
+    """The exact value of a text that is one number; None for anything else. ``units``: one behind it is dropped."""
     if len(text) > 4 * _DIGITS:
         return None
-    match = _WHOLE.fullmatch(_THIN.sub("", text.replace("\u2212", "-")))
+    text = _POWER.sub(lambda match: f"e{match[1] or match[2]}", _THIN.sub("", text.translate(_WIDE)))
+    if units and (unit := _UNIT.search(text)) is not None and unit_readings(unit[1].strip(" .$\n\t")):
+        text = text[: unit.start()]
+    match = _WHOLE.fullmatch(text)
     if not match:
         return None
     top, bottom = _exact(match["top"]), _exact(match["bottom"] or "1")
@@ -151,7 +163,7 @@ def _numbers(parts: list[str]) -> list[str]:
     found: list[str] = []
     values: set[Fraction] = set()
     for part in dict.fromkeys(parts):
-        if (value := parse_number(part)) is not None:
+        if (value := parse_number(part, units=True)) is not None:
             found.append(part)
             values.add(value)
         if len(values) > 1:

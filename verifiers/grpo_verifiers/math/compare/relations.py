@@ -215,9 +215,9 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
         return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
     if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
         return False, "another function"
-    differences: list[Node] = [("+", node[1][0], ("-", node[1][1])) for node in (gold, answer)]
+    left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
-        forms = [canon(difference) for difference in differences]
+        forms = [canon(left), canon(right)]
     except (TooBigError, UndefinedError):
         return False, "another relation"
     except NotAlgebraicError:
@@ -225,7 +225,7 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
     factor = _factor(*forms) if forms else None
     if factor is None:
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
-        return _proportional(*differences, ops, same_value) if may_be_equal else (False, "another relation")
+        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "another relation")
     wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
     return settled(wanted == ops[0], "another relation")
 
