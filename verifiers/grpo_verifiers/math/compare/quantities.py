@@ -1,5 +1,6 @@
 """Values with units compared, and values changed by the words right after them: ``5 million``, ``5 tenths``."""
 
+import re
 from fractions import Fraction
 
 from grpo_verifiers.math.options import Options
@@ -123,12 +124,13 @@ def _scaled(value: Node, scale: Fraction) -> Node:
 
 
 _POWERS = {"squared": 2, "cubed": 3}
+_SCALED = re.compile(r"\A(百万|[万萬亿億])")
 _PERCENT = frozenset({"percent", "pct", "percentage"})
 
 
 def with_words(value: Node, words: str) -> tuple[Node, str]:
     """A number changed by the words right after it, and the words that are left: a unit, if anything."""
-    parts = words.replace("per cent", "percent").split()
+    parts = _SCALED.sub(r"\1 ", words.replace("per cent", "percent")).split()
     if value[0] == "-" and parts and parts[0].casefold().strip(".,") not in _POWERS | {"factorial": 1}:
         inner, left = with_words(value[1], words)
         return ("-", inner), left

@@ -11,6 +11,7 @@ from grpo_verifiers.math.words.numerals import is_numeral
 
 MAX_PHRASE = 4
 QUANTITY = word_list("quantity")
+_FOREIGN = word_list("foreign quantity")
 _OPERATIONS = frozenset({"square", "cube", "root", "more", "fewer"})
 _WORD = re.compile(r"[^\W\d_]+")
 _IRREGULAR = {
@@ -38,6 +39,8 @@ def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
         return True
     if word in {"zeros", "zeroes"}:
         return True
+    if not word.isascii():
+        return word.isalpha() and not any(part in word for part in _FOREIGN)
     if word in QUANTITY or is_numeral(word) or "illion" in word or word.endswith(("wards", "wise")):
         return False
     if word in _IRREGULAR or word in _IRREGULAR.values():

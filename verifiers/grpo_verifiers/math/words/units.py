@@ -93,6 +93,9 @@ _PHRASES = (
     (re.compile(r"\bU\.?S\.? +(?=dollar)"), " "),
     (re.compile(r"\bnautical miles?\b"), " nmi "),
     (re.compile(r"\blight[- ]years?\b"), " light-year "),
+    (re.compile(r"(?:平方|\bкв\.?\s*)([^\W\d_]+)"), r" \1^2 "),
+    (re.compile(r"(?:立方|\bкуб\.?\s+)([^\W\d_]+)"), r" \1^3 "),
+    (re.compile("每"), " per "),
 )  # fmt: skip
 _LATEX = (
     (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"(\1)/(\2)"),
