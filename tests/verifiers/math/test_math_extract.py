@@ -174,6 +174,8 @@ def test_options_switch_their_policy_and_bad_ones_are_named():
     for option, value, gold, completion, before, after in SWITCHED:
         given = (completion[0], gold, completion[1]) if isinstance(completion, tuple) else (completion, gold)
         assert (math(*given).score, math(*given, **{option: value}).score) == (before, after), given
+        hinted = option not in {"think", "copies"} and (option, value) != ("decimals", 8)
+        assert (before, after) != (0, 1) or not hinted or f"{option}={value!r}" in math(*given).detail, given
         quick = fast(*given, **{option: value})
         assert not hasattr(quick, "score") or quick.score == after
     parameters = inspect.signature(math).parameters.values()

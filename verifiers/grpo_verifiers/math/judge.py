@@ -5,19 +5,20 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.math.compare.answers import as_it_stands, compare
 from grpo_verifiers.math.compare.constants import swapped
-from grpo_verifiers.math.compare.leaf import Leaf, precise, quick
+from grpo_verifiers.math.compare.leaf import Leaf, apart, precise, quick
 from grpo_verifiers.math.compare.rewrite import expand_signs
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
 from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, undelimited, without_text_commands
-from grpo_verifiers.math.grammar.tokens import ParseError
-from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
+from grpo_verifiers.math.options import Options, option_for
 from grpo_verifiers.math.outcome import Outcome
 from grpo_verifiers.math.remarks import restated, without_remarks
 from grpo_verifiers.math.tree import Node
@@ -27,6 +28,8 @@ from grpo_verifiers.reading.phrases import last_number, phrases
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
+MAX_HINTED = 120  # characters of a refused answer for which other options are tried
+HINT = 10_000  # units of work for it
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
@@ -53,7 +56,11 @@ def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_
     if isinstance(opened, Verdict):
         return opened
     verdict, (gold, found) = combine(*opened, options, decide_one), opened
-    if verdict is None or verdict.score != 1.0 or not prompt or options.copies or gold.node is None:
+    if verdict is None or gold.node is None:
+        return verdict
+    if verdict.score != 1.0:
+        return _with_option(verdict, completion, gold, found, options)
+    if not prompt or options.copies:
         return verdict
     if is_final(gold.node) or len(found.answers) > 1 or not is_copied(found.answers[0], gold.node, prompt):
         return verdict
@@ -71,7 +78,34 @@ def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[G
     if gold.node is None:
         return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
     found = extract(completion, options)
-    return _verdict(Status.UNPARSABLE, found.problem) if found.problem else (gold, found)
+    if found.problem:
+        return _with_option(_verdict(Status.UNPARSABLE, found.problem), completion, gold, found, options)
+    return gold, found
+
+
+def _with_option(verdict: Verdict, completion: str, gold: Gold, found: Found, options: Options) -> Verdict:
+    """A refusal with the option that would accept the answer; long answers and plain numbers are left as they are."""
+
+    def accepts(changed: Options) -> bool:
+        same = (changed.conflicts, changed.last_number) == (options.conflicts, options.last_number)
+        stated = found if same else extract(completion, changed)
+        answer = None if stated.problem else combine(gold, stated, changed, decide)
+        return answer is not None and answer.score == 1.0
+
+    answers = len(found.every or found.answers)
+    if len(found.answers[-1] if answers else completion) > (MAX_HINTED if answers else MAX_CHARS):
+        return verdict
+    try:
+        with limited(HINT):
+            node = _read_whole(found.answers[-1]) if answers == 1 else None
+            if node is not None and gold.node is not None and apart(gold.node, node) is not None:
+                return verdict
+            option = option_for(options, answers, accepts)
+    except OverBudgetError:
+        return verdict
+    return (
+        replace(verdict, detail=f"{verdict.detail[: MAX_DETAIL - 60]}; {option} would accept it") if option else verdict
+    )
 
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
