@@ -62,8 +62,6 @@ def _problem(at: int, row: Mapping[str, Any], found: Sequence[tuple[Trial, Verdi
             treatments.append(RIGHT_FAILS)
     nothing = [trial.name for trial, _ in found if not trial.passes]
     if nothing:
-        reasons.append(
-            f"{', '.join(nothing[:-1])}{' and ' * (len(nothing) > 1)}{nothing[-1]} {'passes' if len(nothing) == 1 else 'pass'}"
-        )
+        reasons.append(f"{', '.join(nothing[:-1])}{' and ' * (len(nothing) > 1)}{nothing[-1]} {'passes' if len(nothing) == 1 else 'pass'}")
         treatments.append(IDLE_SCORES)
     return GoldProblem(at, tests, "; ".join(reasons), ", and ".join(treatments))

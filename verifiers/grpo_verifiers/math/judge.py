@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_verifiers.math.compare.answers import as_it_stands, compare
 from grpo_verifiers.math.compare.constants import swapped
-from grpo_verifiers.math.compare.leaf import Leaf, apart, precise, quick
+from grpo_verifiers.math.compare.leaf import Leaf, precise, quick
 from grpo_verifiers.math.compare.rewrite import expand_signs
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import Found, extract
@@ -29,6 +29,7 @@ from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
 MAX_HINTED = 120  # characters of a refused answer for which other options are tried
+_UNDONE = re.compile("not carried out|unevaluated|multiplied out|an expression")
 HINT = 10_000  # units of work for it
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
@@ -84,7 +85,7 @@ def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[G
 
 
 def _with_option(verdict: Verdict, completion: str, gold: Gold, found: Found, options: Options) -> Verdict:
-    """A refusal with the option that would accept the answer; long answers and plain numbers are left as they are."""
+    """A refusal with the option that would accept the answer; long answers are left as they are."""
 
     def accepts(changed: Options) -> bool:
         same = (changed.conflicts, changed.last_number) == (options.conflicts, options.last_number)
@@ -93,19 +94,28 @@ def _with_option(verdict: Verdict, completion: str, gold: Gold, found: Found, op
         return answer is not None and answer.score == 1.0
 
     answers = len(found.every or found.answers)
-    if len(found.answers[-1] if answers else completion) > (MAX_HINTED if answers else MAX_CHARS):
+    last = found.answers[-1] if answers else completion
+    names = _policies(verdict.detail, gold, last) if answers == 1 else ["conflicts" if answers else "last_number"]
+    if not names or len(last) > (MAX_HINTED if answers else MAX_CHARS):
         return verdict
     try:
         with limited(HINT):
-            node = _read_whole(found.answers[-1]) if answers == 1 else None
-            if node is not None and gold.node is not None and apart(gold.node, node) is not None:
-                return verdict
-            option = option_for(options, answers, accepts)
+            option = option_for(options, names, accepts)
     except OverBudgetError:
         return verdict
-    return (
-        replace(verdict, detail=f"{verdict.detail[: MAX_DETAIL - 60]}; {option} would accept it") if option else verdict
-    )
+    detail = f"{verdict.detail[: MAX_DETAIL - 60]}; {option} would accept it"
+    return replace(verdict, detail=detail) if option else verdict
+
+
+def _policies(reason: str, gold: Gold, answer: str) -> list[str]:
+    """Options that a refusal may be due to."""
+    kind, both = gold.node[0] if gold.node is not None else "", gold.text + answer
+    causes = {
+        "evaluated": _UNDONE.search(reason), "reduced": "lowest terms" in reason, "units": kind in {"unit", "currency"},
+        "bases": kind == "base", "percent": "%" in both or "percent" in both, "decimals": "." in both,
+        "decimal_comma": "," in both,
+    }  # fmt: skip
+    return [name for name, cause in causes.items() if cause]
 
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:

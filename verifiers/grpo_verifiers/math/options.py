@@ -1,6 +1,6 @@
 """The options of the math verifier: what counts as one clear answer, and what as the same answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -32,27 +32,19 @@ class Options:
 
 DEFAULTS = Options()
 _LENIENT: dict[str, Any] = {
-    "evaluated": False, "reduced": False, "units": "ignore", "bases": "ignore", "percent": "either", "decimals": 3,
-    "decimal_comma": True,
+    "last_number": True, "evaluated": False, "reduced": False, "units": "ignore", "bases": "ignore",
+    "percent": "either", "decimals": 3, "decimal_comma": True,
 }  # fmt: skip
 
 
-def option_for(options: Options, answers: int, accepts: Callable[[Options], bool]) -> str:
-    """The one option that makes a refused answer count, as it is written in Python; empty where none does.
-
-    ``answers`` are stated in the completion. All options are tried together first, for most answers are just wrong.
-    """
-    changes = {name: value for name, value in _LENIENT.items() if answers and getattr(options, name) != value}
-    if 0 < options.decimals <= 3:
-        changes.pop("decimals", None)
-    if changes and answers == 1 and not accepts(replace(options, **changes)):
-        return ""
-    if not answers and not options.last_number:
-        changes = {"last_number": True}
-    if answers > 1:
-        changes["conflicts"] = "last" if options.conflicts == "reject" else "reject"
-    found = (f"{name}={value!r}" for name, value in changes.items() if accepts(replace(options, **{name: value})))
-    return next(found, "")
+def option_for(options: Options, names: Iterable[str], accepts: Callable[[Options], bool]) -> str:
+    """The first of these options that makes a refused answer count, as it is written in Python; empty: none does."""
+    for name in names:
+        other = _LENIENT.get(name, "last" if options.conflicts == "reject" else "reject")
+        stricter = name == "decimals" and 0 < options.decimals < other
+        if not stricter and getattr(options, name) != other and accepts(replace(options, **{name: other})):
+            return f"{name}={other!r}"
+    return ""
 
 
 _NAMES = [field.name for field in fields(Options)]
