@@ -39,7 +39,7 @@ DECLARED = [
     "The correct option is B", "Option B is correct.", "B is the correct answer", "答案是B", "答案：Ｂ", "The correct answer is option B.",
     "The answer is \uff22", "\ufdfa" * 1000 + "\nThe answer is B", "I think the answer is:\n\n**(B) Paris**", "<answer>B</answer>", "<answer>b) Paris</answer>", "\\boxed{B. Paris}", "Answer: B\nA is wrong because x",
     "The answer is (b).", "(b) is correct", "(b)", "so:\n\n**(b)**", "So the answer must be B because A is not right", "Therefore, the best choice is B", "long reasoning with A and C\n\nB", "<think>The answer is A</think>B",
-    "I choose B.", "I would choose option (B).", "I'll go with **B**", "Comparing A and C, I pick the answer B.",
+    "I choose B.", "I would choose option (B).", "I'll go with **B**", "Comparing A and C, I pick the answer B.", "We have chosen B",
 ]  # fmt: skip
 NOT_DECLARED = [
     "A or B", "The answer is A. Wait. The answer is B.", "The answer is A or B", "The answer is A. The answer is B.", "\\boxed{A}\\boxed{B}", "\\boxed{A, B}", "\\boxed{AB}", "A) x B) y C) z",
@@ -105,7 +105,7 @@ def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
         ("\\boxed{18}", "16 - 3 - 4 = 9, 9 * 2 = 18\n#### 18", {}, 1.0), ("\\boxed{1800}", "so\n#### 1,800", {}, 1.0),
         *((f"\\boxed{{{text}}}", 42, {}, score) for score, texts in ((1.0, ["42 \\text{ cm}", "42\\,\\mathrm{m/s^2}", "42 kg", "42 apples", "$42$ hours"]),
           (0.0, ["42 \\text{ million}", "42 dozen", "42 \\text{ hundredths}", "42 squared", "42x", "42 foo", "42 or 43", "42 \\text{ cm} + 1", "42 cm 5"])) for text in texts),
-        ("The answer is 42 cm.", 42, {}, 1.0), ("The answer is 42 million.", 42, {}, 0.0),
+        ("The answer is 42 cm.", 42, {}, 1.0), ("so 6.02\\times10^{23} of them", "6.02e23", last, 1.0), ("The answer is 42 million.", 42, {}, 0.0),
     ]:  # fmt: skip
         assert numeric(text, gold, **options).score == score, text
     for text in ("it is 42", "<think>\\boxed{42}</think>"):

@@ -40,7 +40,7 @@ def is_copied(answer: str, gold: Node, prompt: str) -> bool:
     if len(answer) > MAX_ANSWER or not _is_formula(node, gold):
         return False
     own = {_form(part) for part in _parts(gold)}
-    if {_form(node), _form(value)} & own:
+    if not own.isdisjoint(map(_form, _parts(node))):
         return False
     if not {_form(part) for part in (node, value) if _is_formula(part, gold)}.isdisjoint(_forms(prompt)):
         return True

@@ -29,7 +29,8 @@ _POWER = re.compile(
     r"(?<=[0-9.])\s{0,5}(?:\\times|\\cdot|[×·⋅*xX])\s{0,5}10\s?\^\s?(?:\{\s?([+-]?[0-9]{1,6})\s?\}|([+-]?[0-9]{1,6}))"
 )
 _UNIT = re.compile(
-    r"(?<=[0-9.}])(?:[\s$~]|\\[,; ])*+((?:\\(?:text|mathrm|mbox)\s*\{|[A-Za-zµΩ])[^0-9=<>]{0,60}(?:(?<=[\^{A-Za-z-])[0-9])?\}{0,2}[.$\s]*)\Z"
+    r"(?<=[0-9.}])(?:[\s$~]|\\[,; ])*+"
+    r"((?:\\(?:text|mathrm|mbox)\s*\{|[A-Za-zµΩ])[^0-9=<>]{0,60}(?:(?<=[\^{A-Za-z-])[0-9])?\}{0,2}[.$\s]*)\Z"
 )
 
 
@@ -95,11 +96,16 @@ def numeric(
     return Verdict(1.0 if right else 0.0, detail=f"{show(declared[-1])} against {show(answer)}")
 
 
+def _plain(text: str) -> str:
+    """The text in ASCII digits, with powers of ten as exponents."""
+    return _POWER.sub(lambda match: f"e{match[1] or match[2]}", text.translate(_WIDE))
+
+
 def parse_number(text: str, *, units: bool = False) -> Fraction | None:
     """The exact value of a text that is one number; None for anything else. ``units``: one behind it is dropped."""
     if len(text) > 4 * _DIGITS:
         return None
-    text = _POWER.sub(lambda match: f"e{match[1] or match[2]}", _THIN.sub("", text.translate(_WIDE)))
+    text = _plain(_THIN.sub("", text))
     if units and (unit := _UNIT.search(text)) is not None and unit_readings(unit[1].strip(" .$\n\t")):
         text = text[: unit.start()]
     match = _WHOLE.fullmatch(text)
@@ -138,7 +144,7 @@ def _declared(completion: str, *, source: str, think: str | None) -> tuple[list[
     text = answer_part(completion, think)
     whole = [text] if text.strip() else []
     if source == "last":
-        return _ANY.findall(text.replace("\u2212", "-"))[-1:], ""
+        return _ANY.findall(_plain(text))[-1:], ""
     if source == "whole":
         return whole, ""
     if source == "hashes":

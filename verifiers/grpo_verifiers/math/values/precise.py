@@ -16,7 +16,7 @@ from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
 DIGITS = 60
 AGREE = 40
-LARGEST_POINT = 10**12
+LARGEST_POINT = 10**40
 _THREAD = threading.local()
 _BENT = {"abs", "root"}  # these have other formulas left and right of a point
 _POINTS = (
@@ -40,7 +40,8 @@ def agree(left: Node, right: Node) -> bool | None:
     arguments = [_argument(part) for part in parts] if lawful else []
     inner = [part for part in arguments if part is not None]
     points = _POINTS + (_POSITIVE if len(variables) > 1 else ())
-    far = [tuple(str(sign * size * float(value)) for value in _POINTS[0]) for sign in (1, -1) if size]
+    rows = points if len(variables) > 1 else points[:1]
+    far = [tuple(str(sign * size * float(value)) for value in row) for row in rows for sign in (1, -1) if size]
     compared = beyond = 0
     for point in (*points, *far):
         with mp.workdps(DIGITS + 6 * len(str(size)) * (point in far)):
@@ -157,6 +158,7 @@ _ARITHMETIC: dict[str, Callable[[list[Any], Any], Any]] = {
     "!": _factorial,
     "binom": lambda parts, mp: mp.binomial(parts[0], parts[1]),
 }
+_PERIODIC = frozenset({"sin", "cos", "tan", "cot", "sec", "csc", "sgn"})
 _NAMES = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
     "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "ln": "log", "Re": "re", "Im": "im",
@@ -169,7 +171,7 @@ def _function(name: str, args: list[Any], mp: Any) -> Any:
         return (min if name == "min" else max)(args)
     if len(args) != 1 or name in {"det", "gcd", "lcm", "deg", "dim"}:
         raise ValueError(name)
-    if name != "ln" and abs(args[0]) > 1e5:
+    if name != "ln" and abs(args[0]) > (1e50 if name in _PERIODIC else 1e5):
         raise OverflowError("too large")
     if name in FUNCTIONS:
         return getattr(mp, _NAMES.get(name, name))(args[0])
