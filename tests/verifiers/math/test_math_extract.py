@@ -134,6 +134,7 @@ COPIED = [
     ([{"role": "user", "content": "Let $f(x)=(x+1)^2$; expand."}], "x^2+2x+1", "f(x)=(x+1)^2 | (x+1)^2", "f(x)=x^2+2x+1"),
     ([{"role": "user", "content": [{"type": "text", "text": "Factor x^2 - 1."}]}], "(x-1)(x+1)", "x^2-1", "(x+1)(x-1) | x^2-1=(x-1)(x+1)"),
     ("Rationalize \\[\\dfrac1{\\sqrt2}.\\]", r"\frac{\sqrt2}{2}", r"\frac{1}{\sqrt 2} | 1/\sqrt2", r"\frac{\sqrt{2}}{2}"),
+    ("Factor 6x² + 5x − 6.", "(3x-2)(2x+3)", "6x^2+5x-6", "(2x+3)(3x-2)"), ("Write log(xy) as a sum.", r"\log x+\log y", r"\log(xy)", r"\log y+\log x"),
     ("Write $2x-y+1=0$ with y alone.", "y=2x+1", "2x-y+1=0 | 0=2x-y+1", "y=2x+1 | 2x+1 | y-2x=1"),
     ("Convert $45^\\circ$ to radians, $5\\text{ km}$ to metres.", r"\frac{\pi}{4}", r"45^\circ", r"\frac{\pi}{4}"),
     ("Convert $45^\\circ$ to radians, 5 km to metres.", r"5000\text{ m}", r"5\text{ km}", r"5000\text{ m}"),

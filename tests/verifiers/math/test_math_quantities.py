@@ -29,7 +29,7 @@ exactly 5|x is 5|The value is 5|the value of x is 5|we get 5|Therefore 5|Thus, 5
 The area is 5 square units|The probability is 5|the remainder is 5|a remainder of 5|the number of ways is 5|it takes 5 days
 The distance is 5 km|the length of the side is 5|the total number of students is 5|positive 5|five|Five|five apples
 five ways|exactly five|there are five ways|the answer is five|5 is the answer|5 bacteria|5元|5个|5 个|5平方厘米|5人|5公里/小时|5个苹果
-5 км|5км|5 см²|5 км/ч|5 яблок|5 рублей|5 Stunden|5 Äpfel|5 Mädchen|5 horas|5 días|5 années|5원|5円
+5 км|5км|5 см²|5 км/ч|5 яблок|5 рублей|5 Stunden|5 Äpfel|5 Mädchen|5 horas|5 días|5 années|5원|5円|5개|5 명|5 किलोमीटर|5 كيلومتر|5 Äpfel
 \\$5|5 bucks|5 hours each|5 houses|5 trees|5 flowers|5 squares|5 cubes|5 rectangles|5 circles|5 paths|5 moves|5 steps|5 more apples|5 fewer students|5 possible values of n|5 games played|5 tickets sold
 """
 RIGHT = [phrase for phrase in FIVE.replace("\n", "|").split("|") if phrase]

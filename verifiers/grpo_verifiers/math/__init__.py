@@ -99,9 +99,9 @@ __all__ = ["check_gold", "check_golds", "fast", "math"]
 
 def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
     """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input; else None."""
-    from grpo_verifiers.math.judge import judge_within
+    from grpo_verifiers.math.judge import judge_bounded
 
-    return judge_within(completion, answer, options_of(**options), prompt=prompt_text(prompt))
+    return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
@@ -173,7 +173,7 @@ def math(
         completion: the model's text.
         answer: the gold answer as datasets store it, a text: bare (``3/4``), in dollar signs, in a box, after ``####``,
             or at the end of a worked solution.
-        prompt: the question. An answer that is one of its formulas as it stands is wrong where the gold is another
+        prompt: the question. An answer that is one of its formulas word for word is wrong where the gold is another
             form of it: "Expand (x+1)^2". Numbers, names, sets and the gold's own form never count as copied.
         conflicts: ``"last"``: only the last statement of the strongest form counts; boxes with an item each are a
             list where the gold is one. ``"reject"``: everything stated as the answer must be right.

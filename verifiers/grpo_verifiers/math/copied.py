@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from grpo_verifiers.math.compare.quantities import quantity
 from grpo_verifiers.math.grammar.read import read, without_text_commands
-from grpo_verifiers.math.grammar.tokens import ParseError
+from grpo_verifiers.math.grammar.tokens import ParseError, ascii_latex
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import spend
@@ -23,7 +23,7 @@ _FORMULA = re.compile(
 )
 # Outside of delimiters: what has no space in it, or has signs between spaces.
 _BARE = re.compile(r"[^\s$,;:?]++(?:\s++[-+*/=^]\s++[^\s$,;:?]++)*+")
-_SIGN = re.compile(r"[-+*/^=\\]")
+_SIGN = re.compile(r"[-+*/^=(\\]")
 _PIECE = re.compile(r"\w+|\S")
 _BEFORE, _AFTER = r"(?<![\w\\^_*/+({\[-])", r"(?!\s*[\^_*/+({\[-])(?!\w)"
 _NEUTRAL = {"+": number(0), "*": number(1)}
@@ -62,6 +62,7 @@ def _is_formula(node: Node, gold: Node) -> bool:
 def _forms(prompt: str) -> frozenset[Node]:
     """The forms of all formulas, and of both sides of each equation."""
     spend(len(prompt) >> 5)
+    prompt = ascii_latex(prompt)
     found: set[Node] = set()
     bare = filter(_SIGN.search, _BARE.findall(_FORMULA.sub(" ; ", prompt)))
     for text in [*("".join(groups) for groups in _FORMULA.findall(prompt)), *bare][:MAX_FORMULAS]:

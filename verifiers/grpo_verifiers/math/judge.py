@@ -1,6 +1,6 @@
 """From a completion and a gold answer to a verdict: exact arithmetic first, then many digits.
 
-``judge_within`` is bounded and runs in the trainer; ``judge_fully`` needs a worker with a deadline.
+``judge_bounded`` is bounded and runs in the trainer; ``judge_fully`` needs a worker with a deadline.
 """
 
 import re
@@ -41,7 +41,7 @@ def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> V
     return _judged(completion, answer, options, prompt, decide)
 
 
-def judge_within(
+def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
     """The verdict of `judge` within a budget; one that is used up leaves the answer undecided."""
@@ -65,7 +65,7 @@ def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_
         return verdict
     if is_final(gold.node) or len(found.answers) > 1 or not is_copied(found.answers[0], gold.node, prompt):
         return verdict
-    return _verdict(Status.WRONG, "a formula of the prompt as it stands; copies=True lets it count")
+    return _verdict(Status.WRONG, "a formula of the prompt, word for word; copies=True lets it count")
 
 
 def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:

@@ -23,17 +23,17 @@ def with_constants_of(gold: Node, answer: Node) -> Node:
     They are the only names that the gold lacks, and as many as the answer lacks: ``c`` for ``C`` in ``x^2 + C``,
     any usual letter for the factors of a solution such as ``y = C e^x``.
     """
-    wanted = sorted(filter(_is_constant, names(gold) - names(answer)))
+    lacking = sorted(filter(_is_constant, names(gold) - names(answer)))
     own = sorted(names(answer) - names(gold))
-    if not wanted or len(wanted) != len(own):
+    if not lacking or len(lacking) != len(own):
         return answer
     added = any(top[0] == "+" and ("v", "C") in top for top in walk(gold))
-    if [name.upper() for name in own] == wanted:
+    if [name.upper() for name in own] == lacking:
         mixed = any(map(_is_constant, names(answer)))
-        free = not mixed and (added or gold[0] == "rel" or wanted != ["C"])
+        free = not mixed and (added or gold[0] == "rel" or lacking != ["C"])
     else:
         free = not added and _is_solution(gold) and _CONSTANT_NAMES.issuperset(own)
-    return _with_names(answer, dict(zip(own, wanted, strict=True))) if free else answer
+    return _with_names(answer, dict(zip(own, lacking, strict=True))) if free else answer
 
 
 def _is_solution(gold: Node) -> bool:
@@ -62,7 +62,7 @@ def is_angle_family(node: Node) -> bool:
 
 
 def integers_of(gold: Node, answer: Node) -> tuple[Node, Node]:
-    r"""Two families of values without ``k \in \mathbb{Z}``, the answer's integer by the gold's letter; others stay."""
+    r"""Two families of values without ``k \in \mathbb{Z}``, the answer's integer by the gold's letter; else as they are."""
     (left, letter), (right, other) = _family(gold), _family(answer)
     if not letter or not other or letter in names(right) - {other}:
         return gold, answer

@@ -60,6 +60,7 @@ def ascii_latex(text: str) -> str:
     A character that has no such spelling stays, and no later step accepts it.
     """
     if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
         if "√" in text or "∛" in text:
             text = _ROOTED.sub(r"{\1}", text)
         text = _NOT_ASCII.sub(_digit, text.translate(_TABLE))

@@ -5,6 +5,7 @@ angles are base units of their own: nothing converts one into another.
 """
 
 import re
+import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
@@ -124,6 +125,8 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
     text = text.strip(" .,;:\n\t")
     if len(text) > MAX_UNIT:
         return None
+    if not text.isascii():  # vowel signs are no letters
+        text = "".join(char for char in text if not unicodedata.category(char).startswith("M"))
     for pattern, plain in _LATEX + _PHRASES:
         text = pattern.sub(plain, text)
     text = _ENDS.sub("", _unwrapped(text).strip())
