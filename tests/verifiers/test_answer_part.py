@@ -63,7 +63,7 @@ NOT_FOUND = [
 ]  # fmt: skip
 FORMS = {
     "math": ("\\boxed{42}", "\\boxed{41}", lambda text: math(text, "42").score),
-    "math of a tag": ("<answer>42</answer>", "<answer>41</answer>", lambda text: math(text, "42").score),
+    "math of a tag": ("<answer>42</answer>", "<answer>41</answer>", lambda text: math(text, "42", conflicts="reject").score),
     "math at once": ("\\boxed{42}", "\\boxed{41}", lambda text: fast(text, "42").score),
     "math of prose": ("The answer is 42.\n", "The answer is 41.\n", lambda text: math(text, "42").score),
     "numeric": ("\\boxed{42}", "\\boxed{41}", lambda text: numeric(text, 42).score),
@@ -191,7 +191,7 @@ STATED = [
     ("<answer>\\boxed{V}</answer>", 1), ("#### V", 1), ("so 6 * 7 #### V", 1), ("The answer is V.", 1), ("**Answer:** V", 1), ("The final answer is $V$.", 1),
     ("\\boxed{} is for answers: \\boxed{V}", 1), ("\\boxed{V} so the answer is V", 1), ("\\boxed{V} and \\boxed{V}", 1), ("\\boxed{V} #### V", 1),
     ("\\boxed{V} #### 9", 0), ("\\boxed{V} so the answer is 9.", 0), ("\\boxed{V} and \\boxed{9}", 0), ("\\boxed{9} and \\boxed{V}", 0), ("\\boxed{V} \\boxed{", 0),
-    ("\\boxed{9 \\boxed{V}}", 0), ("\\boxed{V} Wait, 9", 0), ("The answer is V. Wait, no, 9.", 0), ("<answer>V</answer> <answer>9</answer>", 0),
+    ("\\boxed{9 \\boxed{V}}", 0), ("\\boxed{V} Wait, 9", 1), ("The answer is V. Wait, no, 9.", 1), ("<answer>V</answer> <answer>9</answer>", 0),
     ("% \\boxed{V}", 0), ("\\phantom{\\boxed{V}}", 0), ("The answer is not V", 0), ("it is V", 0), ("", 0), ("#### V\n#### 9", 0), ("The answer is V. The answer is 9.", 0),
 ]  # fmt: skip
 
@@ -199,7 +199,7 @@ STATED = [
 @pytest.mark.parametrize(("form", "score"), STATED)
 def test_math_and_numeric_read_the_same_statements(form, score):
     text = form.replace("V", "42")
-    assert (math(text, "42").score, numeric(text, 42).score) == (score, score)
+    assert (math(text, "42", conflicts="reject").score, numeric(text, 42).score) == (score, score)
 
 
 PIECES = st.sampled_from(
@@ -225,7 +225,7 @@ def test_all_verifiers_agree_on_any_text(text):
     for letter in "AB":
         assert choice(text, letter) == choice(part, letter, think=None)
     assert json_schema(text, schema={"const": 42}) == json_schema(part, schema={"const": 42}, think=None)
-    assert math(text, "42").score in (numeric(text, 42).score, 0)
+    assert math(text, "42", conflicts="reject").score in (numeric(text, 42).score, 0)
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ SWITCHED = [
     ("think", "plan", "42", r"\boxed{42} <plan>\boxed{41}", 0, 1),
     *(("copies", True, gold, (f"\\boxed{{{answer}}}", prompt), score, 1) for prompt, gold, *answers in COPIED for score, text in enumerate(answers) for answer in text.split(" | ") if answer),
     ("think", None, "42", r"<think>\boxed{42}", 0, 1),
-]
+]  # fmt: skip
 
 
 def test_options_switch_their_policy_and_bad_ones_are_named():

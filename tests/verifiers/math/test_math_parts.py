@@ -97,7 +97,9 @@ def test_fractions_decimals_and_places_in_words_are_read_as_they_are_written():
 
 def test_many_digits_are_those_of_a_thread():
     """The precision of mpmath is one for all threads: half of these were wrong where eight threads shared it."""
-    one, same, undefined = (parse(text) for text in (r"\sin 2x+\sqrt{x+5}", r"2\sin x\cos x+\sqrt{5+x}", r"\sin 2x+\frac{1}{\sin x-\sin x}"))
+    one, same, undefined = (
+        parse(text) for text in (r"\sin 2x+\sqrt{x+5}", r"2\sin x\cos x+\sqrt{5+x}", r"\sin 2x+\frac{1}{\sin x-\sin x}")
+    )
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:

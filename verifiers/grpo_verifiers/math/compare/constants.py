@@ -62,7 +62,7 @@ def is_angle_family(node: Node) -> bool:
 
 
 def integers_of(gold: Node, answer: Node) -> tuple[Node, Node]:
-    r"""Two families of values without ``k \in \mathbb{Z}``, the answer's integer by the gold's letter; else as they are."""
+    r"""Two families of values without ``k \in \mathbb{Z}``, the answer's integer by the gold's letter."""
     (left, letter), (right, other) = _family(gold), _family(answer)
     if not letter or not other or letter in names(right) - {other}:
         return gold, answer
