@@ -153,7 +153,7 @@ SWITCHED = [
     ("last_number", True, "42", "it comes to 40 + 2 = 42", 0, 1),
     ("last_number", True, "40", "it comes to 40 + 2 = 42", 0, 0),
     ("last_number", True, "0.25", "that makes 25%", 0, 1),
-    ("evaluated", False, "391", r"\boxed{17\times 23}", 0, 1),
+    ("evaluated", False, "391", r"\boxed{17\times 23}", 0, 1), ("evaluated", False, "391", r"\boxed{17} \boxed{17\times 23}", 0, 1),
     ("evaluated", False, "4", r"\boxed{\sqrt{16}}", 0, 1),
     ("evaluated", False, "252", r"\boxed{\binom{10}{5}}", 0, 1),
     ("evaluated", False, "392", r"\boxed{17\times 23}", 0, 0),

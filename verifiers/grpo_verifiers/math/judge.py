@@ -95,7 +95,8 @@ def _with_option(verdict: Verdict, completion: str, gold: Gold, found: Found, op
 
     answers = len(found.every or found.answers)
     last = found.answers[-1] if answers else completion
-    names = _policies(verdict.detail, gold, last) if answers == 1 else ["conflicts" if answers else "last_number"]
+    several = answers > 1 and (options.conflicts == "reject" or (gold.node or ("",))[0] in {"list", "set"})
+    names = ["conflicts"] if several else _policies(verdict.detail, gold, last) if answers else ["last_number"]
     if not names or len(last) > (MAX_HINTED if answers else MAX_CHARS):
         return verdict
     try:
