@@ -43,6 +43,8 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     spend(20 + 4 * (asked.weight + seen.weight))
     if asked.variables & CONSTANTS:
         answer = with_constants_of(gold, answer)
+    if "pi" in asked.variables or "mathbb Z" in asked.variables:
+        gold, answer = integers_of(gold, answer)
     if "pm" in asked.kinds or "pm" in seen.kinds:
         if gold[0] == "pm" and answer[0] == "paren":
             return False, "a tuple where a value or its negative is expected"
@@ -60,7 +62,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return compare(left, right, options, leaf)
 
     if _is_structured(gold) or _is_structured(answer):
-        gold, answer = integers_of(*without_labels(listed(transposed(gold)), listed(transposed(answer))))
+        gold, answer = without_labels(listed(transposed(gold)), listed(transposed(answer)))
         structured = compare_named(gold, answer, equal) or compare_sets(gold, answer, equal)
         if structured is not None:
             return structured

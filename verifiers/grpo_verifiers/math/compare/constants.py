@@ -1,7 +1,9 @@
 """Names that an answer may choose: constants of integration, and the integer that runs through a family of values."""
 
 from grpo_verifiers.math.grammar.relations import assignment
-from grpo_verifiers.math.tree import Node, names, rebuilt, walk
+from grpo_verifiers.math.tree import Node, names, number, rebuilt, substitute, walk
+from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.forms import NoFormError, negative, plus, quotient, rational
 
 CONSTANTS = frozenset({"C", "C_1"})
 _CONSTANT_NAMES = frozenset({*"ABCDKck", *(f"{letter}_{i}" for letter in "CcKkA" for i in range(4))})
@@ -66,7 +68,24 @@ def integers_of(gold: Node, answer: Node) -> tuple[Node, Node]:
     (left, letter), (right, other) = _family(gold), _family(answer)
     if not letter or not other or letter in names(right) - {other}:
         return gold, answer
-    return left, _with_names(right, {other: letter})
+    right = _with_names(right, {other: letter})
+    expected, value = (node[1][1] if node[0] == "rel" and node[2] == "=" else node for node in (left, right))
+    if expected == value or not _same_values(expected, value, ("v", letter)):
+        return left, right
+    return left, ("rel", (right[1][0], expected), "=") if right[0] == "rel" else expected
+
+
+def _same_values(left: Node, right: Node, letter: Node) -> bool:
+    """True if two expressions in an integer have the same values: steps of one size, apart by a number of them."""
+    try:
+        rows = [[canon(substitute(node, letter, number(at))) for at in range(3)] for node in (left, right)]
+        steps = [plus(row[1], negative(row[0])) for row in rows]
+        bent = [plus(plus(row[2], negative(row[1])), negative(step))[0] for row, step in zip(rows, steps, strict=True)]
+        ratio = rational(quotient(steps[1], steps[0]))
+        shift = rational(quotient(plus(rows[1][0], negative(rows[0][0])), steps[0]))
+    except NoFormError:
+        return False
+    return not any(bent) and ratio in {1, -1} and shift is not None and shift.denominator == 1
 
 
 def _family(node: Node) -> tuple[Node, str]:
