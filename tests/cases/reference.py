@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 CALL = """
-import json, sys
+import asyncio, json, sys
 source, tests = json.load(open("row.json"))
 results = []
 for test in tests:
@@ -18,7 +18,8 @@ for test in tests:
     if "function" in test:
         owner, _, name = test["function"].rpartition(".")
         called = getattr(module.__dict__[owner](), name) if owner else module.__dict__[name]
-        results.append(called(*test["args"]))
+        result = called(*test["args"])
+        results.append(asyncio.run(result) if asyncio.iscoroutine(result) else result)
     else:
         exec(compile(test["code"], "test", "exec"), dict(module.__dict__))
         results.append(None)

@@ -50,7 +50,9 @@ def accepted(row, **options):
 
 def test_tricks_are_rejected_controls_are_right_and_hostile_inputs_decided_at_once(cases):
     rows = cases("hacks_math.jsonl")
-    wrong = [row["id"] for row in rows if (math(row["pred"], row["gold"], conflicts="reject").score == 1) != row["expected"]]
+    wrong = [
+        row["id"] for row in rows if (math(row["pred"], row["gold"], conflicts="reject").score == 1) != row["expected"]
+    ]
     assert wrong == []
     assert sum(row["kind"] == "hack" for row in rows) >= 20
     rows = cases("adversarial_math.jsonl")

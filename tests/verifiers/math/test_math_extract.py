@@ -38,7 +38,6 @@ NOT_FOUND = {
     ],
     "not closed": ["\\boxed{42} and \\boxed{4"],
     "a box inside a box": ["\\boxed{41 \\boxed{42}}"],
-    "taken back": ["\\boxed{42} Wait, 41"],
 }
 
 
@@ -129,29 +128,32 @@ def test_golds_of_every_kind_accept_themselves_however_they_are_set():
             assert math("$\\boxed{" + answer + "}$.", gold).status is Status.CORRECT, gold
 
 
-@pytest.mark.slow
-def test_a_gold_outside_the_grammar_is_left_to_math_verify():
-    gold = "\\int_0^1 x dx"
-    assert not hasattr(fast("\\boxed{\\frac12}", gold), "score")
-    assert math("\\boxed{\\frac12}", gold).status is Status.CORRECT
-    assert math("\\boxed{\\frac13}", gold).status is Status.WRONG
-    assert math("\\boxed{\\int_0^1 x\\,dx}", gold).status is Status.CORRECT
-
-
+# A prompt, the gold, answers that copy the prompt, and answers that do not.
+COPIED = [
+    ("Expand $(x+1)^2$.", "x^2+2x+1", "(x+1)^2 | (1+x)^2 | 1\\cdot(x+1)^2 | y=(x+1)^2", "x^2+2x+1 | 1+2x+x^2"),
+    ([{"role": "user", "content": "Let $f(x)=(x+1)^2$; expand."}], "x^2+2x+1", "f(x)=(x+1)^2 | (x+1)^2", "f(x)=x^2+2x+1"),
+    ([{"role": "user", "content": [{"type": "text", "text": "Factor x^2 - 1."}]}], "(x-1)(x+1)", "x^2-1", "(x+1)(x-1) | x^2-1=(x-1)(x+1)"),
+    ("Rationalize \\[\\dfrac1{\\sqrt2}.\\]", r"\frac{\sqrt2}{2}", r"\frac{1}{\sqrt 2} | 1/\sqrt2", r"\frac{\sqrt{2}}{2}"),
+    ("Factor 6x² + 5x − 6.", "(3x-2)(2x+3)", "6x^2+5x-6", "(2x+3)(3x-2)"), ("Write log(xy) as a sum.", r"\log x+\log y", r"\log(xy)", r"\log y+\log x"),
+    ("Write $2x-y+1=0$ with y alone.", "y=2x+1", "2x-y+1=0 | 0=2x-y+1", "y=2x+1 | 2x+1 | y-2x=1"),
+    ("Convert $45^\\circ$ to radians, $5\\text{ km}$ to metres.", r"\frac{\pi}{4}", r"45^\circ", r"\frac{\pi}{4}"),
+    ("Convert $45^\\circ$ to radians, 5 km to metres.", r"5000\text{ m}", r"5\text{ km}", r"5000\text{ m}"),
+    *((f"One angle is $45^\\circ$, one ${gold}$ for $x>0$ on $(0,\\infty)$.", gold, "", answer) for gold, answer in
+      [("45", r"45^\circ"), ("x", "x"), ("x+1", "1+x"), ("x>0", r"(0,\infty)"), ("4", "x=4"), (r"\sqrt{3}", r"\sqrt3")]),
+]  # fmt: skip
 SWITCHED = [
     # option, value, gold, completion, verdict by default, verdict with the option
     ("conflicts", "reject", "42", r"\boxed{41} \boxed{42}", 1, 0),
     ("conflicts", "reject", "41", r"\boxed{41} \boxed{42}", 0, 0),
     ("conflicts", "reject", "42", "Answer: 41\nAnswer: 42", 1, 0),
     ("conflicts", "reject", "42", "the answer is 41. Yes: \\boxed{42}", 1, 0),
-    ("conflicts", "reject", "42", "\\boxed{42} wait, 41", 1, 0),
-    *(("conflicts", "reject", "42", r"\boxed{%s} \boxed{42}" % empty, 1, 1) for empty in (r"\phantom{2}", r"\quad", "?", r"\,", "~~~", r"\text{ }", r"\square", r"\ldots")),
+    *(("conflicts", "reject", "42", f"\\boxed{{{empty}}} \\boxed{{42}}", 1, 1) for empty in (r"\phantom{2}", r"\quad", "?", r"\,", "~~~", r"\text{ }", r"\square", r"\ldots")),
     *(("conflicts", "reject", "1, 2, 3", boxes, *scores) for boxes, *scores in (
         (r"\boxed{1}, \boxed{2} and \boxed{3}", 1, 1), (r"\boxed{1} \boxed{2} so \boxed{1, 2, 3}", 1, 0), (r"\boxed{1} and \boxed{2, 3}", 0, 1), (r"\boxed{1} \boxed{2} \boxed{4}", 0, 0), (r"\boxed{1, 2, 3} \boxed{4}", 0, 0))),
     ("last_number", True, "42", "it comes to 40 + 2 = 42", 0, 1),
     ("last_number", True, "40", "it comes to 40 + 2 = 42", 0, 0),
     ("last_number", True, "0.25", "that makes 25%", 0, 1),
-    ("evaluated", False, "391", r"\boxed{17\times 23}", 0, 1),
+    ("evaluated", False, "391", r"\boxed{17\times 23}", 0, 1), ("evaluated", False, "391", r"\boxed{17} \boxed{17\times 23}", 0, 1),
     ("evaluated", False, "4", r"\boxed{\sqrt{16}}", 0, 1),
     ("evaluated", False, "252", r"\boxed{\binom{10}{5}}", 0, 1),
     ("evaluated", False, "392", r"\boxed{17\times 23}", 0, 0),
@@ -163,15 +165,19 @@ SWITCHED = [
     *(("decimals", 3, r"\frac13", r"\boxed{0.334}", 0, 0), ("decimals", 0, r"\frac12", r"\boxed{0.5}", 1, 1)),
     ("decimals", 8, "3.1415926535", r"\boxed{3.1415926}", 1, 0),
     ("decimal_comma", False, "1000.99", r"\boxed{1000,99}", 1, 0),
-    ("think", "plan", "42", r"\boxed{42} <plan>\boxed{41}</plan>", 0, 1),
+    ("think", "plan", "42", r"\boxed{42} <plan>\boxed{41}", 0, 1),
+    *(("copies", True, gold, (f"\\boxed{{{answer}}}", prompt), score, 1) for prompt, gold, *answers in COPIED for score, text in enumerate(answers) for answer in text.split(" | ") if answer),
     ("think", None, "42", r"<think>\boxed{42}", 0, 1),
-]
+]  # fmt: skip
 
 
 def test_options_switch_their_policy_and_bad_ones_are_named():
     for option, value, gold, completion, before, after in SWITCHED:
-        assert (math(completion, gold).score, math(completion, gold, **{option: value}).score) == (before, after)
-        quick = fast(completion, gold, **{option: value})
+        given = (completion[0], gold, completion[1]) if isinstance(completion, tuple) else (completion, gold)
+        assert (math(*given).score, math(*given, **{option: value}).score) == (before, after), given
+        hinted = option not in {"think", "copies"} and (option, value) != ("decimals", 8)
+        assert (before, after) != (0, 1) or not hinted or f"{option}={value!r}" in math(*given).detail, given
+        quick = fast(*given, **{option: value})
         assert not hasattr(quick, "score") or quick.score == after
     parameters = inspect.signature(math).parameters.values()
     keywords = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
@@ -187,7 +193,7 @@ def test_options_switch_their_policy_and_bad_ones_are_named():
     ]:
         with pytest.raises((ValueError, TypeError)) as raised:
             fast("", "42", **options)
-        skip = ("completion", "answer")
+        skip = ("completion", "answer", "prompt")
         problems = option_problems("math", math, options, skip=skip, where="option", bare=True)
         assert problems == [str(raised.value)], options
         assert all(word in problems[0] for word in words)

@@ -28,7 +28,8 @@ the answer is 5|The answer is 5 apples|the final answer is 5|there are 5 ways|Th
 exactly 5|x is 5|The value is 5|the value of x is 5|we get 5|Therefore 5|Thus, 5|So the answer is 5 cm|It is 5|equals 5
 The area is 5 square units|The probability is 5|the remainder is 5|a remainder of 5|the number of ways is 5|it takes 5 days
 The distance is 5 km|the length of the side is 5|the total number of students is 5|positive 5|five|Five|five apples
-five ways|exactly five|there are five ways|the answer is five|5 ways to arrange the books|5 is the answer|5 bacteria
+five ways|exactly five|there are five ways|the answer is five|5 is the answer|5 bacteria|5元|5个|5 个|5平方厘米|5人|5公里/小时|5个苹果
+5 км|5км|5 см²|5 км/ч|5 яблок|5 рублей|5 Stunden|5 Äpfel|5 Mädchen|5 horas|5 días|5 années|5원|5円|5개|5 명|5 किलोमीटर|5 كيلومتر|5 Äpfel
 \\$5|5 bucks|5 hours each|5 houses|5 trees|5 flowers|5 squares|5 cubes|5 rectangles|5 circles|5 paths|5 moves|5 steps|5 more apples|5 fewer students|5 possible values of n|5 games played|5 tickets sold
 """
 RIGHT = [phrase for phrase in FIVE.replace("\n", "|").split("|") if phrase]
@@ -60,6 +61,7 @@ the difference of 5|the product of 5|the sum of 5|minimum of 5|maximum 5|limit 5
 ten minus 5|five minus 5|zero 5|fifty 5|double the 5|a dozen 5|5 pi|5 e|5 i|5 x|5 squared apples|5 million dollars
 5 hundred apples|5 tenths of an apple|five tenths|five hundred|minus five|negative five|five squared|half of five
 twice five|five dozen|fifty|fifteen|five and a half|5 and a half|five halves|five percent of 20|5 percent of 20
+5万|5万元|5左右|5以上|5倍多|5的平方|不是5|5或6|5 тысяч|5 дюжин|5 минус|5γ|5Γ|5ℝ|5 fünf|5 carré|5 au carré|5 négatif|5 Hälfte
 5% of 20|5 kilo|5 thousand meters|five thousand|fifth place|5 less|5 fewer|5 more|5 additional
 """
 WRONG = [phrase for phrase in NOT_FIVE.replace("\n", "|").split("|") if phrase]

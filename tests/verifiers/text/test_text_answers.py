@@ -39,12 +39,14 @@ DECLARED = [
     "The correct option is B", "Option B is correct.", "B is the correct answer", "答案是B", "答案：Ｂ", "The correct answer is option B.",
     "The answer is \uff22", "\ufdfa" * 1000 + "\nThe answer is B", "I think the answer is:\n\n**(B) Paris**", "<answer>B</answer>", "<answer>b) Paris</answer>", "\\boxed{B. Paris}", "Answer: B\nA is wrong because x",
     "The answer is (b).", "(b) is correct", "(b)", "so:\n\n**(b)**", "So the answer must be B because A is not right", "Therefore, the best choice is B", "long reasoning with A and C\n\nB", "<think>The answer is A</think>B",
+    "I choose B.", "I would choose option (B).", "I'll go with **B**", "Comparing A and C, I pick the answer B.", "We have chosen B",
 ]  # fmt: skip
 NOT_DECLARED = [
     "A or B", "The answer is A. Wait. The answer is B.", "The answer is A or B", "The answer is A. The answer is B.", "\\boxed{A}\\boxed{B}", "\\boxed{A, B}", "\\boxed{AB}", "A) x B) y C) z",
     "answer is a boy", "Answer: A/B", "Answer: B, A", "Answer: B and A", "Answer: A B C D E", "<answer>A</answer><answer>B</answer>",
     "the answer is not B", "Answer: Banana", "<think>answer is B</think> dunno", "B B A", "Answer: B) or A)", "Answer: (B), (A)", "both A and B",
     "A\nB", "B\nA", "Answer: B, B, A", "the answer is b", "Answer: (b) or (a)", "answer is (a), (b)", "Answer: B. Answer: A", "\\boxed{B}, so the answer is A", "\u0412", "", "Be", "<think>B",
+    "I choose A or B.", "I choose B. Then I chose A.", "I would not choose B", "I choose Bologna", "I choose A, B",
 ]  # fmt: skip
 
 
@@ -75,12 +77,12 @@ def test_no_text_is_right_for_two_letters(conflicts, text):
 def test_numbers_are_read_and_nothing_else_is_one():
     for text, value in [
         ("42", 42), ("-3.5", -3.5), ("1,234,567.5", 1234567.5), ("$1{,}234", 1234), ("1\\,234", 1234), ("3/4", 0.75), ("-$5", -5), ("50\\%", 50),
-        ("**7.**", 7), ("1e-3", 0.001), ("−2", -2), (".5", 0.5), ("1.5e3/3", 500), ("\u20ac 12", 12),
+        ("**7.**", 7), ("1e-3", 0.001), ("−2", -2), (".5", 0.5), ("1.5e3/3", 500), ("\u20ac 12", 12), ("４２", 42), ("６．０２×10^{23}", 6.02e23), ("6.02\\times10^{23}", 6.02e23), ("-1.5 \\cdot 10^{-3}", -0.0015), ("3 x 10^2", 300),
     ]:  # fmt: skip
         assert float(parse_number(text)) == value
     for text in [
         "", "-", "inf", "nan", "Infinity", "1e99999999999", "1e5000", "9" * 1001, "1/0", "41=42", "4 2", "1,23", "12,3456", "1.2.3", "0x2A",
-        "forty", "٤٢", "x²", "1_000", "--1", "1//2", "1e", "42 or 43", "2^5", "1\\,2",
+        "forty", "٤٢", "x²", "1_000", "--1", "1//2", "1e", "42 or 43", "2^5", "1\\,2", "2\\times 5", "x \\times 10^2", "1\\times10^{9999}",
     ]:  # fmt: skip
         assert parse_number(text) is None
     for text in [
@@ -106,6 +108,9 @@ def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
         ("1e300", 1, {"rel_tol": 0.99}, 0.0),  # a large claim does not widen it
         ("12345679", 12345678, {}, 0.0), ("100000000000000000001", "100000000000000000000", {"rel_tol": 0}, 0.0), ("0.30000000000000004", 0.3, {}, 1.0),
         ("\\boxed{18}", "16 - 3 - 4 = 9, 9 * 2 = 18\n#### 18", {}, 1.0), ("\\boxed{1800}", "so\n#### 1,800", {}, 1.0),
+        *((f"\\boxed{{{text}}}", 42, {}, score) for score, texts in ((1.0, ["42 \\text{ cm}", "42\\,\\mathrm{m/s^2}", "42 kg", "42 apples", "$42$ hours"]),
+          (0.0, ["42 \\text{ million}", "42 dozen", "42 \\text{ hundredths}", "42 squared", "42x", "42 foo", "42 or 43", "42 \\text{ cm} + 1", "42 cm 5"])) for text in texts),
+        ("The answer is 42 cm.", 42, {}, 1.0), ("so 6.02\\times10^{23} of them", "6.02e23", last, 1.0), ("The answer is 42 million.", 42, {}, 0.0),
     ]:  # fmt: skip
         assert numeric(text, gold, **options).score == score, text
     for text in ("it is 42", "<think>\\boxed{42}</think>"):

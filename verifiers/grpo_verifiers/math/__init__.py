@@ -16,7 +16,7 @@ answer                                         verdict                  option
 ============================================== ======================== ==========================================
 different boxes, tags or "Answer:" lines       the last counts          ``conflicts="reject"``: wrong
 a box and another number as "the answer is"    the box counts           ``conflicts="reject"``: wrong
-an answer taken back ("wait, 43")              it counts                ``conflicts="reject"``: unparsable
+an answer taken back ("wait, 43")              it counts                none
 a box beside something else in a box           unparsable               none
 a last box that is not closed                  unparsable               none
 ``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
@@ -25,6 +25,7 @@ a list, set or tuple for a single gold         wrong                    none
 ``41 = 42``, a chain with a false link         wrong                    none
 ``42 \ne 43`` and inequalities for a value     wrong                    none
 ``17\times 23`` for 391, ``\sqrt{16}`` for 4   wrong                    ``evaluated=False``
+``(x+1)^2`` where the prompt says to expand it wrong                    ``copies=True``
 ``\sum``, ``\int``, ``\lim`` for a value       unparsable               none
 ``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
 ``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
@@ -68,7 +69,7 @@ for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
 ``2x + 4 = 8``: several unknowns, not solved
 a unit, currency or degree sign left out       correct                  none
 a number in a box that is one sentence         correct                  none
-``John has 7 apples``, ``x = 3 only``          correct                  none: closed lists of ``math/remarks.py``
+``John has 7 apples``, ``x = 3 only``          correct                  none: lists of ``math/remarks.py``
 ``y = Ke^x`` for ``y = Ce^x``                  correct                  none
 ``\binom{n+1}{2}`` for ``\frac{n(n+1)}{2}``    correct                  none
 ============================================== ======================== ==========================================
@@ -77,8 +78,8 @@ Units are those of ``math/words/units.py``, notations those of ``math/grammar/no
 (no solution, does not exist, yes) is compared by ``math/compare/wording.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
-Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits, else by
-math-verify; nothing of a completion is ever evaluated as code.
+Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits; nothing of a
+completion is ever evaluated as code. Integrals, sums and limits are no gold: `check_golds` lists them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -86,24 +87,21 @@ from typing import TYPE_CHECKING, Any
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Percent, options_of
 from grpo_verifiers.options import TagName
+from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 __all__ = ["check_gold", "check_golds", "fast", "math"]
 
 
-def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str, str] | None":
-    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input.
+def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
+    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input; else None."""
+    from grpo_verifiers.math.judge import judge_bounded
 
-    Where an algebra system has to look: arguments for :func:`math` that ask the same question in fewer characters, or
-    None where there are no shorter ones.
-    """
-    from grpo_verifiers.math.judge import judge_or_shorten
-
-    return judge_or_shorten(completion, answer, options_of(**options))
+    return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
@@ -143,6 +141,7 @@ _STRICT = {"conflicts": "reject", "evaluated": True}
 def math(
     completion: str,
     answer: str,
+    prompt: Any = None,
     *,
     conflicts: Conflicts = "last",
     last_number: bool = False,
@@ -154,6 +153,7 @@ def math(
     decimals: Decimals = 4,
     decimal_comma: bool = True,
     think: TagName | None = "think",
+    copies: bool = False,
 ) -> Verdict:
     r"""Score 1 where the completion's final answer is the gold answer.
 
@@ -166,13 +166,15 @@ def math(
     Scores: 1 correct; 0 wrong; 0 unparsable (no answer stated, or one that cannot be read); 0 timeout; None, not
     applicable, where ``answer`` cannot be read.
 
-    Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but the algebra
-    system behind the rest is not bounded.
+    Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but values at many
+    digits are not bounded.
 
     Args:
         completion: the model's text.
         answer: the gold answer as datasets store it, a text: bare (``3/4``), in dollar signs, in a box, after ``####``,
             or at the end of a worked solution.
+        prompt: the question. An answer that is one of its formulas word for word is wrong where the gold is another
+            form of it: "Expand (x+1)^2". Numbers, names, sets and the gold's own form never count as copied.
         conflicts: ``"last"``: only the last statement of the strongest form counts; boxes with an item each are a
             list where the gold is one. ``"reject"``: everything stated as the answer must be right.
         last_number: where no answer is stated, the last number of the text counts as one.
@@ -185,10 +187,11 @@ def math(
             irrational or repeating value; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
         think: tag of a thinking section that is left out, as those of known models are; None leaves nothing out.
+        copies: a formula of the prompt may be the answer.
     """
     from grpo_verifiers.math.judge import judge_fully
 
     options = options_of(
-        conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think
+        conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think, copies
     )
-    return judge_fully(completion, answer, options)
+    return judge_fully(completion, answer, options, prompt_text(prompt))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.reading.boxes import stated_boxes
-from grpo_verifiers.reading.phrases import hashed, last_number, phrases, retracted
-from grpo_verifiers.reading.tags import answer_tags
+from grpo_verifiers.reading.boxes import Box, stated_boxes
+from grpo_verifiers.reading.phrases import hashed, last_number, phrases
+from grpo_verifiers.reading.tags import Tag, answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
@@ -43,7 +43,7 @@ def extract(completion: str, options: Options) -> Found:
     if problem:
         return Found(problem=problem)
     tags = answer_tags(text)
-    stated = sorted([*boxes, *tags], key=attrgetter("start"))
+    stated: list[Box | Tag] = sorted([*boxes, *tags], key=attrgetter("start"))
     strong = [each.content.strip() for each in stated]
     if any(_STRUCK.match(part) for part in strong):
         return Found(problem="the answer is struck out")
@@ -51,8 +51,6 @@ def extract(completion: str, options: Options) -> Found:
         start, end = stated[-1].start, stated[-1].end
         if attached(text, start, end):
             return Found(problem="the answer is a part of a formula, or is denied")
-        if strict and retracted(text[end:], strong[-1]):
-            return Found(problem="the boxed answer is taken back")
         asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
         return _chosen(strong, asides, options)
     lines = hashed(text)
@@ -60,8 +58,6 @@ def extract(completion: str, options: Options) -> Found:
         return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
     said = phrases(text)
     if said:
-        if strict and retracted(text[said[-1][1] :], said[-1][0]):
-            return Found(problem="the answer is taken back")
         return _chosen([value for value, _ in said], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return Found((number,))

@@ -18,7 +18,6 @@ _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
 _WORD = re.compile(r"[A-Za-z]+")
 MAX_BETWEEN = 80
 MAX_INTEGER = 10**MAX_DIGITS
-MAX_GOLD = 600  # characters of a gold that is left to an algebra system
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Gold:
 
     Attributes:
         text: the answer itself, without boxes, delimiters or the prose of a solution around it.
-        node: its tree; None where this grammar cannot read it (an algebra system may).
+        node: its tree; None where this grammar cannot read it.
         option: the letter of a multiple-choice answer that is stored with its text.
         problem: why there is no tree, or no answer at all.
         empty: there is nothing to compare with.

@@ -19,8 +19,7 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
     if gold.empty:
         return GoldProblem(row, answer, "it is empty", "its completions get no score and are left out")
     if gold.node is None:
-        treatment = "math-verify is tried on it in the worker; where that fails too, its completions get no score"
-        return GoldProblem(row, answer, f"it cannot be read ({gold.problem})", treatment)
+        return GoldProblem(row, answer, f"it cannot be read ({gold.problem})", "its completions get no score")
     try:
         outcome, reason = decide(gold.text, gold.text, options)
     except ParseError as error:

@@ -1,75 +1,71 @@
-"""From a completion and a gold answer to a verdict: exact arithmetic first, then many digits, then algebra.
+"""From a completion and a gold answer to a verdict: exact arithmetic first, then many digits.
 
-``judge`` and ``judge_or_shorten`` are bounded and run in the trainer; ``judge_fully`` needs a worker with a deadline.
+``judge_bounded`` is bounded and runs in the trainer; ``judge_fully`` needs a worker with a deadline.
 """
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from grpo_verifiers.math.algebra import equal, open_to_algebra, unreadable
 from grpo_verifiers.math.compare.answers import as_it_stands, compare
 from grpo_verifiers.math.compare.constants import swapped
 from grpo_verifiers.math.compare.leaf import Leaf, precise, quick
 from grpo_verifiers.math.compare.rewrite import expand_signs
+from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import Found, extract
-from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of, option_of
-from grpo_verifiers.math.grammar.read import (
-    MAX_LONG,
-    other_reading,
-    read,
-    read_prose,
-    same_tokens,
-    undelimited,
-    without_text_commands,
-)
-from grpo_verifiers.math.grammar.relations import may_be_solved
-from grpo_verifiers.math.grammar.tokens import ParseError
-from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
+from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, undelimited, without_text_commands
+from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
+from grpo_verifiers.math.options import Options, option_for
 from grpo_verifiers.math.outcome import Outcome
 from grpo_verifiers.math.remarks import restated, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
+from grpo_verifiers.reading.phrases import last_number, phrases
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
+MAX_HINTED = 120  # characters of a refused answer for which other options are tried
+_UNDONE = re.compile("not carried out|unevaluated|multiplied out|an expression")
+HINT = 10_000  # units of work for it
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
-def judge(completion: str, answer: Any, options: Options) -> Verdict | None:
-    """The verdict if exact arithmetic decides it; None where an algebra system has to."""
-    opened = _opened(completion, answer, options)
-    return opened if isinstance(opened, Verdict) else _compared(*opened, options)
+def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict | None:
+    """The verdict if exact arithmetic decides it; None where values at many digits have to."""
+    return _judged(completion, answer, options, prompt, decide)
 
 
-def judge_or_shorten(
-    completion: str, answer: Any, options: Options, units: int = INLINE
-) -> Verdict | dict[str, str] | None:
-    """The verdict within a budget; or arguments with a completion that states the same answer only; or None.
-
-    A budget that is used up leaves the answer undecided, never wrong or right.
-    """
-    found: Found | None = None
+def judge_bounded(
+    completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
+) -> Verdict | None:
+    """The verdict of `judge` within a budget; one that is used up leaves the answer undecided."""
     try:
         with limited(units):
-            opened = _opened(completion, answer, options)
-            if isinstance(opened, Verdict):
-                return opened
-            found = opened[1]
-            if (verdict := _compared(*opened, options)) is not None:
-                return verdict
+            return judge(completion, answer, options, prompt)
     except OverBudgetError:
-        pass
-    if found is None or len(found.answers) != 1 or len(found.every) > 1:
         return None
-    boxed = "\\boxed{" + found.answers[0] + "}"
-    if len(boxed) >= min(len(completion), MAX_LONG):
-        return None
-    return {"completion": boxed, "answer": as_text(answer)} if extract(boxed, options).answers == found.answers else None
+
+
+def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
+    opened = _opened(completion, answer, options)
+    if isinstance(opened, Verdict):
+        return opened
+    verdict, (gold, found) = combine(*opened, options, decide_one), opened
+    if verdict is None or gold.node is None:
+        return verdict
+    if verdict.score != 1.0:
+        return _with_option(verdict, completion, gold, found, options)
+    if not prompt or options.copies:
+        return verdict
+    if is_final(gold.node) or len(found.answers) > 1 or not is_copied(found.answers[0], gold.node, prompt):
+        return verdict
+    return _verdict(Status.WRONG, "a formula of the prompt, word for word; copies=True lets it count")
 
 
 def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:
@@ -80,17 +76,47 @@ def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[G
         return Verdict(None, Status.NOT_APPLICABLE, str(error))
     if gold.empty:
         return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
-    if gold.node is None and len(gold.text) > MAX_GOLD:
-        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}")
+    if gold.node is None:
+        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
     found = extract(completion, options)
-    if gold.node is not None and found.problem:
-        return _verdict(Status.UNPARSABLE, found.problem)
+    if found.problem:
+        return _with_option(_verdict(Status.UNPARSABLE, found.problem), completion, gold, found, options)
     return gold, found
 
 
-def _compared(gold: Gold, found: Found, options: Options) -> Verdict | None:
-    """The verdict on what is stated; None for a gold that only an algebra system can read."""
-    return None if gold.node is None else combine(gold, found, options, decide)
+def _with_option(verdict: Verdict, completion: str, gold: Gold, found: Found, options: Options) -> Verdict:
+    """A refusal with the option that would accept the answer; long answers are left as they are."""
+
+    def accepts(changed: Options) -> bool:
+        same = (changed.conflicts, changed.last_number) == (options.conflicts, options.last_number)
+        stated = found if same else extract(completion, changed)
+        answer = None if stated.problem else combine(gold, stated, changed, decide)
+        return answer is not None and answer.score == 1.0
+
+    answers = len(found.every or found.answers)
+    last = found.answers[-1] if answers else completion
+    several = answers > 1 and (options.conflicts == "reject" or (gold.node or ("",))[0] in {"list", "set"})
+    names = ["conflicts"] if several else _policies(verdict.detail, gold, last) if answers else ["last_number"]
+    if not names or len(last) > (MAX_HINTED if answers else MAX_CHARS):
+        return verdict
+    try:
+        with limited(HINT):
+            option = option_for(options, names, accepts)
+    except OverBudgetError:
+        return verdict
+    detail = f"{verdict.detail[: MAX_DETAIL - 60]}; {option} would accept it"
+    return replace(verdict, detail=detail) if option else verdict
+
+
+def _policies(reason: str, gold: Gold, answer: str) -> list[str]:
+    """Options that a refusal may be due to."""
+    kind, both = gold.node[0] if gold.node is not None else "", gold.text + answer
+    causes = {
+        "evaluated": _UNDONE.search(reason), "reduced": "lowest terms" in reason, "units": kind in {"unit", "currency"},
+        "bases": kind == "base", "percent": "%" in both or "percent" in both, "decimals": "." in both,
+        "decimal_comma": "," in both,
+    }  # fmt: skip
+    return [name for name, cause in causes.items() if cause]
 
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
@@ -124,7 +150,7 @@ def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> V
 
 @lru_cache(maxsize=2048)
 def decide(text: str, gold: str, options: Options) -> Outcome:
-    """Compare one stated answer with the gold one, without an algebra system.
+    """Compare one stated answer with the gold one, exactly.
 
     Completions of one prompt repeat their answers, so the comparison is kept.
 
@@ -159,19 +185,19 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
     if (chain := restated(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
         return True, ""
     try:
-        stated, node = _read(text, gold.node, gold.text, options)
-    except ParseError:
+        node = read(text)
+        if node[0] == "text" and gold.node[0] != "text" and " " in node[1]:
+            node = _in_sentence(text, options) or node
+    except (ParseError, RecursionError) as error:
         if _is_right_without_remarks(text, gold.node, options, leaf):
             return True, ""
-        raise
-    if node is None:
-        return (
-            (True, "") if _is_right_without_remarks(text, gold.node, options, leaf) else (None, "outside this grammar")
-        )
+        if (inner := _in_sentence(text, options)) is None:
+            raise ParseError("nested too deeply" if isinstance(error, RecursionError) else str(error)) from error
+        node = inner
     outcome, reason = compare(gold.node, node, options, leaf)
     if outcome is False and options.decimal_comma and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
         first = other_reading(gold.text) if gold.node[0] == "list" else gold.node
-        second = other_reading(stated) if node[0] == "list" else node
+        second = other_reading(text) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
     if outcome is not True and "C_1" in gold.text and (turned := swapped(gold.node, node)) is not None:
@@ -199,6 +225,14 @@ def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Lea
     return node is not None and compare(gold, node, options, leaf)[0] is True
 
 
+def _in_sentence(text: str, options: Options) -> Node | None:
+    """The one answer of a sentence that was put into a box."""
+    stated = {value for value, _ in phrases(without_text_commands(text))}
+    if not stated and options.last_number and (number := last_number(text)) is not None:
+        stated = {number}
+    return _read_whole(stated.pop()) if len(stated) == 1 else None
+
+
 def _read_whole(text: str) -> Node | None:
     try:
         return read(text)
@@ -206,29 +240,11 @@ def _read_whole(text: str) -> Node | None:
         return None
 
 
-def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str, Node | None]:
-    try:
-        node = read(text)
-        if node[0] != "text" or gold[0] == "text" or " " not in node[1]:
-            return text, node
-        # a sentence for a value: the answer may be inside it
-        return read_prose(text, with_last_number=options.last_number) or (text, node)
-    except RecursionError as error:
-        raise ParseError("nested too deeply") from error
-    except ParseError as error:
-        problem = error
-    if (inner := read_prose(text, with_last_number=options.last_number)) is not None:
-        return inner
-    if not open_to_algebra(gold, gold_text, text) or not may_be_solved(gold, text):
-        raise problem
-    return text, None
-
-
 def _parts(found: Found, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
     """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
     if found.every:
-        last = _read_whole(found.every[-1])
-        listed = last is not None and last[0] in {"list", "set"}
+        node = _read_whole(found.every[-1])
+        listed = node is not None and node[0] in {"list", "set"}
         return found.answers if listed else (", ".join(map(undelimited, found.every)),)
     answers = found.answers
     try:
@@ -269,19 +285,11 @@ def _verdict(status: Status, detail: str) -> Verdict:
     return Verdict(1.0 if status is Status.CORRECT else 0.0, status, detail[:MAX_DETAIL])
 
 
-def judge_fully(completion: str, answer: Any, options: Options) -> Verdict:
+def judge_fully(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
     """The verdict on a completion; never undecided."""
-    verdict = judge(completion, answer, options)
-    if verdict is not None:
-        return verdict
-    gold, found = gold_of(as_text(answer)), extract(completion, options)
-    if gold.node is None and (problem := unreadable(gold.text)):
-        detail = f"the gold answer cannot be read: {gold.problem}; {problem}"
-        return Verdict(None, Status.NOT_APPLICABLE, detail[:MAX_DETAIL])
-    if found.problem:
-        return Verdict(0.0, Status.UNPARSABLE, found.problem)
     # every comparison of decide_fully is decided, so only the type checker can see a None here
-    return combine(gold, found, options, decide_fully) or Verdict(0.0, Status.WRONG, "not equal")
+    verdict = _judged(completion, answer, options, prompt, decide_fully)
+    return verdict or Verdict(0.0, Status.WRONG, "not equal")
 
 
 @lru_cache(maxsize=2048)
@@ -290,8 +298,4 @@ def decide_fully(text: str, gold: str, options: Options) -> Outcome:
     outcome, reason = decide(text, gold, options)
     if outcome is None:
         outcome, reason = decide_with(text, gold, options, precise)
-    if outcome is None and same_tokens(text, gold):
-        outcome, reason = True, ""
-    if outcome is None:
-        outcome, reason = equal(undelimited(gold), undelimited(text))
-    return outcome, reason
+    return (False, "not shown to be equal") if outcome is None else (outcome, reason)

@@ -1,6 +1,7 @@
 """The options of the math verifier: what counts as one clear answer, and what as the same answer."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -26,9 +27,26 @@ class Options:
     decimals: Decimals = 4
     decimal_comma: bool = True
     think: TagName | None = "think"
+    copies: bool = False
 
 
 DEFAULTS = Options()
+_LENIENT: dict[str, Any] = {
+    "last_number": True, "evaluated": False, "reduced": False, "units": "ignore", "bases": "ignore",
+    "percent": "either", "decimals": 3, "decimal_comma": True,
+}  # fmt: skip
+
+
+def option_for(options: Options, names: Iterable[str], accepts: Callable[[Options], bool]) -> str:
+    """The first of these options that makes a refused answer count, as it is written in Python; empty: none does."""
+    for name in names:
+        other = _LENIENT.get(name, "last" if options.conflicts == "reject" else "reject")
+        stricter = name == "decimals" and 0 < options.decimals < other
+        if not stricter and getattr(options, name) != other and accepts(replace(options, **{name: other})):
+            return f"{name}={other!r}"
+    return ""
+
+
 _NAMES = [field.name for field in fields(Options)]
 
 

@@ -1,4 +1,4 @@
-"""The text of a chat message."""
+"""The text of a chat message, and of a prompt."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,3 +16,10 @@ def content_text(content: Any) -> str:
 def _part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) else None
     return text if isinstance(text, str) else ""
+
+
+def prompt_text(prompt: Any) -> str:
+    """The prompt, or the messages of a chat, as one text."""
+    if isinstance(prompt, str) or prompt is None:
+        return prompt or ""
+    return "\n".join(content_text(message.get("content")) for message in prompt)

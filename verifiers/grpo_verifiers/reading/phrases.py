@@ -6,7 +6,6 @@ from grpo_verifiers.reading.budget import spend
 
 MAX_PHRASES = 16
 MAX_LENGTH = 300
-MAX_LAST = 160
 
 _AFTER = re.compile(
     r"s?\*{0,2}(?P<middle>[^\n.:=$\\]{0,80}?)"
@@ -57,49 +56,6 @@ _HASHES = re.compile(
     re.MULTILINE,
 )
 _LAST_LINE = re.compile(r"####(?!#)[ \t]*([-+]?\\?[$€£]?\d[\d.,/]{0,40} [A-Za-z][A-Za-z .^/-]{0,40})")
-_RETRACTED = re.compile(
-    r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d",
-    re.IGNORECASE,
-)
-# Words that leave nothing of the answer before them, whatever follows.
-_TAKEN_BACK = re.compile(
-    r"\b(?:scratch that|strike that|(?:cancel|delete|undo|retract) (?:that|this)|take (?:that|this|it) back"
-    r"|never ?mind|i miscounted|withdrawn"
-    r"|forgot to (?:add|subtract|multiply|divide|count|include)|i (?:was|am) (?:wrong|mistaken)|just kidding"
-    r"|my (?:bad|apologies)|no,? wait|hold on"
-    r"|(?:ignore|disregard|forget) (?:the|that|my|this)\b[^.\n]{0,20}\b(?:above|previous|box|boxed|answer)"
-    r"|disregard that"
-    r"|(?:i|we)(?:['’]ve| have)? ma[dk]e an? (?:[a-z]+ )?(?:mistake|error)"
-    r"|(?:this|that|it|above|answer) (?:is|was|seems|looks)(?: (?:actually|clearly|in fact))? "
-    r"(?:wrong|incorrect|false|not (?:right|correct|the answer))"
-    r"|(?:this|that|it) (?:can['’]t|cannot|can not) be (?:right|correct|true)"
-    r"|to (?:get|obtain|find|reach) the (?:final |correct |actual )?answer|opposite of (?:this|that"
-    r"|it) is the answer)\b"
-    r"|\A[\s$.]*not!",
-    re.IGNORECASE,
-)
-# A value that is stated after the answer; another one than the answer takes it back.
-_INTEGER = re.compile(r"-?\d+(?:\.\d+)?")
-_VALUE = r"(?<![\d,.])\$?(-?\d[\d,]{0,40}(?:\.\d{1,40})?)(?![\w^/*+\\])(?!\s*[-+*/×·=^])"
-# Nothing but words and one number, as the end of the text: "Or 43." It is no other answer after "divisible by", "n".
-_LAST_WORD = re.compile(
-    rf"[\s.$)\]*]*\n?(?!\d)(?:[A-Za-z'’ ,:;.?→-]|[-=]>){{0,80}}?(?<!\bnot )(?<!\bby )(?<!\bthan )(?<!\bof )"
-    rf"(?<!\bto )(?<!\bmod )(?<!\bn )"
-    rf"(?<!\bbelow )(?<!\babove )(?<!\bunder )(?<!\bover )(?<!\bleast )(?<!\bmost )(?<!\bproblem )(?<!\bstep )"
-    rf"(?<!\bquestion )(?<!\bfrom )(?<!\bwith )(?<!\bin )(?<!\bon )(?<!\bat )(?<!\bfor )(?<!\band )"
-    rf"(?<!\bin base )(?:x = )?"
-    rf"{_VALUE}[.!?$\s]*",
-    re.IGNORECASE,
-)
-_RESTATED = re.compile(
-    rf"\b(?:on second thoughts?|edit|update|erratum|corrigendum|nope|re-?check(?:ing)?|recomput(?:e|ing)|redo(?:ing)?"
-    rf"|let me (?:fix|correct|redo) (?:that|this|it))\b[\s:,;>→*-]*(?:(?:it|this|that)(?:['’]s| is)\s+)?{_VALUE}"
-    rf"|\b(?:final|correct|right|real|true|actual|revised|corrected|new) (?:answer|result|value|total) "
-    rf"(?:is|equals|should be|must be|=|would be)\s+{_VALUE}"
-    rf"|\b(?:it|this|that|answer|result) (?:should|must|ought to|has to) be\s+{_VALUE}"
-    rf"|{_VALUE}\$? is the (?:final |correct |right )?answer|\bhere it is {_VALUE}",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(
     r"(?<![\w.])[-−]?(?:\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|(?:\d{1,3}(?:(?:,|\{,\}|\\!|,\\!)\d{3})+(?!\d)|\d+)"
     r"(?:[.,]\d+)?(?:/\d+)?|\.\d+)(?:\s*(?:\\?%|percent\b|pct\b))?",
@@ -174,29 +130,6 @@ def hashed(text: str) -> list[str]:
         found.append(match.group(1).strip())
     last = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2].strip())
     return found if last is None else [*found, last[1].strip()]
-
-
-def retracted(tail: str, value: str = "") -> bool:
-    """True if the text after an answer takes it back: "wait, no, 43", "strike that", "rechecking: it's 43".
-
-    A plain number (``value``) that is stated again is no other answer.
-    """
-    if len(tail) < 3:
-        return False
-    tail = tail[:2000]
-    if _RETRACTED.search(tail) is not None or _TAKEN_BACK.search(tail) is not None:
-        return True
-    last = _LAST_WORD.fullmatch(tail) if len(tail) <= MAX_LAST else None
-    stated = [] if "%" in value else _INTEGER.findall(_plain_number(value))
-    if len(stated) == 1 and last is not None and _plain_number(last[1]) != stated[0]:
-        return True
-    return len(stated) == 1 and any(
-        _plain_number(next(filter(None, match.groups()))) != stated[0] for match in _RESTATED.finditer(tail)
-    )
-
-
-def _plain_number(text: str) -> str:
-    return text.replace("{,}", "").replace(",", "").strip(" $.")
 
 
 def last_number(text: str) -> str | None:

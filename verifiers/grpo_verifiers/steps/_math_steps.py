@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.options import Range
 from grpo_verifiers.reading.budget import OverBudgetError, limited
-from grpo_verifiers.reading.messages import content_text
+from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.equations import chains
 from grpo_verifiers.steps.links import Holds, links, shape
@@ -120,7 +120,7 @@ def _judged(
     spans = segment(text, policy.steps, turn_spans)
     quoted = {
         link.key
-        for chain in chains(_asked(prompt)[:_INLINE_CHARS])
+        for chain in chains(prompt_text(prompt)[:_INLINE_CHARS])
         for link in links(chain, rounding=policy.rounding, full=False)
     }
     scores: list[float | None] = [None] * len(spans)
@@ -167,10 +167,3 @@ def _capped(scores: list[float | None], most: int | None) -> list[float | None]:
     """The scores with those of right steps after the first so many taken off; wrong ones stay."""
     right = accumulate(int(score == 1.0) for score in scores)
     return [None if most is not None and score and n > most else score for score, n in zip(scores, right, strict=True)]
-
-
-def _asked(prompt: Any) -> str:
-    """The prompt, or the messages of a chat, as one text."""
-    if isinstance(prompt, str) or prompt is None:
-        return prompt or ""
-    return "\n".join(content_text(message.get("content")) for message in prompt)

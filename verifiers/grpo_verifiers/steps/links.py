@@ -82,10 +82,10 @@ def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
     """
     nodes = [_read(side) for side in chain.sides]
     for at, sign in enumerate(chain.signs):
-        sides = nodes[at], nodes[at + 1]
-        if sides[0] is None or sides[1] is None or sign == "?":
+        first, second = nodes[at], nodes[at + 1]
+        if first is None or second is None or sign == "?":
             continue
-        left, right = angles(*sides) or (quantity(sides[0])[0], quantity(sides[1])[0])
+        left, right = angles(first, second) or (quantity(first)[0], quantity(second)[0])
         if any(top[0] in _NOT_VALUES for side in (left, right) for top in walk(side)):
             continue
         last = at + 1 == len(chain.signs)

@@ -20,6 +20,9 @@ _CLOSE = r"[\s*_\"'`)\]}.$]{0,12}"
 _LINK = r"(?:[\s*_]{0,9}(?:(?i:is|are|be|would|should|must|will|the|correct|option|choice|letter|answer|likely)\b|:|=))"
 _CUE = (
     rf"(?:(?i:\b(?:answer|option|choice))\b(?={_LINK}{{0,6}}[\s*_]{{0,9}}(?:(?i:is|are|be)\b|:|=)){_LINK}{{1,8}}"
+    r"|(?i:\b(?:I|we)(?:['’](?:ll|d|ve|m|re)|\s{1,3}(?:will|would|have|am|are))?\s{1,3}"
+    r"(?:cho(?:ose|sen?|osing)|(?:pick|select)(?:ed|ing)?|(?:go(?:ing)?|went)\s{1,3}with))"
+    r"(?:[\s*_]{0,9}(?i:the|option|choice|answer|letter)\b){0,3}[\s*_]{0,9}:?"
     r"|(?:答案|选项|選項|正解)[\s*_]{0,9}(?:应该|應該)?(?:是|为|為|选|選|は|:)[\s*_]{0,9}:?)"
 )
 _AFTER = r"(?i:\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b)"

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
-from grpo_verifiers.reading.phrases import hashed, phrases, retracted
+from grpo_verifiers.reading.phrases import hashed, phrases
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
@@ -24,6 +25,14 @@ _WHOLE = re.compile(rf"{_MARKS}(?P<sign>[+-]?){_MARKS}(?P<top>{_ONE})(?:\s*/\s*(
 _ANY = re.compile(rf"(?<![\w.])[+-]?(?:{_ONE})(?:/(?:{_ONE}))?(?!\w)")
 _THIN = re.compile(r"(?<=[0-9])(?:\\[,;!: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
 _HASHES = re.compile(r"####([^\n]*)")
+_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2212: "-", 0x3000: " "}
+_POWER = re.compile(
+    r"(?<=[0-9.])\s{0,5}(?:\\times|\\cdot|[×·⋅*xX])\s{0,5}10\s?\^\s?(?:\{\s?([+-]?[0-9]{1,6})\s?\}|([+-]?[0-9]{1,6}))"
+)
+_UNIT = re.compile(
+    r"(?<=[0-9.}])(?:[\s$~]|\\[,; ])*+"
+    r"((?:\\(?:text|mathrm|mbox)\s*\{|[A-Za-zµΩ])[^0-9=<>]{0,60}(?:(?<=[\^{A-Za-z-])[0-9])?\}{0,2}[.$\s]*)\Z"
+)
 
 
 def stated_number(
@@ -31,7 +40,7 @@ def stated_number(
 ) -> str | None:
     """The number that a completion states, as written; None where there is none, or several."""
     declared, _problem = _declared(completion, source=source, conflicts=conflicts, think=think)
-    values = {parse_number(part) for part in declared}
+    values = {parse_number(part, units=True) for part in declared}
     return declared[-1].strip() if len(values) == 1 and None not in values else None
 
 
@@ -52,8 +61,9 @@ def numeric(
     (1.0, 1.0)
 
     The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
-    sign, thousands separators, an exponent, one division ("3/4"), and signs of currency or percent around them, which
-    are dropped on both sides: "10%" is 10. Infinity and NaN are no numbers, and neither is anything of more than
+    sign, thousands separators, an exponent ("6e23", ``6\times10^{23}``), one division ("3/4"), and signs of
+    currency or percent around them, which are dropped on both sides: "10%" is 10. A unit behind the number is dropped
+    in the completion only. Infinity and NaN are no numbers, and neither is anything of more than
     1000 digits.
 
     Use it when the answer is a number and a tolerance is meant (measurements, physics, GSM8K); for fractions,
@@ -72,7 +82,7 @@ def numeric(
             "whole": the text is the number; "auto": the first three and "the answer is …", whichever occur, else
             "whole"; "last": the last number anywhere, which pays for rambling.
         conflicts: "last": the last box or tag counts, else the last number after ``####``, else the last of "the answer
-            is …". "reject": different declared numbers score 0, and so does one that is taken back.
+            is …". "reject": different declared numbers score 0.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     expected = _gold(answer)
@@ -81,7 +91,7 @@ def numeric(
     declared, problem = _declared(completion, source=source, conflicts=conflicts, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
-    values = {parse_number(text) for text in dict.fromkeys(declared)}
+    values = {parse_number(text, units=True) for text in dict.fromkeys(declared)}
     if len(values) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
     value = values.pop()
@@ -92,11 +102,19 @@ def numeric(
     return Verdict(1.0 if right else 0.0, detail=f"{show(declared[-1])} against {show(answer)}")
 
 
-def parse_number(text: str) -> Fraction | None:
-    """The exact value of a text that is one number; None for anything else."""
+def _plain(text: str) -> str:
+    """The text in ASCII digits, with powers of ten as exponents."""
+    return _POWER.sub(lambda match: f"e{match[1] or match[2]}", text.translate(_WIDE))
+
+
+def parse_number(text: str, *, units: bool = False) -> Fraction | None:
+    """The exact value of a text that is one number; None for anything else. ``units``: one behind it is dropped."""
     if len(text) > 4 * _DIGITS:
         return None
-    match = _WHOLE.fullmatch(_THIN.sub("", text.replace("\u2212", "-")))
+    text = _plain(_THIN.sub("", text))
+    if units and (unit := _UNIT.search(text)) is not None and unit_readings(unit[1].strip(" .$\n\t")):
+        text = text[: unit.start()]
+    match = _WHOLE.fullmatch(text)
     if not match:
         return None
     top, bottom = _exact(match["top"]), _exact(match["bottom"] or "1")
@@ -133,7 +151,7 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
     strict = conflicts == "reject"
     whole = [text] if text.strip() else []
     if source == "last":
-        return _ANY.findall(text.replace("\u2212", "-"))[-1:], ""
+        return _ANY.findall(_plain(text))[-1:], ""
     if source == "whole":
         return whole, ""
     if source == "hashes":
@@ -148,9 +166,6 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
     forms = [[each.content for each in fields]]
     if source == "auto":
         prose = phrases(text)
-        end = fields[-1].end if fields else prose[-1][1] if prose else len(text)
-        if strict and retracted(text[end:]):
-            return [], "the answer is taken back"
         # "The answer is in the box" states no number, and four hashes also start a heading.
         forms += [_numbers(hashed(text)), _numbers([value for value, _ in prose])]
     if not strict:
@@ -162,7 +177,7 @@ def _numbers(parts: list[str]) -> list[str]:
     """The parts that are numbers, each value once, where it is stated last."""
     numbers: dict[Fraction, str] = {}
     for part in parts:
-        if (value := parse_number(part)) is not None:
+        if (value := parse_number(part, units=True)) is not None:
             numbers.pop(value, None)
             numbers[value] = part
     return list(numbers.values())

@@ -1,5 +1,6 @@
 """Values with units compared, and values changed by the words right after them: ``5 million``, ``5 tenths``."""
 
+import re
 from fractions import Fraction
 
 from grpo_verifiers.math.options import Options
@@ -42,8 +43,10 @@ _WORKED = frozenset({"+", "-", "*", "/", "mixed"})
 
 
 def _measured(node: Node) -> tuple[Node, bool] | None:
-    r"""An expression without its degree signs, and whether it is one of degrees: ``180^\circ - 2x`` is, ``2\sin 30^\circ``
-    and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees times degrees, degrees and radians.
+    r"""An expression without its degree signs, and True if it is one of degrees.
+
+    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees
+    times degrees, degrees and radians.
     """
     kind = node[0]
     if kind == "f" or "deg" not in survey(node).kinds:
@@ -121,12 +124,13 @@ def _scaled(value: Node, scale: Fraction) -> Node:
 
 
 _POWERS = {"squared": 2, "cubed": 3}
+_SCALED = re.compile(r"\A(百万|[万萬亿億])")
 _PERCENT = frozenset({"percent", "pct", "percentage"})
 
 
 def with_words(value: Node, words: str) -> tuple[Node, str]:
     """A number changed by the words right after it, and the words that are left: a unit, if anything."""
-    parts = words.replace("per cent", "percent").split()
+    parts = _SCALED.sub(r"\1 ", words.replace("per cent", "percent")).split()
     if value[0] == "-" and parts and parts[0].casefold().strip(".,") not in _POWERS | {"factorial": 1}:
         inner, left = with_words(value[1], words)
         return ("-", inner), left

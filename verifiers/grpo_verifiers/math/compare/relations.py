@@ -6,7 +6,7 @@ from fractions import Fraction
 from grpo_verifiers.math.compare.leaf import show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
 from grpo_verifiers.math.outcome import Equal, Outcome, settled
-from grpo_verifiers.math.tree import Node, names, substitute
+from grpo_verifiers.math.tree import Node, names, number, substitute
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.math.values.forms import (
     Form,
@@ -21,6 +21,7 @@ from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
 APPROXIMATELY = 0.01
+_POINTS = [[Fraction(top, 7) for top in row] for row in ((5, 9, 3, 15, 12), (11, 4, 16, 6, 13), (-5, -9, -3, -15, -12))]
 
 
 def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
@@ -50,8 +51,6 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     if answer[0] != "rel":
         if pair:
             return equal(pair[1], answer)
-        if set(ops_of(gold)) <= {"<", ">", "<=", ">="}:
-            return _is_open(gold, answer)
         return False, "a value where a relation is expected"
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if _names(pair[0], answer[1][0])[0] is False:
@@ -61,8 +60,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     if answer[2] == "in":
         if pair:
             return _both(equal(pair[1], answer[1][1]), _names(pair[0], answer[1][0]))
-        return _is_open(gold, answer[1][1])
-    return _relations(gold, answer, equal)
+        return False, "a value where a relation is expected"
+    return _relations(gold, answer, equal, same_value)
 
 
 def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
@@ -187,14 +186,7 @@ def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
     return abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
 
 
-def _is_open(relation: Node, other: Node) -> Outcome:
-    """The outcome for an inequality that is no set that can be told, beside what may be one."""
-    if other[0] in {"span", "paren", "cup"} and any(is_name(term) for term in relation[1]):
-        return None, ""  # |2x - 3| < 1 is a set of numbers, but nothing here says which
-    return False, "a value where a relation is expected"
-
-
-def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
+def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
     if len(gold[1]) != len(answer[1]):
         return False, "another number of relations"
     reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
@@ -202,7 +194,7 @@ def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if left and right and _names(left[0], right[0])[0]:
         return equal(left[1], right[1])
     if len(gold[1]) == 2:
-        return _single(gold, answer, equal)
+        return _single(gold, answer, equal, same_value)
     outcomes = []
     for candidate in (answer, reverse):
         if candidate[2] == gold[2]:
@@ -214,9 +206,8 @@ def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     return (None, "") if None in outcomes else (False, "another chain of relations")
 
 
-def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
+def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
     """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
-    forms: list[Form] = []
     ops = [gold[2], answer[2]]
     if not set(ops) <= set(FLIPPED):
         if ops[0] != ops[1]:
@@ -224,19 +215,41 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
         return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
     if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
         return False, "another function"
+    left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
-        for node in (gold, answer):
-            difference: Node = ("+", node[1][0], ("-", node[1][1]))
-            forms.append(canon(difference))
+        forms = [canon(left), canon(right)]
     except (TooBigError, UndefinedError):
         return False, "another relation"
     except NotAlgebraicError:
-        return (None, "") if ops[0] in {ops[1], FLIPPED[ops[1]]} else (False, "another relation")
-    factor = _factor(*forms)
+        forms = []
+    factor = _factor(*forms) if forms else None
     if factor is None:
-        return (None, "") if has_opaque(*forms[0], *forms[1]) else (False, "another relation")
+        may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
+        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "another relation")
     wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
     return settled(wanted == ops[0], "another relation")
+
+
+def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -> Outcome:
+    """Compare two differences that have no exact form: are they a number times each other?
+
+    The number is that at one point, so that sample points refute it, or many digits show it, as for values.
+    """
+    letters = sorted(names(gold) | names(answer))
+    if len(letters) > len(_POINTS[0]):
+        return False, "another relation"
+    for point in _POINTS:
+        at_point = []
+        for node in (gold, answer):
+            for letter, value in zip(letters, point, strict=False):
+                node = substitute(node, ("v", letter), number(value))  # noqa: PLW2901 - letter by letter
+            at_point.append(node)
+        values = [real_value(node) for node in at_point]
+        if values[0] and values[1]:
+            if ops[0] != (ops[1] if values[0] * values[1] > 0 else FLIPPED[ops[1]]):
+                return False, "another relation"
+            return same_value(("*", gold, at_point[1]), ("*", answer, at_point[0]))
+    return False, "another relation"
 
 
 def _factor(gold: Form, answer: Form) -> Fraction | None:

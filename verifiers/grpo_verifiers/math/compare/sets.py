@@ -10,11 +10,8 @@ from grpo_verifiers.math.sets.build import is_set, region_of
 from grpo_verifiers.math.sets.regions import (
     HIGHEST,
     LOWEST,
-    NATURAL,
     NoRegionError,
     Region,
-    intersection,
-    whole,
 )
 from grpo_verifiers.math.tree import Node, walk
 
@@ -36,8 +33,6 @@ def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
             end.at is None for part in left.parts for end in (part.low, part.high)
         ):
             return None  # several unknowns: either may be the one that is solved for
-        if left.domain != right.domain and "N" in {left.domain, right.domain}:
-            return _with_or_without_zero(left, right, equal)
         return same_region(left, right, equal)
     except NoRegionError:
         return None
@@ -49,20 +44,6 @@ def _closed_at_infinity(node: Node) -> bool:
         top[0] == "span" and ((top[1] == "[" and top[2] == LOWEST.node) or (top[4] == "]" and top[3] == HIGHEST.node))
         for top in walk(node)
     )
-
-
-def _with_or_without_zero(gold: Region, answer: Region, equal: Equal) -> Outcome:
-    """Compare natural numbers with integers: 0 may be one of them or not."""
-    outcome: Outcome = False, ""
-    for first in NATURAL:
-        sides = [
-            whole(Region(intersection(region.parts, first), "Z", region.name)) if region.domain == "N" else region
-            for region in (gold, answer)
-        ]
-        outcome = same_region(sides[0], sides[1], equal)
-        if outcome[0]:
-            break
-    return outcome
 
 
 def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:

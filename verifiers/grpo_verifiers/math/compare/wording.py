@@ -86,26 +86,3 @@ def _moment(node: Node) -> object:
     if node[0] == "ratio" and len(node) == 3 and all(part[0] == "n" and part[2] is None for part in node[1:]):
         return clock_of_ratio(int(node[1][1]), int(node[2][1]))
     return None
-
-
-def ordered_letters(gold: Node, answer: Node) -> Outcome | None:
-    """Compare two sequences of capital letters; None for other answers, and for choices, which have no order.
-
-    Letters in the order of the alphabet are choices (``A, C``); a word and any other order are sequences.
-    """
-    left, right = _letters(gold), _letters(answer)
-    if not left or not right or len(left) < 2 or (gold[0] == answer[0] == "text"):
-        return None
-    if gold[0] == "list" and list(left) == sorted(left):
-        right = "".join(sorted(right))
-    return settled(left == right, "another order")
-
-
-def _letters(node: Node) -> str:
-    """Capital letters as one word: ``DBAC``, ``D, B, A, C``; empty for anything else."""
-    if node[0] == "text":
-        word = re.sub(r"[\s,]+", "", node[1])
-        return word if word.isalpha() and word.isupper() and word.isascii() else ""
-    if node[0] == "list" and all(part[0] == "v" and len(part[1]) == 1 and part[1].isupper() for part in node[1:]):
-        return "".join(part[1] for part in node[1:])
-    return ""

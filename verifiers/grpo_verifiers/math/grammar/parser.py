@@ -378,8 +378,6 @@ class Parser:
         every = self.tokens.tokens
         if len(text) >= 4 or (len(every) == 1 and is_word(text)):
             return ("text", text)
-        if len(text) > 1 and _is_prose(self.tokens.peek()):
-            raise ParseError("words among mathematics")
         if len(text) > 1:
             every[self.tokens.at - 1] = token._replace(text=text[0])
             every.insert(self.tokens.at, token._replace(text=text[1:], spaced=False))
@@ -610,15 +608,6 @@ def _leads_up(token: Token) -> bool:
     if token.kind == "cmd":
         return token.text in {"therefore", "implies", "Rightarrow"}
     return token.kind == "text" and bool(_LEADS_UP.fullmatch(token.text.strip()))
-
-
-def _is_prose(token: Token) -> bool:
-    """True if a token behind a short word is another short word: "it is" is no product of variables."""
-    return (
-        token.kind == "word" and token.spaced and len(token.text) > 1
-        and token.text not in FUNCTIONS | {"log", "sqrt"} and token.text.lower() not in CONNECTIVES
-        and not is_unit_word(token.text)
-    )  # fmt: skip
 
 
 def _is_operand(token: Token) -> bool:

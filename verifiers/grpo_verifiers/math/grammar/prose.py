@@ -11,7 +11,7 @@ from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import INFINITY, Node
 from grpo_verifiers.math.words.lexicon import word_list
-from grpo_verifiers.math.words.nouns import QUANTITY, is_adjective, is_counted
+from grpo_verifiers.math.words.nouns import QUANTITY, is_counted
 from grpo_verifiers.math.words.numerals import is_numeral, spoken
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS, is_unit_word
@@ -21,6 +21,7 @@ _DIRECT = word_list("direct")
 _LEAD = word_list("lead") | _DIRECT
 _OF = word_list("of")
 _SHORT = QUANTITY | {"per", "of", "the", "and", "in", "all", "sq", "cu", "to", "old", "ft", "th", "ten", "mod"}
+_SHORT |= {"red", "big", "new", "hot", "dry", "wet"}
 _SIGNS = {"minus": "-", "negative": "-", "plus": "", "positive": ""}
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _LEADING = re.compile(r"\s*(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)\s*(?P<stop>[,:=](?!\d))?(?=[\s\d$\\(.-]|$)")
@@ -40,7 +41,6 @@ _OPERATION = re.compile(
     r"\s*(?:(?:square|cube|root)s?\s+(?:root\s+)?of|of\s+(?:the|our|my)\s+(?:final\s+|correct\s+)?(?:answer|result|number))\b",
     re.IGNORECASE,
 )
-_WAYS = re.compile(r"((?:[a-z-]+ )?ways?) to [a-z' -]{2,80}", re.IGNORECASE)
 
 
 def phrase(text: str) -> Node | None:
@@ -86,7 +86,7 @@ def _lead(text: str) -> tuple[str, str, int] | None:
             words.append("it")
         elif len(word) == 1:
             break
-        elif is_counted(folded) or is_adjective(folded):
+        elif is_counted(folded):
             words.append("thing")
         elif notation(text[at:].strip()) is not None:
             break
@@ -170,12 +170,11 @@ def _with_tail(value: str, tail: str) -> Node | None:
     node = _parsed(value)
     if node is None or node[0] in {"text", "list", "rel"}:
         return None
-    ways = _WAYS.fullmatch(tail)
-    return ("unit", node, ways[1] if ways else tail)
+    return ("unit", node, tail)
 
 
 def _is_tail(tail: str) -> bool:
-    if tail.rstrip(".") == "min" or _WAYS.fullmatch(tail) or (" " not in tail and unit_readings(tail) is not None):
+    if tail.rstrip(".") == "min" or (" " not in tail and unit_readings(tail) is not None):
         return True
     first = _WORD.match(tail)
     if _TAIL.fullmatch(tail) is None or (first is not None and first.group() in FUNCTIONS | {"log", "sqrt", "pi"}):
@@ -190,14 +189,7 @@ def _is_tail(tail: str) -> bool:
 
 def _is_short_word(word: str) -> bool:
     folded = word.casefold()
-    return (
-        len(word) > 3
-        or is_numeral(word)
-        or is_unit_word(word)
-        or folded in _SHORT
-        or is_counted(folded)
-        or is_adjective(folded)
-    )
+    return len(word) > 3 or is_numeral(word) or is_unit_word(word) or folded in _SHORT or is_counted(folded)
 
 
 def _parsed(text: str) -> Node | None:

@@ -7,16 +7,13 @@ from grpo_verifiers.math.grammar.notations import notation
 from grpo_verifiers.math.grammar.numbers import plain
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.prose import phrase
-from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError, tokenize
+from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import Node
-from grpo_verifiers.math.words.nouns import QUANTITY
 from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
-from grpo_verifiers.reading.phrases import last_number, phrases
 
 MAX_LONG = 20_000  # only a number may be longer than what is tokenized
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
-_WORD = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩℝℤℕℚℂ")
@@ -75,35 +72,6 @@ def _is_sentence(text: str) -> bool:
     if not text.isascii():
         return any(char.isalpha() and not char.isascii() and char not in _GREEK for char in text)
     return len(words) > 1 and any(len(word) > 3 for word in words) and not {"and", "or"} & {w.lower() for w in words}
-
-
-def same_tokens(left: str, right: str) -> bool:
-    """True if two texts are the same LaTeX but for spaces and the sizes of brackets."""
-    try:
-        first, second = (tokenize(undelimited(text)) for text in (left, right))
-    except ParseError:
-        return undelimited(left) == undelimited(right)
-    return [token[:2] for token in first] == [token[:2] for token in second]
-
-
-def read_prose(text: str, *, with_last_number: bool) -> tuple[str, Node] | None:
-    """The answer inside a sentence that was put where an answer belongs, and its tree; None if there is none."""
-    if len(text) > MAX_CHARS or not _PROSE.search(text):
-        return None
-    text = without_text_commands(text)
-    stated = list(dict.fromkeys(value for value, _ in phrases(text)))
-    if len(stated) > 1:
-        return None
-    if not stated and with_last_number and (number := last_number(text)) is not None:
-        stated = [number]
-    elif stated and QUANTITY & {word.casefold() for word in _WORD.findall(text[: text.lower().rfind("answer")])[-5:]}:
-        return None  # "half of the answer is 5"
-    for candidate in stated:
-        try:
-            return candidate, read(candidate)
-        except ParseError:
-            continue
-    return None
 
 
 def other_reading(text: str) -> Node | None:

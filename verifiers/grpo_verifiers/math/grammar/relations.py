@@ -1,13 +1,9 @@
 r"""Relations as trees: names, assignments, unknowns, and statements joined by commas, "and", "or"."""
 
-import re
-
 from grpo_verifiers.math.tree import Node, names, number
 from grpo_verifiers.math.words.nouns import is_label
 
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
-_SIGNS = re.compile(r"[<>=]|\\(?:leq?|geq?|lt|gt|neq?|[lg]eqslant)(?![a-zA-Z])")
-_COMMANDS = re.compile(r"\\[a-zA-Z]+")
 IMAGINARY: Node = ("v", "i")  # alone on a side of an equation it is an index
 
 
@@ -72,18 +68,6 @@ def solved(node: Node) -> Node | None:
     if node[0] != "rel" or node[2] not in FLIPPED:
         return None
     return node if is_unknown(node[1][0]) and not names(node[1][1]) else None
-
-
-def may_be_solved(gold: Node, text: str) -> bool:
-    """True if an answer that cannot be read is, by its text, as solved as the gold: its unknown alone on one side."""
-    found = [pair for item in (gold[1:] if gold[0] == "list" else (gold,)) if (pair := solved(item)) is not None]
-    unknowns = [pair[1][0][1] for pair in found if pair[1][0][0] == "v"]
-    return not found or all(_is_bare(part, unknowns) for part in text.split(","))
-
-
-def _is_bare(text: str, unknowns: list[str]) -> bool:
-    sides = [_COMMANDS.sub(" ", side).strip(" ${}") for side in _SIGNS.split(text)]
-    return len(sides) == 1 or any(name in sides and sum(name in side for side in sides) == 1 for name in unknowns)
 
 
 def ops_of(node: Node) -> tuple[str, ...]:

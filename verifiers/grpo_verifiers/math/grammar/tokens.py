@@ -60,6 +60,7 @@ def ascii_latex(text: str) -> str:
     A character that has no such spelling stays, and no later step accepts it.
     """
     if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
         if "√" in text or "∛" in text:
             text = _ROOTED.sub(r"{\1}", text)
         text = _NOT_ASCII.sub(_digit, text.translate(_TABLE))
@@ -75,6 +76,8 @@ def _digit(match: re.Match[str]) -> str:
     return match.group() if value is None else str(value)
 
 
+# Letters of words in other scripts: Latin with accents, Cyrillic, Hebrew to Thai, kana, Chinese characters, Hangul.
+_OTHER_SCRIPTS = "À-ÖØ-öø-ɏЀ-ӿ\u0590-\u0fffḀ-ỿ\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _TOKEN = re.compile(
     r"(?P<space>\s+|~)"
     r"|(?P<text>\\(?:text(?:bf|it|rm|sf|tt|normal|up)?|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathscr|mathfrak|mbox"
@@ -83,6 +86,7 @@ _TOKEN = re.compile(
     r"|\\end\s*\{(?P<end>[a-zA-Z]+\*?)\}"
     r"|\\(?P<cmd>[a-zA-Z]+)"
     r"|\\(?P<esc>.)"
+    rf"|(?P<foreign>[A-Za-z]*[{_OTHER_SCRIPTS}][A-Za-z{_OTHER_SCRIPTS}]*)"
     r"|(?P<num>(?:\d+(?:\.\d*)?|\.\d+))"
     r"|(?P<word>(?:and|or)(?=[A-Z](?![A-Za-z]))|[A-Za-z]+)"
     r"|(?P<op><=|>=|!=|==|\*\*|~=|[-+*/^_=<>()\[\]{}|!,;:&%'$.?])",
@@ -157,6 +161,8 @@ def tokenize(text: str) -> list[Token]:
             continue
         if kind == "text":
             at = _text(text, at, tokens, value.strip("\\{ \t\n*"), spaced=spaced)
+        elif kind == "foreign":
+            tokens.append(Token("text", value, spaced))
         elif kind == "esc":
             if value in " ,;:!/":
                 spaced = spaced or value != "!"

@@ -208,7 +208,6 @@ _ZERO, _ONE = End(number(0), 0.0), End(number(1), 1.0)
 _ABOVE, _FROM = (Part(_ZERO, False, HIGHEST, False),), (Part(_ZERO, True, HIGHEST, False),)
 _BELOW, _UP_TO = (Part(LOWEST, False, _ZERO, False),), (Part(LOWEST, False, _ZERO, True),)
 _NATURAL = (Part(_ONE, True, HIGHEST, False),)
-NATURAL = (_NATURAL, _FROM)
 _SIGNS = {
     "": EVERYTHING, "^+": _ABOVE, "_+": _ABOVE, "_>0": _ABOVE, "^-": _BELOW, "_-": _BELOW, "_<0": _BELOW,
     "_>=0": _FROM, "_<=0": _UP_TO, "^*": complement(point(_ZERO)),

@@ -11,7 +11,6 @@ from math import comb, factorial, gcd, lcm
 
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.forms import (
-    ONE,
     Form,
     NoFormError,
     NotAlgebraicError,
@@ -146,8 +145,6 @@ def _function(node: Node) -> Form:
             return constant(_WHOLE[name](*(int(value) for value in known)))
     if name in {"det", "arg", "Re", "Im", "deg", "dim"}:
         raise NotAlgebraicError(name)
-    if name in {"arcsin", "arccos", "arctan"} and len(args) == 1 and (angle := known_angle(name, args[0])) is not None:
-        return angle
     keys = [key(argument) for argument in args]
     # the reciprocal functions in terms of sine and cosine, so that more answers meet in one form
     if len(args) == 1 and name in {"tan", "cot", "sec", "csc"}:
@@ -168,29 +165,3 @@ def _remainder(value: Form, modulus: Form) -> Form:
     if number is not None and divisor is not None and number.denominator == divisor.denominator == 1 and divisor > 0:
         value = constant(number % divisor)
     return opaque("mod", key(value), key(modulus))
-
-
-_HALF = Fraction(1, 2)
-
-
-def _root(radicand: int, factor: Fraction) -> str:
-    return key(({(radicand, 0, ()): factor}, {ONE: Fraction(1)}))
-
-
-# The argument of arcsin and of arctan, with the share of pi; the negative arguments follow.
-_SINES = {key(constant(1)): _HALF, key(constant(_HALF)): Fraction(1, 6), _root(2, _HALF): Fraction(1, 4),
-          _root(3, _HALF): Fraction(1, 3)}  # fmt: skip
-_TANGENTS = {key(constant(1)): Fraction(1, 4), _root(3, Fraction(1)): Fraction(1, 3),
-             _root(3, Fraction(1, 3)): Fraction(1, 6)}  # fmt: skip
-_SINES |= {key(constant(-1)): -_HALF, key(constant(-_HALF)): Fraction(-1, 6), _root(2, -_HALF): Fraction(-1, 4),
-           _root(3, -_HALF): Fraction(-1, 3), key(constant(0)): Fraction(0)}  # fmt: skip
-_TANGENTS |= {key(constant(-1)): Fraction(-1, 4), _root(3, Fraction(-1)): Fraction(-1, 3),
-              _root(3, Fraction(-1, 3)): Fraction(-1, 6), key(constant(0)): Fraction(0)}  # fmt: skip
-
-
-def known_angle(name: str, argument: Form) -> Form | None:
-    """The value of an inverse function; None where it is no known multiple of pi."""
-    share = (_TANGENTS if name == "arctan" else _SINES).get(key(argument))
-    if share is None:
-        return None
-    return times(constant(_HALF - share if name == "arccos" else share), generator("pi"))

@@ -1,64 +1,98 @@
 """Equality of expressions at sixty digits: what is left when exact forms leave a sine or a nested root open.
 
-Two expressions that agree to forty digits at several points without pattern, negative ones included, are equal; this
-decides more identities than a simplifier proves, and in bounded steps. Unless i is in them, points where both are no
-real numbers lie outside their domain and say nothing. Large exponents are not bounded by it: it runs in a worker.
+Two expressions that agree to forty digits at several points without pattern, negative ones and ones beyond every bend
+included, are equal; this decides more identities than a simplifier proves, and in bounded steps. Unless i is in them,
+points where both are no real numbers lie outside their domain and say nothing; with several letters, points where an
+argument of a root or a logarithm is negative. Large exponents are not bounded by it: it runs in a worker.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from grpo_verifiers.math.tree import Node, names, walk
+from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
 DIGITS = 60
 AGREE = 40
-LARGEST_POINT = 1000
+LARGEST_POINT = 10**40
+_THREAD = threading.local()
 _BENT = {"abs", "root"}  # these have other formulas left and right of a point
 _POINTS = (
     ("0.73917", "1.31273", "0.42191", "2.11737", "1.77411", "0.58123"),
     ("-1.19311", "0.34617", "-2.04593", "0.88379", "-1.52279", "1.09171"),
     ("2.31171", "-0.67211", "1.44473", "-1.90127", "0.37117", "-0.81337"),
 )
+_POSITIVE = (("1.61803", "0.27183", "3.31662", "0.57722", "2.23607", "1.20206"), *(_POINTS[0][::-1],))
 
 
 def agree(left: Node, right: Node) -> bool | None:
     """True if two expressions have the same values; None where they could not be compared."""
-    import mpmath  # type: ignore[import-untyped]  # ships no types
-
+    mp = _context()
     variables = sorted(names(left) | names(right))
-    if len(variables) > len(_POINTS[0]):
+    if len(variables) > len(_POINTS[0]) or (size := _bend(left, right)) > LARGEST_POINT:
         return None
-    points = [*_POINTS, *_beyond(left, right)]
-    real = not any(top == ("v", "i") for node in (left, right) for top in walk(node))
-    compared = 0
-    with mpmath.workdps(DIGITS):
-        for point in points:
-            at = {name: mpmath.mpf(value) for name, value in zip(variables, point, strict=False)}
+    parts = [*walk(left), *walk(right)]
+    real = ("v", "i") not in parts
+    # with several letters the laws of roots and logarithms count where all arguments are positive
+    lawful = len(variables) > 1 and not any(part[0] == "abs" for part in parts)
+    arguments = [_argument(part) for part in parts] if lawful else []
+    inner = [part for part in arguments if part is not None]
+    points = _POINTS + (_POSITIVE if len(variables) > 1 else ())
+    rows = points if len(variables) > 1 else points[:1]
+    far = [tuple(str(sign * size * float(value)) for value in row) for row in rows for sign in (1, -1) if size]
+    compared = beyond = 0
+    for point in (*points, *far):
+        with mp.workdps(DIGITS + 6 * len(str(size)) * (point in far)):
+            at = {name: mp.mpf(value) for name, value in zip(variables, point, strict=False)}
             try:
-                a, b = (_value(node, at, mpmath) for node in (left, right))
-                size = max(abs(a), abs(b), 1)
-                if not mpmath.isfinite(size):
+                if any(mp.re(value := _value(part, at, mp)) < 0 or mp.im(value) for part in inner):
                     continue
-                if real and all(abs(mpmath.im(value)) > size * mpmath.mpf(10) ** -AGREE for value in (a, b)):
+                a, b = (_value(node, at, mp) for node in (left, right))
+                largest = max(abs(a), abs(b), 1)
+                if not mp.isfinite(largest):
+                    continue
+                if real and all(abs(mp.im(value)) > largest * mp.mpf(10) ** -AGREE for value in (a, b)):
                     continue  # outside the domain of both
-                if abs(a - b) > size * mpmath.mpf(10) ** -AGREE:
+                if abs(a - b) > largest * mp.mpf(10) ** -AGREE:
                     return False
             except (ArithmeticError, ValueError, KeyError, TypeError, OverflowError):
                 continue
-            compared += 1
-    return True if compared >= min(2, len(_POINTS) if variables else 1) else None
+        compared += point not in far
+        beyond += point in far
+    return True if compared >= min(2, len(variables) + 1) and (beyond or not far) else None
 
 
-def _beyond(left: Node, right: Node) -> list[tuple[str, ...]]:
-    """Points beyond every constant, on both sides, where a part of either expression may change its sign."""
+def _context() -> Any:
+    """Arithmetic of this thread: the precision of mpmath's own is one for all threads."""
+    if not hasattr(_THREAD, "mp"):
+        import mpmath  # type: ignore[import-untyped]  # ships no types
+
+        _THREAD.mp = mpmath.MPContext()
+    return _THREAD.mp
+
+
+def _bend(left: Node, right: Node) -> int:
+    """A number beyond every point where a part of either expression may change its sign; 0 where none can."""
     parts = [*walk(left), *walk(right)]
     if not any(part[0] in _BENT or (part[0] == "f" and part[1] in {"min", "max", "sgn"}) for part in parts):
-        return []
-    size = 2 * max((abs(part[1]) for part in parts if part[0] == "n"), default=1) + 1
-    if size > LARGEST_POINT:
-        return []
-    return [tuple(str(sign * float(size) * float(value)) for value in _POINTS[0]) for sign in (1, -1)]
+        return 0
+    size = 3.0
+    for value in {real_value(part) for part in parts if part[0] != "v" and not names(part)}:
+        if value:
+            size = min(size * max(abs(value), 1 / abs(value)), 2.0 * LARGEST_POINT)
+    return int(size)
+
+
+def _argument(node: Node) -> Node | None:
+    """The argument of a square root, of another even root, of a logarithm; None for all else."""
+    inner: Node | None = None
+    if node[0] == "root" and node[2][0] == "n" and node[2][1] % 2 == 0:
+        inner = node[1]
+    elif node[0] == "log" or node[:2] == ("f", "ln"):
+        inner = node[2] if node[0] == "log" else node[2][0]
+    return inner
 
 
 def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:
@@ -124,6 +158,7 @@ _ARITHMETIC: dict[str, Callable[[list[Any], Any], Any]] = {
     "!": _factorial,
     "binom": lambda parts, mp: mp.binomial(parts[0], parts[1]),
 }
+_PERIODIC = frozenset({"sin", "cos", "tan", "cot", "sec", "csc", "sgn"})
 _NAMES = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
     "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "ln": "log", "Re": "re", "Im": "im",
@@ -136,7 +171,7 @@ def _function(name: str, args: list[Any], mp: Any) -> Any:
         return (min if name == "min" else max)(args)
     if len(args) != 1 or name in {"det", "gcd", "lcm", "deg", "dim"}:
         raise ValueError(name)
-    if name != "ln" and abs(args[0]) > 1e5:
+    if name != "ln" and abs(args[0]) > (1e50 if name in _PERIODIC else 1e5):
         raise OverflowError("too large")
     if name in FUNCTIONS:
         return getattr(mp, _NAMES.get(name, name))(args[0])

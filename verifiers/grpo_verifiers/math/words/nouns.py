@@ -1,7 +1,7 @@
 """Counted things: which words after a number name what is counted and leave the number as it is.
 
-A phrase of at most four words: adjectives and nouns of closed lists, or words of the gold, and a last word that is one
-of the nouns or a plural in -s. No word of ``QUANTITY`` is taken anywhere: it would change the number before it.
+A phrase of at most four words of which the last is a plural or a word of the gold. No word of ``QUANTITY`` is one of
+them: it would change the number before it.
 """
 
 import re
@@ -11,14 +11,14 @@ from grpo_verifiers.math.words.numerals import is_numeral
 
 MAX_PHRASE = 4
 QUANTITY = word_list("quantity")
+_FOREIGN = word_list("foreign quantity")
 _OPERATIONS = frozenset({"square", "cube", "root", "more", "fewer"})
 _WORD = re.compile(r"[^\W\d_]+")
-_HEADS = word_list("nouns")
-_ADJECTIVES = word_list("adjectives")
 _IRREGULAR = {
     "people": "person", "children": "child", "men": "man", "women": "woman", "mice": "mouse", "teeth": "tooth",
     "geese": "goose", "dice": "die", "vertices": "vertex", "indices": "index", "matrices": "matrix", "axes": "axis",
     "leaves": "leaf", "loaves": "loaf", "wolves": "wolf", "shelves": "shelf", "bacteria": "bacterium",
+    **{name: name for name in ("sheep", "fish", "deer")},
 }  # fmt: skip
 
 
@@ -39,9 +39,11 @@ def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
         return True
     if word in {"zeros", "zeroes"}:
         return True
+    if not word.isascii():
+        return word.isalpha() and not any(part in word for part in _FOREIGN)
     if word in QUANTITY or is_numeral(word) or "illion" in word or word.endswith(("wards", "wise")):
         return False
-    if word in _HEADS or singular(word) in _HEADS:
+    if word in _IRREGULAR or word in _IRREGULAR.values():
         return True
     return len(word) >= 4 and word.endswith("s") and not word.endswith(("ss", "'s", "us", "is"))
 
@@ -63,25 +65,22 @@ def noun_phrase(
             return noun_phrase(words[:cut], known)
         before, after = noun_phrase(words[:cut], known), noun_phrase(words[cut + 1 :], known, mass=True)
         return None if before is None or after is None else before
-    if not words or len(words) > MAX_PHRASE or not is_counted(words[-1], known):
+    if not words or len(words) > MAX_PHRASE or not (is_counted(words[-1], known) or (mass and _is_neutral(words[-1]))):
         return None
     first = words[:-1]
     if singular(words[-1]) == "root" and {"square", "cube"} & set(first):
         return None
-    if any(
-        word not in known and (word in QUANTITY or is_numeral(word) or not (word in _ADJECTIVES or is_counted(word)))
-        for word in first
-    ):
+    if not all(word in known or _is_neutral(word) for word in first):
         return None
     return singular(words[-1]), frozenset(singular(word) for word in first)
+
+
+def _is_neutral(word: str) -> bool:
+    """True if a word beside a counted thing leaves its number as it is."""
+    return len(word) > 2 and word not in QUANTITY and not is_numeral(word)
 
 
 def is_label(text: str) -> bool:
     """True if words left of an equals sign name a value, and do not say what is done to it: ``half of x``."""
     words = _WORD.findall(text.casefold())
     return not any(word in QUANTITY or word in _OPERATIONS or is_numeral(word) for word in words)
-
-
-def is_adjective(word: str) -> bool:
-    """True if a word of the closed list may stand between a number and its noun."""
-    return word in _ADJECTIVES

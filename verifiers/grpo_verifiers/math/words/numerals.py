@@ -19,7 +19,7 @@ _TENS_LIST = "twenty thirty forty fifty sixty seventy eighty ninety"
 TENS = {name: 10 * value for value, name in enumerate(_TENS_LIST.split(), start=2)} | {"fourty": 40}
 SCALES = {
     "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "lakh": 10**5,
-    "lac": 10**5, "crore": 10**7, "dozen": 12,
+    "lac": 10**5, "crore": 10**7, "dozen": 12, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "百万": 10**6,
 }  # fmt: skip
 _IRREGULAR = {"zero": "zeroth", "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth",
               "nine": "ninth", "twelve": "twelfth"}  # fmt: skip

@@ -5,6 +5,7 @@ angles are base units of their own: nothing converts one into another.
 """
 
 import re
+import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
@@ -93,6 +94,9 @@ _PHRASES = (
     (re.compile(r"\bU\.?S\.? +(?=dollar)"), " "),
     (re.compile(r"\bnautical miles?\b"), " nmi "),
     (re.compile(r"\blight[- ]years?\b"), " light-year "),
+    (re.compile(r"(?:平方|\bкв\.?\s*)([^\W\d_]+)"), r" \1^2 "),
+    (re.compile(r"(?:立方|\bкуб\.?\s+)([^\W\d_]+)"), r" \1^3 "),
+    (re.compile("每"), " per "),
 )  # fmt: skip
 _LATEX = (
     (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"(\1)/(\2)"),
@@ -121,6 +125,8 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
     text = text.strip(" .,;:\n\t")
     if len(text) > MAX_UNIT:
         return None
+    if not text.isascii():  # vowel signs are no letters
+        text = "".join(char for char in text if not unicodedata.category(char).startswith("M"))
     for pattern, plain in _LATEX + _PHRASES:
         text = pattern.sub(plain, text)
     text = _ENDS.sub("", _unwrapped(text).strip())
@@ -163,7 +169,7 @@ def _product(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> t
             at += 1
             power, at = _exponent(tokens, at)
         elif kind == "word":
-            factor, power, at = _factor(tokens, at, known)
+            factor, power, at = _factor(tokens, at, known, mass=below)
             if factor is None:
                 return None, at
         else:
@@ -183,7 +189,9 @@ def _exponent(tokens: list[tuple[str, str]], at: int) -> tuple[int, int]:
     return 1, at
 
 
-def _factor(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int, int]:
+def _factor(
+    tokens: list[tuple[str, str]], at: int, known: frozenset[str], *, mass: bool
+) -> tuple[tuple[Unit, ...] | None, int, int]:
     """One unit or one phrase of counted things, its exponent, and where it ends."""
     ahead = _BEFORE.get(tokens[at][1].casefold(), 0)
     if ahead and at + 1 < len(tokens) and (units := _named(tokens[at + 1][1])) is not None:
@@ -202,7 +210,7 @@ def _factor(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tu
     words = [text.casefold() for _, text in tokens[at:end]]
     if units is not None:  # litres of water
         return (units, 1, end) if noun_phrase(words[2:], known, mass=True) else (None, 1, at)
-    phrase = noun_phrase(words, known)
+    phrase = noun_phrase(words, known, mass=mass)
     if phrase is None:
         return None, 1, at
     return (Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1, end
