@@ -24,7 +24,9 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for file in _FILES
 COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "verifier_unparsable": frozenset(["dead_groups"]),
-        "advantages_small": frozenset(["dead_groups"]),
+        "advantages_small": frozenset(["dead_groups", "solved"]),
+        "no_gradient": frozenset(["nan", "ratio_clipped"]),
+        "learning_rate_low": frozenset(["dead_groups", "no_gradient"]),
         "entropy_collapse": frozenset(["solved"]),
         "reward_flat": frozenset(["dead_groups", "learning_rate_low", "no_gradient"]),
     }

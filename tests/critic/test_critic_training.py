@@ -149,7 +149,7 @@ def test_the_warm_up_trains_the_critic_alone(build, kind):
 def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, warmup):
     """Three iterations of two steps on a batch, ended where the objective does not rise twofold, say: always."""
     sizes = {"num_iterations": 3, "steps_per_generation": 2, "gradient_accumulation_steps": 1, "max_steps": 12}
-    rule = {"objective": "grpo", "objective_kwargs": {"stop_rise": 100.0}}
+    rule = {"objective": "grpo", "objective_kwargs": {"stop_rise": 100.0}, "stop_on": ["no_gradient"]}
     trainer = build({"on": "trunk", "warmup_steps": warmup, "learning_rate": 0.01}, **rule, **sizes)
     trainer.train()
     assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)
