@@ -25,6 +25,7 @@ from grpo_plus.training.minibatch import (
     add_targets,
     kl_penalties,
     reduce_metrics,
+    settle_coins,
     token_batch,
     trained_mask,
     window_counts,
@@ -96,6 +97,8 @@ class ObjectiveLoss(Hook):
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
             add_targets(output, prompts_N, rank=rank, gather=self._gather, keywords=keywords)
+        divides = self.objective.reduce.piece.name == "token_mean"
+        settle_coins(output, groups_B, gather=self._gather, divides=divides)
         if self.objective.pulls_groups:
             output[GROUPS] = groups_B
             self._add_pulls([output], [output["old_per_token_logps"]])
