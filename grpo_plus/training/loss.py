@@ -73,18 +73,18 @@ class ObjectiveLoss(Hook):
             output["old_per_token_logps"] = _trl.score_without_gradient(self.host, output)
 
     def kl_penalty(self, output: dict[str, Any]) -> Tensor | None:
-        """(N,) the part of all ranks' rewards that placement ``reward`` takes away; None without it."""
+        """(N, T) the part of all ranks' rewards that placement ``reward`` takes away by token; None without it."""
         if not self.objective.kl_in_reward:
             return None
         self._add_old_logps(output)
-        penalty_B, estimate = kl_penalties(self.objective, output, self.beta())
+        estimate, beta = kl_penalties(self.objective, output), self.beta()
         mask = trained_mask(output)
         if self._trains:
             self.coefficient.observe(estimate, mask, output.get(SHARE))
-        penalty_N = self._gather(penalty_B)
+        penalty_NT = self._gather(beta * estimate)
         self._log(self._reduced({"kl": Metric(estimate)}, mask, output.get(SHARE)))
-        self._log({"kl_penalty": float(penalty_N.mean())})
-        return penalty_N
+        self._log({"kl_penalty": float(penalty_NT.sum(1).mean())})
+        return penalty_NT
 
     def batch(self, output: dict[str, Any]) -> None:
         """Add to a generation batch, whose advantages are there, whatever else the objective reads."""

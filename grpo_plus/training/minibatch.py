@@ -219,13 +219,12 @@ def token_batch(
     )
 
 
-def kl_penalties(objective: Objective, output: Mapping[str, Any], beta: float) -> tuple[Tensor, Tensor]:
-    """(B,) what placement ``reward`` takes from each reward, and the estimates it is made of, (B, T)."""
+def kl_penalties(objective: Objective, output: Mapping[str, Any]) -> Tensor:
+    """(B, T) estimates of the KL at each token, of which placement ``reward`` takes β times from the rewards."""
     assert objective.kl is not None
     mask = trained_mask(output)
     inside = [torch.where(mask, output[name], 0.0) for name in ("old_per_token_logps", "ref_per_token_logps")]
-    estimate = torch.where(mask, objective.kl.estimator(*inside), 0.0)
-    return beta * estimate.sum(-1), estimate
+    return torch.where(mask, objective.kl.estimator(*inside), 0.0)
 
 
 def reduce_metrics(
