@@ -23,6 +23,7 @@ from grpo_plus.training.state import Frozen, StateError
 from tests.critic.conftest import vowels
 from tests.device import DEVICE
 from tests.memory.live import OnDevice
+from tests.packaging.test_metrics import documented, fits
 from tests.trainer.conftest import logged
 
 KINDS = ("trunk", "adapter", "model")
@@ -162,6 +163,8 @@ def test_a_kl_term_in_the_reward_is_the_reward_of_its_token_for_the_policy_and_t
     terms = {"objective": "ppo_clip", "objective_kwargs": {"kl": {"placement": "reward"}}, "beta": 5.0, "max_steps": 2}
     trainer = build(critic, advantage=advantage, hooks=[Watch()], rewards=score, learning_rate=0.1, **terms)
     trainer.train()
+    logged_names = {name for entry in trainer.state.log_history[:-1] for name in entry} - {"step"}
+    assert not {name for name in logged_names if not any(fits(each, name) for each in documented())}
     batch = seen[-1]
     mask = batch["completion_mask"].bool()
     rewards = torch.where(mask, 5.0 * (batch["ref_per_token_logps"] - batch["old_per_token_logps"]), 0.0)
