@@ -4,32 +4,33 @@ A few groups are all dead by chance as well: whether nearly all are, is asked of
 many, and has to be rarer than `CHANCE` if half of them were; for a warning about fewer than `GROUPS`, than `EARLY`.
 """
 
-from math import ceil, comb, isnan
+from math import isnan
 
-from grpo_plus.diagnosis.curves import Curves, Window
+from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
 from grpo_plus.diagnosis.reading import (
+    ALL,
+    EARLY,
+    GROUPS,
     LEARNED,
     answering,
     dead,
     dead_key,
     failing,
+    groups_of,
     is_form,
     labels,
     learned,
     level,
+    nearly_all,
     reward_change,
     rising,
     status,
-    untaught,
+    sure,
 )
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 MOST = 0.5
-ALL = 0.95
-GROUPS = 20
-"""Groups that are looked at before all are called dead; where their number is not known, a value counts as one."""
-CHANCE, EARLY = 0.001, 0.02
 NEARLY = 0.02
 WRONG = 0.1
 """With fewer wrong completions in dead groups, those groups are no loss."""
@@ -108,30 +109,8 @@ def _doubled(curves: Curves) -> str:
     return "" if size is None else f": {2 * size:.0f}"
 
 
-def _groups(curves: Curves) -> tuple[Window, int]:
-    """The last shares of dead groups, of as many values as `GROUPS` of them take, and how many groups those are of."""
-    each = max(1.0, curves.number("groups") or 1.0)
-    window = untaught(curves, max(WINDOW, ceil(GROUPS / each)))
-    return window, int(min(1000, len(window.values) * each))
-
-
-def nearly_all(curves: Curves) -> bool:
-    """Whether nearly all groups are dead."""
-    window, groups = _groups(curves)
-    return window.mean >= ALL and sure(round(window.mean * groups), groups)
-
-
-def sure(dead_groups: int, groups: int, chance: float = CHANCE) -> bool:
-    """Whether so many dead groups are more than chance, if half of all are dead.
-
-    >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
-    (False, True, True, False)
-    """
-    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= chance * 2.0**groups
-
-
 def _judge(curves: Curves) -> Finding | None:
-    recent, (window, groups) = dead(curves), _groups(curves)
+    recent, (window, groups) = dead(curves), groups_of(curves)
     if len(recent.values) < LEAST or min(recent.mean, window.mean) < MOST or _succeeds(curves, recent.mean):
         return None
     if failing(curves) or not (groups >= GROUPS or sure(round(window.mean * groups), groups, EARLY)):

@@ -1,6 +1,6 @@
 """Questions of several rules: the phase of the run, dead groups, the level of the reward, the verifiers' statuses."""
 
-from math import fsum, nan
+from math import ceil, comb, fsum, nan
 
 from grpo_plus.diagnosis.curves import Curves, Window
 from grpo_plus.diagnosis.rule import LEAST, WINDOW
@@ -13,6 +13,10 @@ IDLE = {WARMUP: 0.0, "inner/skipped": 0.0, "target/at_target": 0.999}
 HALF = 0.5
 LEARNED = 0.9
 """From this share of right answers, or of the highest reward, on little is left to learn."""
+ALL = 0.95
+GROUPS = 20
+"""Groups that are looked at before all are called dead; where their number is not known, a value counts as one."""
+CHANCE, EARLY = 0.001, 0.02
 FORMATS = frozenset(["think_format", "tag_count", "regex", "json_schema", "language"])
 """Verifiers of form, by name."""
 BESIDE = frozenset(["repetition", "length_cosine", "length_kimi", "length_overlong", "turns_overlong", "tool_used"])
@@ -52,6 +56,28 @@ def untaught(curves: Curves, count: int) -> Window:
 def dead(curves: Curves, count: int = WINDOW) -> Window:
     """The last shares of dead groups; none where the estimator has no groups."""
     return untaught(curves, count) if compares(curves) else Window([], [])
+
+
+def groups_of(curves: Curves) -> tuple[Window, int]:
+    """The last shares of dead groups, of as many values as `GROUPS` of them take, and how many groups those are of."""
+    each = max(1.0, curves.number("groups") or 1.0)
+    window = untaught(curves, max(WINDOW, ceil(GROUPS / each)))
+    return window, int(min(1000, len(window.values) * each))
+
+
+def nearly_all(curves: Curves) -> bool:
+    """Whether nearly all groups are dead."""
+    window, groups = groups_of(curves)
+    return window.mean >= ALL and sure(round(window.mean * groups), groups)
+
+
+def sure(dead_groups: int, groups: int, chance: float = CHANCE) -> bool:
+    """Whether so many dead groups are more than chance, if half of all are dead.
+
+    >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
+    (False, True, True, False)
+    """
+    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= chance * 2.0**groups
 
 
 def dead_key(curves: Curves) -> str:

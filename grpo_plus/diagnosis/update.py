@@ -4,9 +4,8 @@ import math
 from bisect import bisect_right
 
 from grpo_plus.diagnosis.curves import Curves
-from grpo_plus.diagnosis.dead_groups import CHANCE, nearly_all
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import IDLE, compares, failing, moving, untaught
+from grpo_plus.diagnosis.reading import CHANCE, IDLE, compares, failing, moving, nearly_all, untaught
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 FAR = 1.0

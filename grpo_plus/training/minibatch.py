@@ -13,8 +13,8 @@ from torch import Tensor
 from grpo_plus.objectives.batch import COIN, KEEP, SHARE, Counts, Metric, TokenBatch
 from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective
+from grpo_plus.objectives.reduce import over_tokens
 from grpo_plus.objectives.target import make_targets
-from grpo_plus.selection.dead_groups.roulette import over_tokens
 
 Gather = Callable[[Tensor], Tensor]
 """All ranks' rows of a tensor, in the order of the ranks; narrower ones are padded with zeros on the right."""

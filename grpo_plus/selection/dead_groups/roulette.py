@@ -2,7 +2,7 @@
 
 A tied group goes on with probability q and then weighs 1/q; one that stops weighs 0. The coin is independent of the
 completions that would follow, so the expected gradient is that of drawing all of them, for every estimator whose scope
-is the group. `over_tokens` does the same for a quotient by tokens, which stopped groups never show.
+is the group. `over_tokens` (objectives) does the same for a quotient by tokens, which stopped groups never show.
 
 Use it when drawing is the bill (long completions, many prompts always dead) and the objective must not change.
 
@@ -13,10 +13,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from grpo_verifiers.options import Range
 
@@ -55,30 +51,3 @@ class Coins:
 def shares(live: Sequence[bool], coins: Coins, keep: float) -> list[float]:
     """The weight of each group: 1 with contrast; after a tie 1/keep where it goes on, 0 where it stops."""
     return [1.0 if lives else 1 / keep if coins.next() < keep else 0.0 for lives in live]
-
-
-def over_tokens(rest: Tensor, drawn_C: Tensor, guessed_C: Tensor, keep: float) -> tuple[Tensor, Tensor, Tensor]:
-    """A divisor, and factors of shares that make Σ factor·share·x / divisor expect Σ x / tokens, over all coins.
-
-    1/tokens is ∫ exp(−s·tokens) ds, where exp(−s·drawn) is unbiased as (1/keep)·exp(−s·drawn) + (1 − 1/keep)·
-    exp(−s·guessed) for a group that goes on, and as exp(−s·guessed) for one that stops; guesses look at the first
-    completions alone. By Gauss-Laguerre quadrature.
-
-    Args:
-        rest: tokens of the groups without a coin, and the guesses of those that stopped.
-        drawn_C: tokens of each group that goes on after a tie.
-        guessed_C: guesses of them, above 0.
-        keep: the chance that a tied group goes on.
-
-    Returns:
-        the divisor, the factor of groups without a coin, and that of each group that goes on, (C,).
-    """
-    divisor = rest + guessed_C.sum()
-    nodes, weights = (torch.from_numpy(one).to(drawn_C) for one in np.polynomial.laguerre.laggauss(64))
-    ratio_SC = torch.exp(-nodes[:, None] * (drawn_C - guessed_C) / divisor)
-    each_SC = 1 + (ratio_SC - 1) / keep
-    ones_S1 = torch.ones_like(nodes)[:, None]
-    before_SC = torch.cat([ones_S1, each_SC], dim=1).cumprod(1)
-    after_SC = torch.cat([ones_S1, each_SC.flip(1)], dim=1).cumprod(1).flip(1)
-    factors_C = weights @ (ratio_SC * before_SC[:, :-1] * after_SC[:, 1:])
-    return divisor, weights @ before_SC[:, -1], factors_C
