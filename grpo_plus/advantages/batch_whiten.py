@@ -44,7 +44,8 @@ def batch_whiten(table: RewardTable, *, eps: Eps = 1e-4, ddof: Ddof = 1) -> Tens
     largest = away_N.abs().max() if len(away_N) else count
     unit = torch.where(largest > 0, largest, 1.0)  # squares overflow
     std = (tokens_N * (away_N / unit).square()).sum().div((count - ddof).clamp(min=1)).sqrt() * unit
-    return ratio(away_N, std + eps).masked_fill(~scorable_N, 0.0)
+    live_N = Groups.whole(centred_N).live(centred_N, tokens_N > 0)
+    return ratio(away_N, std + eps).masked_fill(~live_N, 0.0)
 
 
 ESTIMATOR = Estimator("batch_whiten", batch_whiten, scope="batch")

@@ -52,7 +52,10 @@ def whitened(values, eps, ddof, tokens=None):
     if not differ(known):
         return [0.0] * len(values)
     if tokens is not None and any(n for v, n in zip(values, tokens, strict=True) if v is not None):
+        values = [v if n else None for v, n in zip(values, tokens, strict=True)]
         known = [v for v, n in zip(values, tokens, strict=True) if v is not None for _ in range(n)]
+        if not differ(known):
+            return [0.0] * len(values)
     return [0.0 if v is None else (v - mean(known)) / (std(known, ddof) + eps) for v in values]
 
 
