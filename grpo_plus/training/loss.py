@@ -12,6 +12,7 @@ from grpo_plus.checkpoints.folder import read_json, trainer_state
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
+from grpo_plus.recipe.shares import divides_by_tokens
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
 from grpo_plus.training.hooks import Hook, Prepare
 from grpo_plus.training.inner import InnerIterations
@@ -97,7 +98,7 @@ class ObjectiveLoss(Hook):
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
             add_targets(output, prompts_N, rank=rank, gather=self._gather, keywords=keywords)
-        divides = self.objective.reduce.piece.name == "token_mean"
+        divides = divides_by_tokens(self.host.args, self.objective)
         settle_coins(output, groups_B, gather=self._gather, divides=divides)
         if self.objective.pulls_groups:
             output[GROUPS] = groups_B

@@ -5,14 +5,11 @@ from typing import Any
 from torch import Tensor
 
 from grpo_plus.objectives.batch import SHARE
-from grpo_plus.recipe.shares import share_problems
+from grpo_plus.recipe.shares import divides_by_tokens, share_problems
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.minibatch import add_shares, settle_coins
 from grpo_plus.training.reward_table import group_ids
 from grpo_verifiers.errors import raise_all
-
-_BY_TOKENS = frozenset(["cispo", "dapo", "vespo"])
-"""Values of ``loss_type`` that divide by the tokens of the batch."""
 
 
 class StockShares(Hook):
@@ -32,7 +29,7 @@ class StockShares(Hook):
         add_shares(output, self._gather)
         rank, rows = self.host.accelerator.process_index, len(output["completion_ids"])
         groups_B = group_ids((rank + 1) * rows, self.host.num_generations, output["completion_ids"].device)[-rows:]
-        divides = self.host.args.loss_type in _BY_TOKENS
+        divides = divides_by_tokens(self.host.args, None)
         settle_coins(output, groups_B, gather=self._gather, divides=divides)
         advantages: Tensor = output["advantages"]
         share_B = output[SHARE].to(advantages)
