@@ -150,7 +150,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         chosen = recipe.selection
         self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.place)
         if self.selecting is not None and self.selecting.selection.draws:
-            self.drawing.fresh = self.selecting.fresh
+            self.drawing.fresh, self.selecting.replaced = self.selecting.fresh, self.drawing.replaced
         chooses = self.selecting is not None or recipe.dead_groups != "keep"
         summary = None if self.selecting is None else self.selecting.summary
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)

@@ -2,8 +2,9 @@
 
 δ_t = r_t + γ·V_{t+1} − V_t and A_t = Σ_l (γλ)^l·δ_{t+l}, over the trained tokens of a completion. Tokens that are not
 trained on (tool results) are stepped over: the successor of a token is the next trained one. The reward stands on the
-last trained token, after which the value is 0. λ = 1 is R − V, λ = 0 is δ. ``length_alpha`` makes λ follow the length,
-λ_i = 1 − 1/(α·l_i) within [0, 1]: long completions pass the reward on, short ones trust the critic.
+last trained token, after which the value is 0; a KL term in the reward stands on each token. λ = 1 is R − V, λ = 0
+is δ. ``length_alpha`` makes λ follow the length, λ_i = 1 − 1/(α·l_i) within [0, 1]: long completions pass the reward
+on, short ones trust the critic.
 
 Use it when there is one completion a prompt, or when credit should differ from token to token without a verifier of
 steps. With objective ``ppo_clip`` it is PPO. It takes a critic, which is trained along.
@@ -30,7 +31,7 @@ from torch import Tensor
 
 from grpo_plus.advantages.estimator import Estimator
 from grpo_plus.advantages.grouping import whiten as whitened
-from grpo_plus.advantages.table import RewardTable, values_of
+from grpo_plus.advantages.table import RewardTable, token_rewards, values_of
 from grpo_verifiers.options import Range
 
 Discount = Annotated[float, Range(0, 1)]
@@ -61,7 +62,7 @@ def gae(
     trainable_NT = table.trainable()
     values_NT = values_of(table)[:, : table.width]
     lam_N = lam if length_alpha is None else length_adaptive(trainable_NT, length_alpha)
-    got_NT = generalised(table.totals(), values_NT, trainable_NT, gamma, lam_N)
+    got_NT = generalised(token_rewards(table), values_NT, trainable_NT, gamma, lam_N)
     if not whiten:
         return got_NT
     live_NT = trainable_NT & table.scorable()[:, None]
@@ -69,12 +70,13 @@ def gae(
 
 
 def generalised(
-    rewards_N: Tensor, values_NT: Tensor, trainable_NT: Tensor, gamma: float, lam_N: Tensor | float
+    rewards_NT: Tensor, values_NT: Tensor, trainable_NT: Tensor, gamma: float, lam_N: Tensor | float
 ) -> Tensor:
-    """Generalised advantages, (N, T) in float64; 0 for tokens that are not trained on and rows whose reward is NaN.
+    """Generalised advantages, (N, T) in float64; 0 for tokens that are not trained on and rows with a NaN.
 
+    >>> rewards = torch.tensor([[0.0, 0.0, 1.0]])
     >>> values = torch.tensor([[0.5, 0.6, 0.8]])
-    >>> generalised(torch.tensor([1.0]), values, torch.ones(1, 3, dtype=torch.bool), gamma=1.0, lam_N=1.0)
+    >>> generalised(rewards, values, torch.ones(1, 3, dtype=torch.bool), gamma=1.0, lam_N=1.0)
     tensor([[0.5000, 0.4000, 0.2000]], dtype=torch.float64)
 
     The values stand at the token that they are the state before. What they are at other tokens is not looked at. A
@@ -85,9 +87,8 @@ def generalised(
     trained_NT = trainable_NT.gather(1, order_NT)
     at_NT = values_NT.double().gather(1, order_NT).masked_fill(~trained_NT, 0.0)
     following_NT = torch.nn.functional.pad(at_NT[:, 1:], (0, 1))
-    lasts_NT = trained_NT & ~torch.nn.functional.pad(trained_NT[:, 1:], (0, 1))
-    rewarded_NT = torch.where(lasts_NT, rewards_N.double()[:, None], 0.0)
-    known_NT = trained_NT & ~rewards_N.isnan()[:, None]
+    rewarded_NT = rewards_NT.double().gather(1, order_NT)
+    known_NT = trained_NT & ~rewards_NT.isnan().any(1, keepdim=True)
     sums_NT = (rewarded_NT + gamma * following_NT - at_NT).masked_fill(~known_NT, 0.0)
     factor_N1 = torch.as_tensor(gamma * lam_N, dtype=torch.float64, device=values_NT.device).expand(len(values_NT))[
         :, None

@@ -17,7 +17,9 @@ Degenerate case: a step without a score is out of the statistics and adds 0, but
 two scored steps, or all equal, give 0.
 
 Deviation: the paper has rewards at the ends of steps; here steps carry spans, so tokens outside any step get 0 with
-credit "step".
+credit "step". With credit "turn": MT-GRPO's last turn has no score and carries the outcome's z-score A undivided; here
+it has its own score and ``outcome_weight`` times A like the others, the same at 1, as in the paper's runs. The paper's
+code multiplies the turn's score in place of A.
 
 Config:
     advantage: process

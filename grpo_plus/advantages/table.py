@@ -10,10 +10,12 @@ from torch import Tensor
 from grpo_plus.advantages.steps import StepScores
 from grpo_plus.advantages.validate import as_tensor, describe, fail, first_bad, float_dtype
 
-__all__ = ["TRAINABLE", "RewardTable", "StepScores", "values_of"]
+__all__ = ["PENALTY", "TRAINABLE", "RewardTable", "StepScores", "token_rewards", "values_of"]
 
 TRAINABLE = "trainable"
 """The extra, (N, T) bool, that says which completion tokens are trained on (tool results are not)."""
+PENALTY = "penalty"
+"""The extra, (N, T), of a KL term in the reward, token by token; its sum is in the rewards, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,9 @@ class RewardTable:
                     f"completions 0 to {count - 1}",
                     f"{rows[first_bad(bad)]} for step {first_bad(bad)}",
                 )
-        mask = self.extras.get(TRAINABLE)
+        mask, penalty = self.extras.get(TRAINABLE), self.extras.get(PENALTY)
+        if penalty is not None and (penalty.dim() != 2 or penalty.shape[1] < self.width):
+            fail(f"RewardTable.extras[{PENALTY!r}]", f"numbers of at least {self.width} columns", describe(penalty))
         if mask is not None and (mask.dtype is not torch.bool or mask.dim() != 2 or mask.shape[1] < self.width):
             fail(f"RewardTable.extras[{TRAINABLE!r}]", f"bool of at least {self.width} columns", describe(mask))
         if self.values is not None:
@@ -260,6 +264,21 @@ def _ragged(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
 def _integers(values: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     given = torch.as_tensor(values, device=device)
     return given if given.numel() else given.long()
+
+
+def token_rewards(table: RewardTable) -> Tensor:
+    """(N, T) rewards token by token: the penalty of each token, and on the last trained one the rest of the total.
+
+    >>> token_rewards(RewardTable.of([0.7], lengths=[3], extras={PENALTY: torch.tensor([[0.0, 0.25, 0.25]])}))
+    tensor([[ 0.0000, -0.2500,  0.9500]])
+
+    NaN on the last trained token where no reward applies.
+    """
+    trainable_NT = table.trainable()
+    penalty_NT = table.extras.get(PENALTY, table.rewards.new_zeros(trainable_NT.shape))[:, : table.width]
+    own_NT = torch.where(trainable_NT, -penalty_NT.to(table.rewards), 0.0)
+    last_NT = trainable_NT & (trainable_NT.flip(1).cumsum(1).flip(1) == 1)
+    return own_NT + torch.where(last_NT, (table.totals() - own_NT.sum(1))[:, None], 0.0)
 
 
 def values_of(table: RewardTable) -> Tensor:

@@ -12,7 +12,7 @@ PAPERS: Mapping[str, str] = {
     "rloo": "RLOO: REINFORCE with the mean of the other answers as the baseline",
     "opo": "OPO: the baseline of least variance, exactly on-policy",
     "maxrl": "MaxRL: hard prompts count more, towards maximum likelihood",
-    "reinforce_pp": "REINFORCE++: rewards standardised over the batch, without groups",
+    "reinforce_pp": "REINFORCE++: returns standardised over the tokens of the batch, without groups",
     "gpg": "GPG: plain policy gradient, scaled up for groups without contrast",
     "gdpo": "GDPO: several rewards, each standardised by itself",
     "passk": "Pass@k: the best of k attempts is what counts",

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.recipe.shares import divides_by_tokens
+
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.recipe.recipe import Selected
@@ -17,6 +19,8 @@ def selection_lines(config: "GRPOPlusConfig") -> list[str]:
     if not selected.selection.draws:
         return [f"selection: {config.selection}", f"  {selected.selection.formula}; the history of the prompts is kept"]
     kind = "unbiased" if selected.weighted else "a curriculum, biased"
+    if selected.weighted and divides_by_tokens(config, config.recipe.objective):
+        kind = "unbiased but for the quotient by tokens"
     told = "groups count (1/N)/π" if selected.weighted else "prompts that are drawn often count more"
     return [
         f"selection: {config.selection}, {kind}: {told}",

@@ -24,7 +24,9 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for file in _FILES
 COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "verifier_unparsable": frozenset(["dead_groups"]),
-        "advantages_small": frozenset(["dead_groups"]),
+        "advantages_small": frozenset(["dead_groups", "solved"]),
+        "no_gradient": frozenset(["nan", "ratio_clipped"]),
+        "learning_rate_low": frozenset(["dead_groups", "no_gradient"]),
         "entropy_collapse": frozenset(["solved"]),
         "reward_flat": frozenset(["dead_groups", "learning_rate_low", "no_gradient"]),
     }
@@ -35,7 +37,7 @@ COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
 def diagnose(curves: Curves) -> list[Finding]:
     """What is wrong by these curves, the gravest first.
 
-    >>> dead = {"frac_reward_zero_std": ([1, 2, 3], [1.0] * 3), "reward": ([1, 2, 3], [0.0] * 3)}
+    >>> dead = {"frac_reward_zero_std": (range(9), [1.0] * 9), "reward": (range(9), [0.0] * 9)}
     >>> [finding.name for finding in diagnose(Curves(dead))]
     ['dead_groups']
     """

@@ -34,17 +34,19 @@ class Window(NamedTuple):
 
 
 class Curves:
-    """Series of metrics, up to a step, and facts of the run.
+    """Series of metrics, after one step and up to another, and facts of the run.
 
     >>> curves = Curves({"reward": ([1, 2, 3], [0.0, float("nan"), 1.0])}, until=2)
     >>> curves.last("reward", 5).values, curves.last("kl", 5).values
     ([0.0], [])
     """
 
-    def __init__(self, series: Series, facts: Mapping[str, Any] | None = None, until: float = math.inf) -> None:
+    def __init__(
+        self, series: Series, facts: Mapping[str, Any] | None = None, until: float = math.inf, since: float = -math.inf
+    ) -> None:
         self.series = series
         self.facts = dict(facts or {})
-        self.until = until
+        self.until, self.since = until, since
 
     def names(self, start: str, end: str = "") -> list[str]:
         """What stands between ``start`` and ``end`` in the names of metrics."""
@@ -61,23 +63,24 @@ class Curves:
         """The last so many finite values, of at most twice as many entries."""
         steps, values = self.series.get(key, ((), ()))
         end = self._end(steps)
-        start = max(0, end - 2 * count)
+        start = max(bisect_right(steps, self.since), end - 2 * count)
         kept = _finite(steps[start:end], values[start:end])
         return Window(kept.steps[-count:], kept.values[-count:])
 
     def first(self, key: str, count: int) -> Window:
         """The first so many finite values, of at most twice as many entries."""
         steps, values = self.series.get(key, ((), ()))
-        end = min(self._end(steps), 2 * count)
-        kept = _finite(steps[:end], values[:end])
+        start = bisect_right(steps, self.since)
+        end = min(self._end(steps), start + 2 * count)
+        kept = _finite(steps[start:end], values[start:end])
         return Window(kept.steps[:count], kept.values[:count])
 
     def whole(self, key: str) -> Window:
         """All finite values; of a long run some of them, evenly spread."""
         steps, values = self.series.get(key, ((), ()))
-        end = self._end(steps)
-        stride = max(1, end // MOST)
-        return _finite(steps[:end:stride], values[:end:stride])
+        start, end = bisect_right(steps, self.since), self._end(steps)
+        stride = max(1, (end - start) // MOST)
+        return _finite(steps[start:end:stride], values[start:end:stride])
 
     def fact(self, name: str, default: Any = None) -> Any:
         """A fact of the run; the default where it is not known."""

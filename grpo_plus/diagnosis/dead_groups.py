@@ -1,44 +1,51 @@
 """Groups without contrast: from them nothing is learned. Why, is read off rewards, statuses and lengths.
 
 A few groups are all dead by chance as well: whether nearly all are, is asked of `GROUPS` of them where there are so
-many, and has to be rarer than `CHANCE` if half of them were.
+many, and has to be rarer than `CHANCE` if half of them were; for a warning about fewer than `GROUPS`, than `EARLY`.
 """
 
-from math import ceil, comb, isnan
+from math import isnan
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import accuracy, answering, dead, dead_key, is_form, labels, status
+from grpo_plus.diagnosis.reading import (
+    ALL,
+    EARLY,
+    GROUPS,
+    LEARNED,
+    answering,
+    dead,
+    dead_key,
+    failing,
+    groups_of,
+    is_form,
+    labels,
+    learned,
+    level,
+    nearly_all,
+    reward_change,
+    rising,
+    status,
+    sure,
+)
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 MOST = 0.5
-ALL = 0.95
-GROUPS = 20
-"""Groups that are looked at before all are called dead; where their number is not known, a value counts as one."""
-CHANCE = 0.001
 NEARLY = 0.02
+WRONG = 0.1
+"""With fewer wrong completions in dead groups, those groups are no loss."""
 LITTLE = 0.1
 """With more reward than this, cut-off completions are not what is wrong."""
 CUT = 0.2
 NAMES = ("reward", "reward_std", "completions/clipped_ratio", "verifiers/LABEL/status/STATUS")
 
 
-def _solved(curves: Curves) -> bool:
-    """Every completion has the highest reward by now."""
-    right = accuracy(curves)
-    if right is not None:
-        return right >= ALL
-    reward, spread = curves.last("reward", WINDOW), curves.last("reward_std", WINDOW)
-    return not labels(curves) and abs(reward.mean - 1) <= NEARLY and spread.mean <= 2 * NEARLY
+def _succeeds(curves: Curves, share: float) -> bool:
+    """The dead groups are right ones, by what was learned: of the wrong completions next to none are in them.
 
-
-def _began_solved(curves: Curves) -> bool:
-    for label in answering(curves) or labels(curves):
-        began = curves.first(f"verifiers/{label}/status/correct", WINDOW)
-        if began.values and began.mean < 0.9:
-            return False
-    began = curves.first("reward", WINDOW)
-    return bool(answering(curves)) or abs(began.mean - 1) <= 2 * NEARLY
+    Where half of the completions of live groups are wrong, 1 − level − (1 − share)/2 of all are wrong and in dead ones.
+    """
+    return 1 - level(curves) - (1 - share) / 2 < WRONG and not level(curves, first=True) >= LEARNED
 
 
 def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
@@ -78,9 +85,12 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
             f"num_generations{_doubled(curves)}, a reward with partial credit, or warm_start"
         )
         return cause, remedy, values
-    if _solved(curves):
+    if learned(curves):
         cause = "every completion gets the highest reward, from the start: the prompts are too easy, or anything passes"
         return cause, "harder prompts, or a stricter verifier; try it with grpo-plus verify on wrong answers", values
+    if rising(curves) and (gain := reward_change(curves)):
+        cause = f"the reward has risen from {gain.before:.2f} to {gain.after:.2f}: what is left is too hard, or learned"
+        return cause, "prompts between the two (selection: contrast), dead_groups: resample, or another reward", values
     cause = f"the completions of a prompt all get the same reward ({reward.mean:.2f} on average)"
     remedy = "a reward with finer steps, a higher temperature (1.0 or more), dead_groups: resample, selection: contrast"
     return cause, remedy, values
@@ -99,30 +109,15 @@ def _doubled(curves: Curves) -> str:
     return "" if size is None else f": {2 * size:.0f}"
 
 
-def _nearly_all(curves: Curves) -> bool:
-    """Whether nearly all groups are dead, of as many values as `GROUPS` of them take."""
-    each = max(1.0, curves.number("groups") or 1.0)
-    window = dead(curves, max(WINDOW, ceil(GROUPS / each)))
-    groups = int(min(1000, len(window.values) * each))
-    return window.mean >= ALL and sure(round(window.mean * groups), groups)
-
-
-def sure(dead_groups: int, groups: int) -> bool:
-    """Whether so many dead groups are more than chance, if half of all are dead.
-
-    >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
-    (False, True, True, False)
-    """
-    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= CHANCE * 2.0**groups
-
-
 def _judge(curves: Curves) -> Finding | None:
-    recent = dead(curves)
-    if len(recent.values) < LEAST or recent.mean < MOST or (_solved(curves) and not _began_solved(curves)):
+    recent, (window, groups) = dead(curves), groups_of(curves)
+    if len(recent.values) < LEAST or min(recent.mean, window.mean) < MOST or _succeeds(curves, recent.mean):
+        return None
+    if failing(curves) or not (groups >= GROUPS or sure(round(window.mean * groups), groups, EARLY)):
         return None
     whole, reward = curves.whole(dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
-    every = recent.mean >= ALL and _nearly_all(curves)
+    every = recent.mean >= ALL and nearly_all(curves)
     told = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
     if reward.values:
         told += f" at a mean reward of {reward.mean:.3g}"
@@ -141,7 +136,7 @@ def _judge(curves: Curves) -> Finding | None:
 
 def _judge_solved(curves: Curves) -> Finding | None:
     recent = dead(curves)
-    if len(recent.values) < LEAST or recent.mean < MOST or not _solved(curves) or _began_solved(curves):
+    if len(recent.values) < LEAST or recent.mean < MOST or not (learned(curves) and _succeeds(curves, recent.mean)):
         return None
     return Finding(
         "solved",
@@ -156,5 +151,5 @@ def _judge_solved(curves: Curves) -> Finding | None:
 
 RULES = (
     Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge),
-    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), ALL, _judge_solved),
+    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), LEARNED, _judge_solved),
 )

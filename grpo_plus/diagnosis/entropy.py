@@ -2,7 +2,7 @@
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import accuracy, rising
+from grpo_plus.diagnosis.reading import learned, rising
 from grpo_plus.diagnosis.rule import WINDOW, Rule
 
 KEY = "entropy"
@@ -10,14 +10,13 @@ LEAST = 10
 LOST = 0.1
 LOW = 0.05
 RISE = 1.0
-LEARNED = 0.9
 
 
 def _collapse(curves: Curves) -> Finding | None:
     began, recent = curves.first(KEY, WINDOW), curves.last(KEY, WINDOW)
     if len(curves.last(KEY, LEAST).values) < LEAST:
         return None
-    if recent.median > min(LOW, LOST * began.median) or (accuracy(curves) or 0.0) >= LEARNED or rising(curves):
+    if recent.median > min(LOW, LOST * began.median) or learned(curves) or rising(curves):
         return None
     return Finding(
         "entropy_collapse",
@@ -35,7 +34,13 @@ def _rise(curves: Curves) -> Finding | None:
     began, recent = curves.first(KEY, WINDOW), curves.last(KEY, WINDOW)
     if len(curves.last(KEY, LEAST).values) < LEAST:
         return None
-    if recent.median < began.median + RISE or recent.median < 2 * began.median or rising(curves):
+    if (
+        not began.median
+        or recent.median < began.median + RISE
+        or recent.median < 2 * began.median
+        or learned(curves)
+        or rising(curves)
+    ):
         return None
     return Finding(
         "entropy_rise",

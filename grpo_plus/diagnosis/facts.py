@@ -13,11 +13,14 @@ def facts_of(
     settings: Mapping[str, Any],
     *,
     advantage: str | None = None,
+    grouped: bool = True,
     lora: bool = False,
     verifiers: Iterable[Mapping[str, Any]] = (),
     evaluating: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The facts, from settings by name and from verifiers as mappings of label, weight and settings (`describe`).
+
+    ``grouped``: the estimator compares the completions of a prompt.
 
     >>> judge = {"label": "strict", "settings": {"name": "exact", "required_columns": {"answer": "answer"}}}
     >>> facts_of({"beta": 0.1, "seed": 1}, evaluating=[judge, {"label": "repetition"}])["judges"]
@@ -25,7 +28,7 @@ def facts_of(
     """
     found: dict[str, Any] = {name: settings[name] for name in SETTINGS if settings.get(name) is not None}
     rewarding = list(verifiers)
-    found["advantage"], found["lora"] = advantage, lora
+    found["advantage"], found["grouped"], found["lora"] = advantage, grouped, lora
     found["verifiers"] = {str(one.get("label")): _name(one) for one in rewarding}
     found["judges"] = [str(one.get("label")) for one in evaluating if _asks(one)]
     weights = [one.get("weight") for one in rewarding]

@@ -1,25 +1,36 @@
 """Whether anything is learned: a flat reward, form without answers, steps too small for an adapter."""
 
-from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.curves import MOST, Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import answering, dead, dead_key, is_form, reward_change, rising, status
+from grpo_plus.diagnosis.reading import (
+    HALF,
+    answering,
+    dead,
+    is_form,
+    learned,
+    moving,
+    reward_change,
+    rising,
+    status,
+    trained,
+)
 from grpo_plus.diagnosis.rule import WINDOW, Rule
 from grpo_plus.diagnosis.trend import change
 
 FLAT, FLAT_AFTER = 0.1, 40
 SATURATED, FORM_AFTER = 0.95, 12
-HALF = 0.5
-LOW_RATE, RATE_AFTER = 5e-5, 20
+LOW_RATE, RATE_AFTER = 1e-5, 20
 STILL = 1e-9
 MOVED = "adapter/moved"
 
 
 def _flat(curves: Curves) -> Finding | None:
+    curves = trained(curves)
     window, spread = curves.whole("reward"), curves.whole("reward_std").mean
-    changed, lifeless = reward_change(curves), curves.whole(dead_key(curves))
+    changed, lifeless = reward_change(curves), dead(curves, MOST)
     if len(window.values) < FLAT_AFTER or changed is None or not spread > 0 or lifeless.mean >= HALF:
         return None
-    if max(abs(changed.low), abs(changed.high)) > FLAT * spread:
+    if max(abs(changed.low), abs(changed.high)) > FLAT * spread or learned(curves):
         return None
     return Finding(
         "reward_flat",
@@ -40,6 +51,7 @@ def _rate(curves: Curves) -> str:
 
 
 def _form(curves: Curves) -> Finding | None:
+    curves = trained(curves)
     for name in sorted(curves.names("rewards/", "/mean")):
         form = curves.last(f"rewards/{name}/mean", WINDOW)
         if not is_form(curves, name) or len(form.values) < WINDOW or form.mean < SATURATED:
@@ -64,11 +76,12 @@ def _form(curves: Curves) -> Finding | None:
 def _low_rate(curves: Curves) -> Finding | None:
     if not curves.fact("lora"):
         return None
-    rate, moved = curves.number("learning_rate"), curves.last(MOVED, WINDOW)
-    still = len(moved.values) >= WINDOW and max(moved.values) < STILL and dead(curves).mean < HALF
+    curves = trained(curves)
+    rate, moved = curves.number("learning_rate"), moving(curves, MOVED, WINDOW)
+    still = len(moved.values) >= WINDOW and max(moved.values) < STILL and not dead(curves).mean >= HALF
     slow = rate is not None and 0 < rate < LOW_RATE
     long = len(curves.last("reward", RATE_AFTER).values) >= RATE_AFTER
-    if not still and not (slow and long and not rising(curves)):
+    if not still and not (slow and long and not rising(curves) and not learned(curves)):
         return None
     told = f"learning_rate is {rate:.2g} with LoRA" if rate is not None else "there is a LoRA adapter"
     if still:

@@ -2,7 +2,7 @@
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import rising
+from grpo_plus.diagnosis.reading import learned, rising
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 from grpo_plus.diagnosis.trend import change
 
@@ -45,7 +45,9 @@ def _truncated(curves: Curves) -> Finding | None:
 def _growth(curves: Curves) -> Finding | None:
     window = curves.whole(LENGTH)
     grown = change(window.values)
-    if grown is None or not grown.rises or grown.before <= 0 or grown.after < GROWTH * grown.before or rising(curves):
+    if grown is None or not grown.rises or grown.before <= 0 or grown.after < GROWTH * grown.before:
+        return None
+    if rising(curves) or learned(curves):
         return None
     return Finding(
         "length_growth",

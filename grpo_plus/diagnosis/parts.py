@@ -4,6 +4,7 @@ from math import fsum
 
 from grpo_plus.diagnosis.curves import Curves, Window
 from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.reading import learned, trained
 from grpo_plus.diagnosis.rule import Rule
 
 ENOUGH, TRAININGS = 20, 3
@@ -23,10 +24,8 @@ def _end(window: Window) -> float:
 
 
 def _critic(curves: Curves) -> Finding | None:
-    window, warming = curves.whole(EXPLAINED), curves.whole("critic/warmup")
-    ended = max((step for step, flag in zip(*warming, strict=True) if flag), default=-1)
-    since = [step for step in window.steps if step > ended]
-    if len(since) < ENOUGH or _end(window) > 0:
+    window = trained(curves).whole(EXPLAINED)
+    if len(window.values) < ENOUGH or _end(window) > 0 or learned(curves):
         return None
     return Finding(
         "critic_useless",
@@ -37,7 +36,7 @@ def _critic(curves: Curves) -> Finding | None:
         "warmup_steps or more updates of critic, another learning_rate, or a critic with more weights of its own (on: "
         "adapter or model)",
         {EXPLAINED: _end(window)},
-        (since[0], since[-1]),
+        window.ends,
     )
 
 

@@ -1,20 +1,83 @@
-"""What several rules ask of the curves: dead groups, whether the reward rises, how the verifiers stand."""
+"""Questions of several rules: the phase of the run, dead groups, the level of the reward, the verifiers' statuses."""
+
+from math import ceil, comb, fsum, nan
 
 from grpo_plus.diagnosis.curves import Curves, Window
 from grpo_plus.diagnosis.rule import LEAST, WINDOW
 from grpo_plus.diagnosis.trend import Change, change
 
 DEAD = ("advantages/dead_group_fraction", "frac_reward_zero_std")
+WARMUP = "critic/warmup"
+IDLE = {WARMUP: 0.0, "inner/skipped": 0.0, "target/at_target": 0.999}
+"""Metrics that are above these values in entries whose policy stands still on purpose."""
+HALF = 0.5
+LEARNED = 0.9
+"""From this share of right answers, or of the highest reward, on little is left to learn."""
+ALL = 0.95
+GROUPS = 20
+"""Groups that are looked at before all are called dead; where their number is not known, a value counts as one."""
+CHANCE, EARLY = 0.001, 0.02
 FORMATS = frozenset(["think_format", "tag_count", "regex", "json_schema", "language"])
 """Verifiers of form, by name."""
 BESIDE = frozenset(["repetition", "length_cosine", "length_kimi", "length_overlong", "turns_overlong", "tool_used"])
 """Verifiers of neither form nor answer."""
 
 
-def dead(curves: Curves, count: int = WINDOW) -> Window:
-    """The last shares of dead groups; with TRL's estimator those of groups whose rewards are equal."""
+def trained(curves: Curves) -> Curves:
+    """The curves after the warm-up of a critic, in which the policy stands still."""
+    warming = curves.whole(WARMUP)
+    ended = max((step for step, share in zip(*warming, strict=True) if share), default=curves.since)
+    return Curves(curves.series, curves.facts, curves.until, ended)
+
+
+def moving(curves: Curves, key: str, count: int) -> Window:
+    """The last values of a metric, of entries whose policy was to move."""
+    idle = {
+        step
+        for name, bound in IDLE.items()
+        for step, value in zip(*curves.last(name, 2 * count), strict=True)
+        if value > bound
+    }
+    kept = [(step, value) for step, value in zip(*curves.last(key, count), strict=True) if step not in idle]
+    return Window([step for step, _ in kept], [value for _, value in kept])
+
+
+def compares(curves: Curves) -> bool:
+    """The estimator compares the completions of a prompt."""
+    return bool(curves.fact("grouped", default=True)) and curves.number("num_generations") != 1
+
+
+def untaught(curves: Curves, count: int) -> Window:
+    """The last shares of prompts whose advantages are all 0; with TRL's estimator of those whose rewards are equal."""
     found = (curves.last(key, count) for key in DEAD)
     return next((window for window in found if window.values), Window([], []))
+
+
+def dead(curves: Curves, count: int = WINDOW) -> Window:
+    """The last shares of dead groups; none where the estimator has no groups."""
+    return untaught(curves, count) if compares(curves) else Window([], [])
+
+
+def groups_of(curves: Curves) -> tuple[Window, int]:
+    """The last shares of dead groups, of as many values as `GROUPS` of them take, and how many groups those are of."""
+    each = max(1.0, curves.number("groups") or 1.0)
+    window = untaught(curves, max(WINDOW, ceil(GROUPS / each)))
+    return window, int(min(1000, len(window.values) * each))
+
+
+def nearly_all(curves: Curves) -> bool:
+    """Whether nearly all groups are dead."""
+    window, groups = groups_of(curves)
+    return window.mean >= ALL and sure(round(window.mean * groups), groups)
+
+
+def sure(dead_groups: int, groups: int, chance: float = CHANCE) -> bool:
+    """Whether so many dead groups are more than chance, if half of all are dead.
+
+    >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
+    (False, True, True, False)
+    """
+    return sum(comb(groups, count) for count in range(dead_groups, groups + 1)) <= chance * 2.0**groups
 
 
 def dead_key(curves: Curves) -> str:
@@ -58,7 +121,27 @@ def answering(curves: Curves) -> list[str]:
     return [one for one in labels(curves) if not is_form(curves, one) and names.get(one, one) not in BESIDE]
 
 
-def accuracy(curves: Curves) -> float | None:
-    """The share of right answers lately, of the verifier that finds the fewest; None without any."""
-    found = [status(curves, label, "correct") for label in answering(curves)]
-    return min((window.mean for window in found if len(window.values) >= LEAST), default=None)
+def level(curves: Curves, *, first: bool = False) -> float:
+    """The share of right answers lately or at first, of the verifier with the fewest; else that of the highest reward.
+
+    NaN where neither can be told: rewards of one's own may have any range.
+    """
+    look = curves.first if first else curves.last
+    windows = [look(f"verifiers/{label}/status/correct", WINDOW) for label in answering(curves)]
+    right = [window.mean for window in windows if len(window.values) >= LEAST]
+    if right:
+        return min(right)
+    scale, rewards = curves.number("reward_scale") or 1.0, curves.whole("reward").values
+    bounded = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1.02 * scale
+    return look("reward", WINDOW).mean / scale if bounded else nan
+
+
+def learned(curves: Curves) -> bool:
+    """Little is left to learn."""
+    return level(curves) >= LEARNED
+
+
+def failing(curves: Curves) -> bool:
+    """A verifier fails on half of the completions or more, which explains whatever rewards look like."""
+    broken = [[status(curves, label, name) for name in ("error", "timeout")] for label in labels(curves)]
+    return any(fsum(window.mean for window in pair if window.values) >= HALF for pair in broken)

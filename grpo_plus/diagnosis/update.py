@@ -1,10 +1,11 @@
 """The update: KL, gradient norm, numbers that are none, and the ratio of the policies."""
 
 import math
+from bisect import bisect_right
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import dead
+from grpo_plus.diagnosis.reading import CHANCE, IDLE, compares, failing, moving, nearly_all, untaught
 from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 FAR = 1.0
@@ -12,7 +13,7 @@ SPIKE = 20.0
 SPIKES, LOOKED_AT, ENOUGH = 3, 50, 20
 REGION = 0.2
 OFF = 0.2
-ALL_DEAD = 0.95
+ALL_CUT = 0.95
 IN_A_ROW = 3
 """Steps that a loss scaler may skip, less one."""
 NUMBERS = ("loss", "grad_norm", "reward", "kl", "entropy")
@@ -66,27 +67,41 @@ def _spikes(curves: Curves) -> Finding | None:
 
 
 def _none(curves: Curves) -> Finding | None:
-    norms, losses, lifeless = curves.last("grad_norm", WINDOW), curves.last("loss", WINDOW), dead(curves)
-    if len(norms.values) < LEAST or any(norms.values) or any(losses.values):
+    norms, losses = moving(curves, "grad_norm", LOOKED_AT), moving(curves, "loss", WINDOW)
+    still = len(norms.values) - max((at for at, norm in enumerate(norms.values, 1) if norm), default=0)
+    if still < max(LEAST, min(WINDOW, len(norms.values))) or any(losses.values) or failing(curves):
         return None
-    if lifeless.values and lifeless.mean >= ALL_DEAD:
-        return None  # says so itself, and why
+    chance = _of_dead_groups(curves, norms.steps[-still])
+    if chance > CHANCE and (compares(curves) or not nearly_all(curves)):
+        return None  # dead groups say so themselves, and why
     cut = curves.last("completions/clipped_ratio", WINDOW)
     cause = "nothing that is trained depends on the loss: no parameter is trainable, or all tokens are masked"
     remedy = "see that an adapter or the model is trainable (use_peft), and that completions are not empty"
-    if curves.fact("mask_truncated_completions") and cut.values and cut.mean >= ALL_DEAD:
+    if curves.fact("mask_truncated_completions") and cut.values and cut.mean >= ALL_CUT:
         cause = "all completions are cut off, and mask_truncated_completions leaves cut-off ones out"
         remedy = "raise max_completion_length, or mask_truncated_completions: false"
+    elif chance > CHANCE:
+        cause, remedy = "every advantage is 0, as every reward is", "easier prompts, or a reward with partial credit"
     return Finding(
         "no_gradient",
         "severe",
-        "the loss and the gradient norm are exactly 0, though groups have contrast",
+        "the loss and the gradient norm are exactly 0" + (", though groups have contrast" * (chance <= CHANCE)),
         cause,
         remedy,
         {"grad_norm": 0.0, "loss": 0.0},
-        norms.ends,
+        (norms.steps[-still], norms.steps[-1]),
         "learned nothing",
     )
+
+
+def _of_dead_groups(curves: Curves, since: int) -> float:
+    """The chance, at most, that dead groups explain every gradient of 0 since a step; 0 where no share was logged.
+
+    A batch trains the steps from its own on, until the next is drawn.
+    """
+    drawn = untaught(curves, LOOKED_AT)
+    first = max(0, bisect_right(drawn.steps, since) - 1)
+    return math.prod(drawn.values[first:]) if drawn.values else 0.0
 
 
 def _nan(curves: Curves) -> Finding | None:
@@ -171,7 +186,13 @@ def _ratio_off(curves: Curves) -> Finding | None:
 RULES = (
     Rule("kl_explodes", ("kl",), FAR, _kl),
     Rule("gradient_spikes", ("grad_norm",), SPIKE, _spikes, window=LOOKED_AT, least=ENOUGH),
-    Rule("no_gradient", ("grad_norm", "loss", "completions/clipped_ratio"), 0.0, _none),
+    Rule(
+        "no_gradient",
+        ("grad_norm", "loss", "completions/clipped_ratio", *IDLE),
+        0.0,
+        _none,
+        window=LOOKED_AT,
+    ),
     Rule("nan", NUMBERS, 0.0, _nan, least=1),
     Rule("ratio_clipped", ("clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"), REGION, _clipped),
     Rule("ratio_off", (RATIO, DRIFT), OFF, _ratio_off),

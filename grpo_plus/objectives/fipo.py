@@ -10,8 +10,9 @@ Use it when reasoning is long and a few tokens decide where it goes: those that 
 Paper: FIPO, arXiv:2603.19835.
 
 Deviation: from the definition and from its authors' settings as other ports have them: half-life of 32 tokens, weights
-in [1, 1.2], clip 0.2 and 0.28, ``dual`` 10, and two guards: a token whose ratio is above ``dual`` takes no part in any
-F, and one of a bad completion whose ratio is above ``safety`` is never weighed up.
+in [1, 1.2], clip 0.2 and 0.28, ``dual`` 10, and three guards: a token whose ratio is above ``dual`` takes no part in
+any F, one of a bad completion whose ratio is above ``safety`` is never weighed up, and a bad completion with more than
+``dual_most`` tokens above ``dual`` teaches nothing. Its tokens still count in the divisor, where the authors' do not.
 
 Assumes several optimizer steps on each generation batch.
 
@@ -47,6 +48,7 @@ def fipo(
     epsilon_high: AtLeast0 | None = 0.28,
     dual: _Above1 | None = 10.0,
     safety: MoreThan0 | None = 4.0,
+    dual_most: Annotated[int, Range(0)] | None = 1,
 ) -> Terms:
     """The clipped term of f_t·A, f_t = sg[clip(exp F_t, 1 − ``influence_low``, 1 + ``influence``)].
 
@@ -62,6 +64,7 @@ def fipo(
         epsilon_high: as in `clip`.
         dual: as in `clip`; tokens with a larger ratio take no part in any F.
         safety: a token of a bad completion with a larger ratio is never weighed up.
+        dual_most: tokens of a bad completion with a ratio above ``dual``, at most, or none of it counts.
     """
     with torch.no_grad():
         moved = batch.log_ratio
@@ -75,6 +78,11 @@ def fipo(
             weight = torch.where(runs_away, weight.clamp(max=1), weight)
     weighed = replace(batch, advantages=weight * batch.advantages)
     terms = clip(weighed, ratio, epsilon_low=epsilon_low, epsilon_high=epsilon_high, dual=dual)
+    if dual is not None and dual_most is not None:
+        held = batch.mask & (batch.log_ratio.detach() > math.log(dual)) & (batch.advantages < 0)
+        out = held.sum(-1, keepdim=True) > dual_most
+        settled = None if terms.settled is None else terms.settled | out
+        terms = replace(terms, values=torch.where(out, 0.0, terms.values), settled=settled)
     metrics = {**terms.metrics, "fipo/future": Metric(future), "fipo/influence": Metric(weight)}
     return replace(terms, metrics=metrics)
 

@@ -7,6 +7,7 @@ the docstring names. A reduction is linear in the values, so that a share is the
 
 from typing import Annotated
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,3 +109,30 @@ PROMPT_MEAN = Piece("reduce", "prompt_mean", prompt_mean, "mean over prompts of 
 def masked(values: Tensor, mask: Tensor) -> Tensor:
     """(B, T) values with exact zeros outside the mask; one-column values are given to every token."""
     return torch.where(mask, values, 0.0)
+
+
+def over_tokens(rest: Tensor, drawn_C: Tensor, guessed_C: Tensor, keep: float) -> tuple[Tensor, Tensor, Tensor]:
+    """A divisor, and factors of shares that make Σ factor·share·x / divisor expect Σ x / tokens, over all coins.
+
+    1/tokens is ∫ exp(−s·tokens) ds, where exp(−s·drawn) is unbiased as (1/keep)·exp(−s·drawn) + (1 − 1/keep)·
+    exp(−s·guessed) for a group that goes on, and as exp(−s·guessed) for one that stops; guesses look at the first
+    completions alone. By Gauss-Laguerre quadrature.
+
+    Args:
+        rest: tokens of the groups without a coin, and the guesses of those that stopped.
+        drawn_C: tokens of each group that goes on after a tie.
+        guessed_C: guesses of them, above 0.
+        keep: the chance that a tied group goes on.
+
+    Returns:
+        the divisor, the factor of groups without a coin, and that of each group that goes on, (C,).
+    """
+    divisor = rest + guessed_C.sum()
+    nodes, weights = (torch.from_numpy(one).to(drawn_C) for one in np.polynomial.laguerre.laggauss(64))
+    ratio_SC = torch.exp(-nodes[:, None] * (drawn_C - guessed_C) / divisor)
+    each_SC = 1 + (ratio_SC - 1) / keep
+    ones_S1 = torch.ones_like(nodes)[:, None]
+    before_SC = torch.cat([ones_S1, each_SC], dim=1).cumprod(1)
+    after_SC = torch.cat([ones_S1, each_SC.flip(1)], dim=1).cumprod(1).flip(1)
+    factors_C = weights @ (ratio_SC * before_SC[:, :-1] * after_SC[:, 1:])
+    return divisor, weights @ before_SC[:, -1], factors_C

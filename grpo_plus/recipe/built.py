@@ -6,7 +6,6 @@ Errors of transformers or torch are reported with the field. Keys that nobody re
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,10 @@ from grpo_verifiers.lazy import installed
 from grpo_verifiers.options import Range
 
 _COUNTS: Mapping[str, Range] = dict.fromkeys(("max_new_tokens", "num_beams", "num_return_sequences"), COUNT)
+_SCORED = frozenset(["TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"])
+"""Processors of transformers that log-probabilities account for, or that have notes of their own."""
+_SAME = frozenset(["LogitNormalization", "InfNanRemoveLogitsProcessor"])
+"""Processors that leave probabilities as they are."""
 _LONG = 100_000
 """Optimizer steps of a run whose data is not known yet."""
 
@@ -63,21 +66,55 @@ def _drawing_error(config: Any, keywords: Mapping[str, Any]) -> str | None:
 
     A stand-in takes the model's place, so only errors of values count: others may come from the stand-in.
     """
-    from transformers import GenerationConfig, GenerationMixin
+    from transformers import GenerationConfig
 
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")
-    own = {"max_new_tokens": 16, "do_sample": True, **{name: getattr(config, name) for name in names}}
-    raised = _raised(lambda: GenerationConfig(**{**own, **keywords}))
+    values = {**{name: getattr(config, name) for name in names}, **keywords}
+    raised = _raised(lambda: GenerationConfig(**_DRAWN | values))
     if raised:
         return raised
-    drawn = GenerationConfig(**{**own, **keywords})
+    raised = _raised(lambda: _processors(values))
+    return raised if raised and raised.startswith(("ValueError", "TypeError")) else None
+
+
+UNSCORED = (
+    "{}: this changes what is drawn, and the loss scores tokens without it: log-probabilities are not those of what "
+    "was drawn. To be without it: a neutral value in generation_kwargs."
+)
+_DRAWN = {"max_new_tokens": 16, "do_sample": True}
+
+
+def _processors(values: Mapping[str, Any]) -> tuple[Any, Any]:
+    """A generation config of these values, and the logits processors that `generate` builds of it."""
+    from transformers import GenerationConfig, GenerationMixin
+
+    drawn = GenerationConfig(**{**_DRAWN, **values})
     for token in ("eos", "pad", "bos"):
         setattr(drawn, f"_{token}_token_tensor", torch.tensor([0]))
     model: Any = object.__new__(type("Unloaded", (GenerationMixin,), {}))
     model.config, model.generation_config = SimpleNamespace(vocab_size=2**31, is_encoder_decoder=False), drawn
-    build = partial(model._get_logits_processor, drawn, input_ids_seq_length=1, device="cpu", model_kwargs={})  # noqa: SLF001 - the one place that builds them
-    raised = _raised(build)
-    return raised if raised and raised.startswith(("ValueError", "TypeError")) else None
+    return drawn, model._get_logits_processor(drawn, input_ids_seq_length=1, device="cpu", model_kwargs={})  # noqa: SLF001 - the one place that builds them
+
+
+def reshaping(values: Mapping[str, Any]) -> str:
+    """The generation settings, in words, that change which tokens are drawn and that log-probabilities do not know.
+
+    >>> reshaping({"typical_p": 0.5, "top_p": 0.9, "use_cache": True})
+    'typical_p (0.5)'
+    """
+    return ", ".join(
+        f"{name} ({value!r})" for name, value in values.items() if value is not None and _reshapes(name, value)
+    )
+
+
+def _reshapes(name: str, value: Any) -> bool:
+    try:
+        drawn, chain = _processors({name: value})
+        mode = str(getattr(drawn.get_generation_mode(), "value", ""))
+    except Exception:  # noqa: BLE001 - reported where values are checked
+        return False
+    kinds = {type(one).__name__ for one in chain}
+    return bool(kinds - _SCORED - _SAME) or mode not in ("sample", "assisted_generation")
 
 
 def _schedule_problems(config: Any) -> list[str]:

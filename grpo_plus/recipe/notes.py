@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.best_metric import best_metric_notes
+from grpo_plus.recipe.built import UNSCORED, reshaping
 from grpo_plus.recipe.critic import critic_notes
 from grpo_plus.recipe.dead_groups import dead_groups_notes
 from grpo_plus.recipe.iterations import moves_within_batch, ratio_moves, steps_per_generation
@@ -178,12 +179,10 @@ def _truncation_notes(config: Any) -> list[str]:
             f"{cut}: the loss scores tokens {full}, so its log-probabilities and ratios are not those of what was "
             f"drawn. To be without it: {way_out}, which scores within that part, or top_p 1.0, top_k 0 and min_p 0."
         )
-    drawn = mapping("generation_kwargs", config.generation_kwargs).get("repetition_penalty", config.repetition_penalty)
-    if drawn not in {None, 1}:
-        found.append(
-            f"repetition_penalty ({drawn!r}) changes what is drawn, and the loss scores tokens without it: "
-            "log-probabilities are not those of what was drawn."
-        )
+    given = {"repetition_penalty": config.repetition_penalty, **mapping("generation_kwargs", config.generation_kwargs)}
+    read = {name: value for name, value in given.items() if name == "repetition_penalty" or not config.use_vllm}
+    if changing := reshaping(read):
+        found.append(UNSCORED.format(changing))
     return found
 
 

@@ -5,6 +5,13 @@ from typing import Any
 from grpo_plus.recipe.recipe import Selected
 
 
+def divides_by_tokens(config: Any, objective: Any) -> bool:
+    """The loss divides by the tokens of the batch: TRL's own where there is no ``objective``."""
+    if objective is None:
+        return config.loss_type in {"cispo", "dapo", "vespo"}
+    return bool(objective.reduce.piece.name == "token_mean")
+
+
 def shares_of(config: Any, selected: Selected | None) -> list[str]:
     """What of a config gives rows weights other than 1: beginnings of sentences."""
     found = []

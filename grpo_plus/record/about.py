@@ -50,6 +50,7 @@ def parts(trainer: Run) -> dict[str, Any]:
     else:
         estimator, keywords = trainer.estimator
         advantage = {"name": estimator.name, "keywords": keywords, "formula": estimator.formula, "host": False}
+        advantage["grouped"] = any(part.group_relative for part, _ in recipe.estimator_parts)
     if trainer.objective is None:
         objective = {"name": args.loss_type, "keywords": {"beta": args.beta}, "formula": "", "host": True}
     else:

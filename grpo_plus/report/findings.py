@@ -22,6 +22,7 @@ def curves_of(run: Run) -> Curves:
     facts = facts_of(
         info.get("config") or {},
         advantage=(parts.get("advantage") or {}).get("name"),
+        grouped=(parts.get("advantage") or {}).get("grouped", True),
         lora=bool(model.get("adapter")),
         verifiers=parts.get("verifiers") or (),
         evaluating=parts.get("eval_verifiers") or (),

@@ -1,6 +1,5 @@
 """From logits to the next tokens, as `generate` does it: transformers' own processors in its own order."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,30 +10,6 @@ KNOWN = {
     "pad_token_id", "repetition_penalty", "temperature", "top_k", "top_p", "transformers_version",
 }  # fmt: skip
 """Settings of a generation config that are followed here, or that change nothing."""
-
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "cache_implementation": ("dynamic",),
-    "encoder_repetition_penalty": (1.0,),
-    "diversity_penalty": (0.0,),
-    "encoder_no_repeat_ngram_size": (0,),
-    "epsilon_cutoff": (0.0,),
-    "eta_cutoff": (0.0,),
-    "guidance_scale": (1, 1.0),
-    "length_penalty": (1.0,),
-    "min_length": (0,),
-    "no_repeat_ngram_size": (0,),
-    "num_assistant_tokens": (20,),
-    "num_assistant_tokens_schedule": ("constant",),
-    "num_beam_groups": (1,),
-    "num_beams": (1,),
-    "num_return_sequences": (1,),
-    "assistant_confidence_threshold": (0.4,),
-    "assistant_lookbehind": (10,),
-    "target_lookbehind": (10,),
-    "typical_p": (1.0,),
-    "use_cache": (True,),
-}
-"""Values that change nothing, beside None and False."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +37,20 @@ def read_sampling(config: Any, defaults: Any) -> Sampling | str:
 
     The model's own ``defaults`` fill in what it leaves at None.
     """
+    from transformers import GenerationConfig
+
+    # Values that change nothing, beside None and False.
+    neutral = {
+        **GenerationConfig._get_default_generation_params(),  # noqa: SLF001 - what generate fills in
+        "cache_implementation": "dynamic",
+        "guidance_scale": 1,
+    }
     values = dict(defaults.to_dict()) if defaults is not None else {}
     values |= {name: value for name, value in config.to_dict().items() if value is not None}
     for name, value in values.items():
         if name in KNOWN or value is None or value is False or name.startswith("_"):
             continue
-        if value not in NEUTRAL.get(name, ()):
+        if value != neutral.get(name):
             return f"the generation setting {name} is {value!r}"
     eos, most = values.get("eos_token_id"), values.get("max_new_tokens")
     if most is None or values.get("pad_token_id") is None or values.get("top_k") is None:

@@ -124,14 +124,14 @@ class Advantages(Hook):
         drawn: Scored,
         trainable_NT: torch.Tensor,
         num_generations: int,
-        penalty_N: torch.Tensor | None = None,
+        penalty_NT: torch.Tensor | None = None,
         values_NT: torch.Tensor | None = None,
     ) -> RewardTable:
         assert drawn.lengths is not None
         assert drawn.truncated is not None
         return reward_table(
             drawn.rewards,
-            penalty_N=penalty_N,
+            penalty_NT=penalty_NT,
             weights_K=self.host.reward_weights,
             lengths_N=drawn.lengths,
             truncated_N=drawn.truncated,
@@ -203,10 +203,10 @@ class Advantages(Hook):
         """The estimator's advantages of this rank's rows; metrics and TRL's table show those that are trained with."""
         host, drawn = self.host, self.drawn
         assert drawn is not None
-        penalty_N = None if self._loss is None else self._loss.kl_penalty(output)
+        penalty_NT = None if self._loss is None else self._loss.kl_penalty(output)
         size = host.num_generations if host.model.training else host.num_generations_eval
         values_NT = self._everywhere(output[CRITIC_VALUES]) if CRITIC_VALUES in output else None
-        table = self._table(drawn, self.trainable(output), size, penalty_N, values_NT)
+        table = self._table(drawn, self.trainable(output), size, penalty_NT, values_NT)
         self.table, (estimator, keywords) = table, chosen
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)

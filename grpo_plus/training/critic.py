@@ -12,7 +12,7 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.advantages.gae import generalised
-from grpo_plus.advantages.table import values_of
+from grpo_plus.advantages.table import token_rewards, values_of
 from grpo_plus.critic import CriticOptions, explained_variance, value_loss
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.heads import (
@@ -318,7 +318,7 @@ class CriticReturns(Hook):
         assert table is not None
         trainable_NT = table.trainable()
         values_NT = values_of(table)[:, : table.width]
-        got_NT = generalised(table.totals(), values_NT, trainable_NT, self._gamma, self._lam)
+        got_NT = generalised(token_rewards(table), values_NT, trainable_NT, self._gamma, self._lam)
         scorable_N1 = table.scorable()[:, None]
         returns_NT = (got_NT + values_NT.double() * trainable_NT).masked_fill(~scorable_N1, torch.nan)
         rows, width = output["completion_ids"].shape

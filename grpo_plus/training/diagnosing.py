@@ -109,6 +109,7 @@ class Diagnosing(Hook):
         self._facts = facts_of(
             vars(host.args),
             advantage=estimator,
+            grouped=estimator is None or any(part.group_relative for part, _ in self._recipe.estimator_parts),
             lora=bool(_trl.adapters_of(host)),
             verifiers=_described(self._recipe.verifiers),
             evaluating=_described(self._recipe.eval_verifiers),

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.objectives.batch import SHARE
+from grpo_plus.objectives.batch import COIN, KEEP, SHARE
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, sources_of
 from grpo_plus.selection.dead_groups.judge import live_groups
@@ -38,6 +38,7 @@ class Drawing(Hook):
     Attributes:
         fresh: gives fresh prompts.
         shifted: the reason why padding on the left changes log-probabilities, or None.
+        replaced: by group of the batch, over all ranks, that its prompt is a fresh one; filled in place.
     """
 
     name = "dead_groups"
@@ -46,6 +47,7 @@ class Drawing(Hook):
     def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
         self.fresh: Fresh = self._next_prompts
         self.shifted: Callable[[], str | None] = lambda: None
+        self.replaced: list[bool] = []
         self._settings = settings
         self._way = recipe.dead_groups
         self._keywords = recipe.dead_groups_kwargs
@@ -152,6 +154,8 @@ class Drawing(Hook):
         rounds = [self._round(draw, self._mine(self._filled(prompts, after), after), after)]
         live = self._live(rounds, [(0, group) for group in range(len(prompts))], after)
         weights = shares(live, self._coins, self._keywords["keep"])
+        tokens = rounds[0].trainable.sum(1).reshape(-1, after).sum(1).tolist()
+        guesses = [0.0 if lives else max(1.0, tokens[group] * size / after) for group, lives in enumerate(live)]
         going = [group for group, weight in enumerate(weights) if weight]
         if going:
             further = self._filled([prompts[group] for group in going], rest)
@@ -164,7 +168,7 @@ class Drawing(Hook):
             else:
                 sources += [Source(0, group * after, kept=False)] * rest
         counts = {"dead_groups/dead": live.count(False), "dead_groups/stopped": weights.count(0.0)}
-        return self._finished(rounds, sources, counts, weights)
+        return self._finished(rounds, sources, counts, weights, guesses)
 
     def _replay(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
         """Live groups of earlier batches for dead ones, with the log-probabilities that they were drawn with."""
@@ -265,11 +269,13 @@ class Drawing(Hook):
         sources: Sequence[Source],
         counts: Mapping[str, int],
         weights: Sequence[float] = (),
+        guesses: Sequence[float] = (),
     ) -> dict[str, Any]:
-        """The batch of these rows, with what is known and logged of it; ``weights`` are those of the groups."""
+        """The batch of these rows; ``weights`` of the groups, ``guesses`` of the tokens of tied ones."""
         host, first = self.host, rounds[0]
         size, rank, ranks = host.num_generations, host.accelerator.process_index, host.accelerator.num_processes
         groups = len(sources) // size
+        self.replaced[:] = [self._way == "resample" and source.round > 0 for source in sources[::size]]
         if sources == sources_of([(0, group) for group in range(groups)], size):
             output, scored, table, verdicts = first.output, first.scored, first.table, first.verdicts
         else:
@@ -278,8 +284,10 @@ class Drawing(Hook):
             completions = Completions.of(row.completion for row in rows)
             scored, table = drawn.everywhere(rounds, sources, completions), drawn.table(rounds, sources)
         if any(weight != 1 for weight in weights):
-            share_N = torch.tensor([weight for weight in weights for _ in range(size)], device=host.accelerator.device)
-            output[SHARE] = share_N.chunk(ranks)[rank].clone()
+            for name, values in ((SHARE, weights), (COIN, guesses)):
+                rows_N = torch.tensor(values, device=host.accelerator.device).repeat_interleave(size)
+                output[name] = rows_N.chunk(ranks)[rank].clone()
+            output[KEEP] = torch.tensor(self._keywords["keep"], dtype=torch.float64, device=host.accelerator.device)
         self._advantages.drawn = scored
         self._verification.set_verdicts(verdicts)
         _trl.extend_table(host, table)

@@ -12,6 +12,7 @@ from grpo_plus.checkpoints.folder import read_json, trainer_state
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
+from grpo_plus.recipe.shares import divides_by_tokens
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
 from grpo_plus.training.hooks import Hook, Prepare
 from grpo_plus.training.inner import InnerIterations
@@ -25,6 +26,7 @@ from grpo_plus.training.minibatch import (
     add_targets,
     kl_penalties,
     reduce_metrics,
+    settle_coins,
     token_batch,
     trained_mask,
     window_counts,
@@ -72,18 +74,18 @@ class ObjectiveLoss(Hook):
             output["old_per_token_logps"] = _trl.score_without_gradient(self.host, output)
 
     def kl_penalty(self, output: dict[str, Any]) -> Tensor | None:
-        """(N,) the part of all ranks' rewards that placement ``reward`` takes away; None without it."""
+        """(N, T) the part of all ranks' rewards that placement ``reward`` takes away by token; None without it."""
         if not self.objective.kl_in_reward:
             return None
         self._add_old_logps(output)
-        penalty_B, estimate = kl_penalties(self.objective, output, self.beta())
+        estimate, beta = kl_penalties(self.objective, output), self.beta()
         mask = trained_mask(output)
         if self._trains:
             self.coefficient.observe(estimate, mask, output.get(SHARE))
-        penalty_N = self._gather(penalty_B)
+        penalty_NT = self._gather(beta * estimate)
         self._log(self._reduced({"kl": Metric(estimate)}, mask, output.get(SHARE)))
-        self._log({"kl_penalty": float(penalty_N.mean())})
-        return penalty_N
+        self._log({"kl_penalty": float(penalty_NT.sum(1).mean())})
+        return penalty_NT
 
     def batch(self, output: dict[str, Any]) -> None:
         """Add to a generation batch, whose advantages are there, whatever else the objective reads."""
@@ -96,6 +98,8 @@ class ObjectiveLoss(Hook):
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
             add_targets(output, prompts_N, rank=rank, gather=self._gather, keywords=keywords)
+        divides = divides_by_tokens(self.host.args, self.objective)
+        settle_coins(output, groups_B, gather=self._gather, divides=divides)
         if self.objective.pulls_groups:
             output[GROUPS] = groups_B
             self._add_pulls([output], [output["old_per_token_logps"]])

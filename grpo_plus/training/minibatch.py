@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.objectives.batch import SHARE, Counts, Metric, TokenBatch
+from grpo_plus.objectives.batch import COIN, KEEP, SHARE, Counts, Metric, TokenBatch
 from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective
+from grpo_plus.objectives.reduce import over_tokens
 from grpo_plus.objectives.target import make_targets
 
 Gather = Callable[[Tensor], Tensor]
@@ -86,6 +87,26 @@ def add_shares(output: dict[str, Any], gather: Gather) -> None:
     if len(wrong_N):
         raise ValueError(f"the generation batch has a share ({SHARE!r}) of {wrong_N[0]:g}, expected 0 or more, finite.")
     output[TOKENS] = (share_N * gather(trained_mask(output).sum(-1))).sum()
+
+
+def settle_coins(output: dict[str, Any], groups_B: Tensor, *, gather: Gather, divides: bool) -> None:
+    """Change shares and divisor so that coins leave a loss that ``divides`` by tokens unbiased."""
+    coin_B, keep = output.pop(COIN, None), output.pop(KEEP, None)
+    if coin_B is None or not divides:
+        return
+    total = TARGET_TOTAL if TARGET_TOTAL in output else TOKENS
+    tokens_BT = output[TARGETS[2]] if total == TARGET_TOTAL else trained_mask(output)
+    columns = torch.stack([tokens_BT.sum(-1) * output[SHARE], coin_B, output[SHARE]], dim=1).double()
+    groups_N, columns_N3 = gather(groups_B), gather(columns)
+    sums_G3 = columns_N3.new_zeros(int(groups_N.max()) + 1, 3).index_add_(0, groups_N, columns_N3)
+    tokens_G, guessed_G = sums_G3[:, 0], sums_G3[:, 1] / groups_N.bincount()
+    tied_G, going_G = guessed_G > 0, (guessed_G > 0) & (sums_G3[:, 2] > 0)
+    rest = tokens_G[~tied_G].sum() + guessed_G[tied_G & ~going_G].sum()
+    divisor, factor, factors_C = over_tokens(rest, keep * tokens_G[going_G], guessed_G[going_G], float(keep))
+    factor_G = factor.repeat(len(tokens_G))
+    factor_G[going_G] = factors_C
+    output[SHARE] = output[SHARE] * factor_G[groups_B].to(output[SHARE])
+    output[total] = divisor
 
 
 def add_targets(
@@ -198,13 +219,12 @@ def token_batch(
     )
 
 
-def kl_penalties(objective: Objective, output: Mapping[str, Any], beta: float) -> tuple[Tensor, Tensor]:
-    """(B,) what placement ``reward`` takes from each reward, and the estimates it is made of, (B, T)."""
+def kl_penalties(objective: Objective, output: Mapping[str, Any]) -> Tensor:
+    """(B, T) estimates of the KL at each token, of which placement ``reward`` takes β times from the rewards."""
     assert objective.kl is not None
     mask = trained_mask(output)
     inside = [torch.where(mask, output[name], 0.0) for name in ("old_per_token_logps", "ref_per_token_logps")]
-    estimate = torch.where(mask, objective.kl.estimator(*inside), 0.0)
-    return beta * estimate.sum(-1), estimate
+    return torch.where(mask, objective.kl.estimator(*inside), 0.0)
 
 
 def reduce_metrics(

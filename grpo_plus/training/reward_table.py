@@ -7,6 +7,7 @@ import torch
 
 from grpo_plus._trl import SUPPORT
 from grpo_plus.advantages import RewardTable, StepScores
+from grpo_plus.advantages.table import PENALTY, TRAINABLE
 from grpo_plus.training.turn_spans import NO_STATE
 
 CRITIC_VALUES = "critic_values"
@@ -42,17 +43,20 @@ def reward_table(
     names: Sequence[str],
     steps: StepScores | None,
     trainable_NT: torch.Tensor,
-    penalty_N: torch.Tensor | None = None,
+    penalty_NT: torch.Tensor | None = None,
     values_NT: torch.Tensor | None = None,
 ) -> RewardTable:
     """The table of one generation batch, over all ranks.
 
-    A penalty is one more reward, negative, of weight 1, and not applicable where no other reward is.
+    A penalty is one more reward, negative, of weight 1, and not applicable where no other reward is. An estimator per
+    token reads it token by token.
     """
     weights_K = weights_K.to(rewards_NK)
-    if penalty_N is not None:
+    extras = {TRAINABLE: trainable_NT}
+    if penalty_NT is not None:
+        extras[PENALTY] = penalty_NT.to(rewards_NK)
         scorable_N = ~rewards_NK.isnan().all(dim=1)
-        column_N = torch.where(scorable_N, -penalty_N.to(rewards_NK), float("nan"))
+        column_N = torch.where(scorable_N, -extras[PENALTY].sum(1), float("nan"))
         rewards_NK = torch.cat([rewards_NK, column_N.unsqueeze(1)], dim=1)
         weights_K = torch.cat([weights_K, weights_K.new_ones(1)])
         names = (*names, "kl_penalty")
@@ -64,7 +68,7 @@ def reward_table(
         steps=steps,
         names=tuple(names),
         truncated=truncated_N.bool(),
-        extras={"trainable": trainable_NT},
+        extras=extras,
         values=values_NT,
     )
 

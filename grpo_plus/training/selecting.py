@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from grpo_plus import _trl
-from grpo_plus.objectives.batch import SHARE
+from grpo_plus.objectives.batch import COIN, SHARE
 from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
 from grpo_plus.selection.contrast import contrast_chance
@@ -56,6 +56,7 @@ class Selecting(Hook):
         self._by_rounds = recipe.rounds is not None and recipe.rounds.prompts is not None
         self._place = place
         self.prompts_of_data: Prompts | None = None
+        self.replaced: Sequence[bool] = ()  # groups of the batch, of all ranks, whose prompts `fresh` has given
         self._data = ""  # digest of the data that a checkpoint's draws are of
         self._begin()
 
@@ -163,22 +164,32 @@ class Selecting(Hook):
         output = draw(rows)
         if self.host.model.training and self._weighted:
             assert self._advantages.drawn is not None
-            final = self._advantages.drawn.completions.rows
-            known = self._further | self._shares_of_batch()
-            share = torch.tensor([known[self._number(row["prompt"])] for row in final])
-            output[SHARE] = share.to(output["completion_ids"].device) * output.get(SHARE, 1.0)
+            final, size = self._advantages.drawn.completions.rows, self.host.num_generations
+            first = self.host.accelerator.process_index * len(final)
+            planned, fresh = self._shares_of_batch(), dict(enumerate(self.replaced))
+            groups = [(first + place) // size for place in range(len(final))]
+            share = torch.tensor(
+                [
+                    self._further[self._number(row["prompt"])] if fresh.get(group) else planned[group]
+                    for row, group in zip(final, groups, strict=True)
+                ]
+            )
+            share = share.to(output["completion_ids"].device)
+            output |= {name: share * output[name] for name in (SHARE, COIN) if name in output} or {SHARE: share}
         return output
 
     def fresh(self, count: int, taken: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """So many rows of the dataset for the batch under way, of other prompts than those taken, as far as there are.
+        """So many rows of the dataset for the batch under way; equal on all ranks.
 
-        Equal on all ranks.
+        Of other prompts than those taken, as far as there are; with weights of any: the shares (1/N)/π are for draws
+        with replacement.
         """
-        chances = self._chances()
-        left = chances.clone()
-        left[[self._number(row["prompt"]) for row in taken]] = 0
+        chances = left = self._chances()
+        if not self._weighted:
+            left = chances.clone()
+            left[[self._number(row["prompt"]) for row in taken]] = 0
         enough = int((left > 0).sum()) >= count
-        rows = self._draw(left if enough else chances, count, again=False)
+        rows = self._draw(left if enough else chances, count, again=self._weighted)
         found = [self.host.train_dataset[row] for row in rows]
         numbers = [self._number(row["prompt"]) for row in found]
         self._further |= dict(zip(numbers, self._shares_of(rows, chances), strict=True))
@@ -194,14 +205,11 @@ class Selecting(Hook):
             )
         return number
 
-    def _shares_of_batch(self) -> dict[int, float]:
-        """The share of each prompt of the generation batch that is under way."""
+    def _shares_of_batch(self) -> list[float]:
+        """The share of each group of the generation batch that is under way, as it was planned."""
         now = Geometry.of(self.host)
         first = self._place.here.taken // now.block * now.prompts
-        assert self.prompts_of_data is not None
-        texts = self.prompts_of_data
-        held = slice(first, first + now.prompts)
-        return dict(zip(map(texts.of_row, self._rows[held]), self._shares[held], strict=True))
+        return self._shares[first : first + now.prompts]
 
     def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
         """Note the rewards of a round, those of all ranks."""

@@ -5,9 +5,10 @@ from typing import Any
 from torch import Tensor
 
 from grpo_plus.objectives.batch import SHARE
-from grpo_plus.recipe.shares import share_problems
+from grpo_plus.recipe.shares import divides_by_tokens, share_problems
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.minibatch import add_shares
+from grpo_plus.training.minibatch import add_shares, settle_coins
+from grpo_plus.training.reward_table import group_ids
 from grpo_verifiers.errors import raise_all
 
 
@@ -26,6 +27,10 @@ class StockShares(Hook):
             return
         raise_all(share_problems(self.host.args, "the generation batch has shares"))
         add_shares(output, self._gather)
+        rank, rows = self.host.accelerator.process_index, len(output["completion_ids"])
+        groups_B = group_ids((rank + 1) * rows, self.host.num_generations, output["completion_ids"].device)[-rows:]
+        divides = divides_by_tokens(self.host.args, None)
+        settle_coins(output, groups_B, gather=self._gather, divides=divides)
         advantages: Tensor = output["advantages"]
         share_B = output[SHARE].to(advantages)
         output["advantages"] = advantages * (share_B if advantages.dim() == 1 else share_B.unsqueeze(1))

@@ -6,7 +6,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from grpo_plus._trl import SUPPORT
+from grpo_plus import _trl
+from grpo_plus._trl import SUPPORT, Host
+from grpo_plus.recipe.built import UNSCORED, reshaping
+from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation
 from grpo_plus.sampling.support import Support, fitting, unknown
 from grpo_plus.training.hooks import Hook
@@ -36,6 +39,19 @@ class Supports(Hook):
         self._rows: Sequence[Tensor] | None = None  # of what is being worked on
         self._turns = 0
         self._said = False
+
+    def after_loading(self, host: Host) -> None:
+        """Name settings of the model's own generation config that change what is drawn."""
+        super().after_loading(host)
+        stored = getattr(_trl.plain_model(host, host.model), "generation_config", None)
+        if stored is None or host.args.use_vllm or not host.accelerator.is_main_process:
+            return
+        explicit = {**vars(host.args), **mapping("generation_kwargs", host.args.generation_kwargs)}
+        silent = {
+            name: one for name, one in stored.to_dict().items() if name != "do_sample" and explicit.get(name) is None
+        }
+        if changing := reshaping(silent):
+            logger.warning("generation_config of the model: %s", UNSCORED.format(changing))
 
     @contextmanager
     def sampling(self) -> Iterator[None]:

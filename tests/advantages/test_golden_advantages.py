@@ -15,7 +15,7 @@ GOLDEN = [
     *[(ONE_WRONG, "best_of_n", {}, [1, 1, 1, 0]), (ONE_WRONG, "passk", {}, [0, 0, 0, 0])],
     (ONE_WRONG, "gpg", {}, [0.25] * 3 + [-0.75]),
     (ONE_WRONG, "batch_whiten", {}, [0.499900] * 3 + [-1.499700]),
-    (ONE_WRONG, "reinforce_pp", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
+    (ONE_WRONG, "reinforce_pp", {"ddof": 0, "eps": 0}, [[1 / math.sqrt(3)]] * 3 + [[-math.sqrt(3)]]),
     (ONE_WRONG, "gdpo", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
     (SPREAD, "sign", {}, [-1, -1, 0, 1, 1]),
     (SPREAD, "passk", {"k": 1}, [-0.625, -0.125, 0, 0.125, 0.625]),
@@ -48,6 +48,29 @@ def test_opo_counts_trained_tokens_and_falls_back_to_the_mean_and_gpg_counts_sco
     torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))
     table = RewardTable.of([1, 0, None, 1, 1, None], groups=[0, 0, 0, 1, 1, 2])
     assert compute_advantages("gpg", table).tolist() == [1.0, -1.0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_reinforce_pp_is_that_of_verl_and_its_baseline_variant_too(beta):
+    """masked_whiten of verl over returns to go of R and -beta·k1, token by token; 54 tokens."""
+    lengths, rewards = torch.tensor([2, 4, 40, 8]), torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64)
+    mask = torch.arange(40) < lengths[:, None]
+    penalty = beta * torch.randn(4, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * mask
+    scores = -penalty
+    scores[range(4), lengths - 1] += rewards
+
+    def white(values):
+        return torch.where(mask, (values - values[mask].mean()) * torch.rsqrt(values[mask].var() + 1e-8), 0.0)
+
+    columns = torch.stack([rewards, -penalty.sum(1)], dim=1)
+    table = RewardTable.of(columns, lengths=lengths, groups=[0, 0, 1, 1], extras={"penalty": penalty})
+    got = compute_advantages("reinforce_pp", table, eps=0.0)
+    torch.testing.assert_close(got, white(scores.flip(1).cumsum(1).flip(1)), atol=1e-6, rtol=0)
+    if not beta:
+        assert got[:, 0].tolist() == pytest.approx([2.08, -0.47, -0.47, 2.08], abs=0.01)
+    total = columns.sum(1).view(2, 2)
+    baseline = white((total - total.mean(1, keepdim=True)).view(4, 1).expand(4, 40))[:, 0]
+    torch.testing.assert_close(compute_advantages("batch_whiten", table, eps=0.0), baseline, atol=1e-6, rtol=0)
 
 
 RELATIVE = [name for name in advantages if name not in ("raw", "reinforce_pp", "gae", "gigpo", "process", "mix")]

@@ -96,7 +96,7 @@ def test_states_go_with_their_steps_which_overlap_neither_across_completions_nor
 
 def test_an_empty_table_gives_nothing_and_without_step_scores_process_says_so():
     empty = RewardTable.of(torch.zeros(0, 1), steps=[])
-    for name in ("zscore", "gdpo", "passk", "gpg", "opo", "reinforce_pp"):
+    for name in ("zscore", "gdpo", "passk", "gpg", "opo", "batch_whiten"):
         assert compute_advantages(name, empty).shape == (0,)
     assert compute_advantages("process", empty).shape == (0, 0)
     with pytest.raises(ValueError, match=r"table\.steps is None"):

@@ -328,7 +328,7 @@ def test_explain_says_how_this_machine_holds_programs(cli, config):
 def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     path = config(selection="contrast", objective="dapo", num_generations=4, per_device_train_batch_size=4)
     out = cli.done("explain", path, "--selection_kwargs.explore", "0.25")
-    assert "selection: contrast, unbiased: groups count (1/N)/π" in out
+    assert "selection: contrast, unbiased but for the quotient by tokens: groups count (1/N)/π" in out
     assert "right of a group" in out
     assert "  explore = 0.25" in out
     drawn, weight = row(out, "share of draws"), row(out, "weight of the group")

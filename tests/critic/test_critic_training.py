@@ -23,6 +23,7 @@ from grpo_plus.training.state import Frozen, StateError
 from tests.critic.conftest import vowels
 from tests.device import DEVICE
 from tests.memory.live import OnDevice
+from tests.packaging.test_metrics import documented, fits
 from tests.trainer.conftest import logged
 
 KINDS = ("trunk", "adapter", "model")
@@ -144,12 +145,46 @@ def test_the_warm_up_trains_the_critic_alone(build, kind):
     assert not torch.equal(trainer.critic.head.weight, before)
 
 
+@pytest.mark.parametrize("advantage", ["gae", "reinforce_pp"])
+def test_a_kl_term_in_the_reward_is_the_reward_of_its_token_for_the_policy_and_the_critic(build, advantage):
+    """By hand: returns to go of -beta * k1 of each token, with the reward on the last one; the critic's values are 0."""
+    seen = []
+
+    def score(completions, **_):
+        return [sum(map(ord, text)) % 7 / 7 for text in completions]
+
+    class Watch(Hook):
+        after = ("CriticReturns", "Advantages")
+
+        def batch(self, output):
+            seen.append({name: one.clone() for name, one in output.items() if isinstance(one, torch.Tensor)})
+
+    critic = {"on": "trunk", "learning_rate": 1e-9} if advantage == "gae" else None
+    terms = {"objective": "ppo_clip", "objective_kwargs": {"kl": {"placement": "reward"}}, "beta": 5.0, "max_steps": 2}
+    trainer = build(critic, advantage=advantage, hooks=[Watch()], rewards=score, learning_rate=0.1, **terms)
+    trainer.train()
+    logged_names = {name for entry in trainer.state.log_history[:-1] for name in entry} - {"step"}
+    assert not {name for name in logged_names if not any(fits(each, name) for each in documented())}
+    batch = seen[-1]
+    mask = batch["completion_mask"].bool()
+    rewards = torch.where(mask, 5.0 * (batch["ref_per_token_logps"] - batch["old_per_token_logps"]), 0.0)
+    assert rewards.abs().max() > 0.1
+    texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+    rewards[range(len(texts)), mask.sum(1) - 1] += torch.tensor(score(texts))
+    returns = torch.where(mask, rewards.flip(1).cumsum(1).flip(1), 0.0)
+    if advantage == "gae":
+        torch.testing.assert_close(batch["critic_returns"], returns, atol=1e-4, rtol=1e-4)
+    else:
+        returns = torch.where(mask, (returns - returns[mask].mean()) / (returns[mask].std() + 1e-4), 0.0)
+    torch.testing.assert_close(batch["advantages"], returns, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("warmup", [5, 6])
 def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, warmup):
     """Three iterations of two steps on a batch, ended where the objective does not rise twofold, say: always."""
     sizes = {"num_iterations": 3, "steps_per_generation": 2, "gradient_accumulation_steps": 1, "max_steps": 12}
-    rule = {"objective": "grpo", "objective_kwargs": {"stop_rise": 100.0}}
+    rule = {"objective": "grpo", "objective_kwargs": {"stop_rise": 100.0}, "stop_on": ["no_gradient"]}
     trainer = build({"on": "trunk", "warmup_steps": warmup, "learning_rate": 0.01}, **rule, **sizes)
     trainer.train()
     assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)

@@ -73,6 +73,10 @@ SITUATIONS = {
     "spikes": ("gradient_spikes", SPIKY, {"max_grad_norm": 1.0}, "warning", ["3 of the last 30", "up to 50", "max_grad_norm: 0.2"]),
     "no gradient": ("no_gradient", {"grad_norm": 0.0, "loss": 0.0, "frac_reward_zero_std": 0.1}, {}, "severe", ["exactly 0", "use_peft"]),
     "no gradient, all cut off": ("no_gradient", {"grad_norm": 0.0, "loss": 0.0, "completions__clipped_ratio": 1.0}, {"mask_truncated_completions": True}, "severe", ["mask_truncated_completions leaves"]),
+    "no gradient, rewards of 0 without groups": (
+        "no_gradient", DEAD | {"grad_norm": 0.0, "loss": 0.0, "reward": 0.0}, {"grouped": False}, "severe", ["as every reward is"],
+    ),
+    "stuck after a rise": ("dead_groups", DEAD | {"reward": lambda step: min(0.6, step / 20)}, {}, "severe", ["has risen from", "contrast"]),
     "nan": ("nan", {"grad_norm": lambda step: math.nan if step > 25 else 1.0}, {}, "severe", ["grad_norm is not finite", "bf16"]),
     "infinite": ("nan", {"loss": math.inf, "grad_norm": math.nan}, {}, "severe", ["loss and grad_norm are not finite"]),
     "nan for good in fp16": (
@@ -241,6 +245,40 @@ def test_sound_runs_give_nothing_at_any_step(rise):
             found = [one.name for one in diagnose(Curves(series, facts, step))]
             allowed = {"reward_flat"} if rise == 0 else set()  # which is what it is, and said of no shorter run
             assert set(found) <= allowed, (seed, step)
+
+
+def succeeding(rng, steps, groups, size, *, iterations=1, warmup=0, grouped=True):
+    """A run whose prompts are learned one after the other, to 94%; gradients come from groups with contrast alone."""
+    found = {}
+    for step in range(1, steps + 1):
+        fresh, done = (step - 1) % iterations == 0, 0.51 + 0.43 * min(1, max(0, 1.5 * (step - warmup) / steps))
+        if fresh:
+            right = [[rng.random() < (0.98 if rng.random() < 2 * done - 1 else 0.5) for _ in range(size)] for _ in range(groups)]
+            dead = sum(len(set(one)) == 1 for one in right) / groups if grouped else 0.0
+            share = sum(map(sum, right)) / groups / size
+            drawn = {"reward": share, "reward_std": 0.4, "frac_reward_zero_std": dead if size > 1 else 1.0}
+        rests = step <= warmup or (step - 1) % iterations > 2
+        values = {"loss": 0.0, "grad_norm": 0.0 if rests or dead == 1 else 1.0, "entropy": 0.4, "adapter/moved": 0.0 if rests else 1e-5}
+        values |= drawn if fresh else {}
+        values |= {"critic/warmup": float(step <= warmup)} if warmup else {}
+        values |= {"inner/skipped": 1.0} if rests and step > warmup else {}
+        for name, value in values.items():
+            found.setdefault(name, ([], []))[0].append(step)
+            found[name][1].append(value)
+    return found
+
+
+@pytest.mark.parametrize(("groups", "size", "phases"), [
+    (1, 8, {}), (4, 8, {}), (16, 16, {}), (1, 4, {"iterations": 2}), (2, 8, {"iterations": 20}), (8, 1, {"warmup": 50, "grouped": False}),
+    (2, 4, {"warmup": 30, "iterations": 8, "grouped": False}), (32, 1, {"grouped": False}),
+])  # fmt: skip
+def test_no_run_that_learns_is_alarmed_in_any_phase(groups, size, phases):
+    facts = facts_of({"num_generations": size, "generation_batch_size": groups * size}, grouped=phases.get("grouped", True), lora=True)
+    for seed in range(4):
+        series = succeeding(random.Random(seed), 120, groups, size, **phases)
+        for step in range(1, 121, 3):
+            found = [one.name for one in diagnose(Curves(series, facts, step)) if one.severity != "note"]
+            assert not found, (seed, step)
 
 
 NUMBERS = st.one_of(

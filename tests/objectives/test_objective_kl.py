@@ -37,7 +37,7 @@ def expected_gradient(objective, logps, ref_logps, parameters):
     if objective.kl_in_reward:
         seen = {"old_per_token_logps": logps.detach(), "ref_per_token_logps": ref_logps}
         seen |= {"completion_mask": torch.ones_like(logps, dtype=torch.long)}
-        terms = kl_penalties(objective, seen, 1.0)[0] * logps.sum(-1)  # what REINFORCE makes of the penalty
+        terms = kl_penalties(objective, seen).sum(-1) * logps.sum(-1)  # what REINFORCE makes of the penalty
     else:
         terms = objective.values(batch_of(logps, ref_logps)).values.sum(-1)
     return torch.autograd.grad((chances * terms).sum(), parameters, retain_graph=True)[0]

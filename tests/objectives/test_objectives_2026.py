@@ -138,13 +138,14 @@ def influence_of(moved, keywords):
     return weights, safety
 
 
-FIPO = [{}, {"half_life": 1.5, "influence": 0.7}, {"influence_low": 0.3, "dual": None}, {"dual": 1.2, "safety": 1.1}]
+FIPO = [{}, {"half_life": 1.5, "influence": 0.7}, {"influence_low": 0.3, "dual": None}, {"dual": 1.2, "safety": 1.1},
+        {"dual": 1.2, "dual_most": 0}, {"dual": 1.2, "dual_most": None}]  # fmt: skip
 
 
 @pytest.mark.parametrize("keywords", [*FIPO, {"influence": 0.0}])
 def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weight(keywords, make_batch):
     objective = build_objective("fipo", keywords, beta=0.0)
-    seen = 0
+    seen = left_out = 0
     for seed in range(4):
         batch = make_batch(seed=seed, beta=0.0, width=9)
         gradient, unreduced = gradient_of(objective, batch)
@@ -161,17 +162,23 @@ def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weigh
             length = int(batch.mask[row].sum())
             moved = batch.log_ratio[row, :length].tolist()
             weights, safety = influence_of(moved, keywords)
+            dual, most = keywords.get("dual", 10.0), keywords.get("dual_most", 1)
+            runaways = sum(math.exp(one) > (dual or math.inf) for one in moved) if batch.advantages[row, 0] < 0 else 0
+            out = most is not None and runaways > most
+            left_out += out
             for token in range(length):
                 weight = weights[token]
                 if batch.advantages[row, 0] < 0 and math.exp(moved[token]) > safety:
                     weight = min(weight, 1.0)
                 logp = batch.logps[row, token].item()
-                assert -unreduced.values[row, token].item() == pytest.approx(value(row, token, logp, weight), abs=1e-12)
-                slope = (value(row, token, logp + 1e-6, weight) - value(row, token, logp - 1e-6, weight)) / 2e-6
+                there = value(row, token, logp, weight)
+                assert -unreduced.values[row, token].item() == pytest.approx(0 if out else there, abs=1e-12)
+                slope = 0 if out else (value(row, token, logp + 1e-6, weight) - value(row, token, logp - 1e-6, weight)) / 2e-6
                 assert -gradient[row, token].item() * batch.counts.tokens == pytest.approx(slope, abs=1e-7)
                 assert unreduced.metrics["fipo/influence"].values[row, token].item() == pytest.approx(weight)
                 seen += weight != 1
     assert (seen > 0) == (keywords.get("influence", 1) > 0)
+    assert (left_out > 0) == (keywords.get("dual") == 1.2 and keywords.get("dual_most", 1) is not None)
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 8, 100])

@@ -40,7 +40,7 @@ def test_a_run_that_learned_nothing_says_so_and_why(made_run):
     facts = facts_of(dead_run(made_run, config={"max_completion_length": 48}))
     assert (facts["status"], facts["outcome"]) == ("done", "learned nothing")
     dead, cut = facts["findings"]
-    assert (dead["name"], dead["severity"], dead["since"], dead["until"]) == ("dead_groups", "severe", 3, None)
+    assert (dead["name"], dead["severity"], dead["since"], dead["until"]) == ("dead_groups", "severe", 6, None)
     assert "28% of the completions are cut off" in dead["cause"]
     assert "(now 48) to 96" in dead["remedy"]
     assert (dead["values"]["advantages/dead_group_fraction"], cut["name"]) == (1.0, "truncated")
@@ -49,7 +49,7 @@ def test_a_run_that_learned_nothing_says_so_and_why(made_run):
 def test_what_is_over_is_told_with_both_ends_and_a_sound_run_has_none(made_run):
     facts = facts_of(dead_run(made_run, steps=40, until=12))
     found = {one["name"]: (one["since"], one["until"]) for one in facts["findings"]}
-    assert found["dead_groups"][0] == 3
+    assert found["dead_groups"][0] == 6
     assert 13 <= found["dead_groups"][1] <= 17
     assert (facts["outcome"], facts_of(made_run("sound", steps=40))["findings"]) == ("", [])
     facts = facts_of(dead_run(made_run, name="going", status="running", host="elsewhere"))

@@ -1,8 +1,7 @@
 """Roulette and weighted selection against plain sampling: the exact expectation of the gradient, over every outcome.
 
 A policy that writes one of two tokens, or up to two of them, draws groups of four; another has drawn them, so that
-ratios are not 1. Where the divisor is constant the expectations are equal; a token divisor is as unbiased by itself as
-its numerator is.
+ratios are not 1. Under weighted selection a token divisor is as unbiased by itself as its numerator is; all else equals.
 """
 
 import itertools
@@ -73,7 +72,9 @@ class World:
         return torch.stack([torch.stack([*row, *[zero] * (self.length - len(row))]) for row in rows])
 
     def value(self, *groups):
-        """Of a batch of groups: (prompt, members, share); one without all its members is filled up and has share 0."""
+        """Of a batch of groups: (prompt, members, share, guess of tokens); one that lacks members has share 0."""
+        guesses = [group[3] if len(group) > 3 else 0.0 for group in groups]
+        groups = [group[:3] for group in groups]
         rows = [member for _, members, _ in groups for member in (*members, *[0] * (SIZE - len(members)))]
         there = [[m < len(members)] for _, members, _ in groups for m in range(SIZE)]
         wide = [[at < len(self.words[row]) for at in range(self.length)] for row in rows]
@@ -97,6 +98,9 @@ class World:
         if any(share != 1 for _, _, share in groups):
             output["share"] = tensor([share for _, _, share in groups for _ in range(SIZE)], dtype=torch.float64)
 
+            output["coin"] = tensor(guesses, dtype=torch.float64).repeat_interleave(SIZE)
+            output["coin_keep"] = tensor(KEEP, dtype=torch.float64)
+
         def gather(tensor):
             return tensor
 
@@ -104,6 +108,8 @@ class World:
         prompts_N = minibatch.add_counts(output, places, rank=0, gather=gather)
         if self.objective.makes_targets:
             minibatch.add_targets(output, prompts_N, rank=0, gather=gather, keywords={})
+        divides = self.objective.reduce.piece.name == "token_mean"
+        minibatch.settle_coins(output, places, gather=gather, divides=divides)
         if self.objective.pulls_groups:
             logps = self.scores(self.policy, rows).detach()
             output |= {minibatch.GROUPS: places, **dict.fromkeys((minibatch.PULL, minibatch.GROUP_LOSS))}
@@ -124,19 +130,19 @@ class World:
 
     def roulette(self, prompt=0, weight=1.0):
         """Every outcome of the first completions, of the coin, and of the rest; gives the share of ties, too."""
-        found, ties = torch.zeros(()), 0.0
-        for chance, begun in self.outcomes(AFTER):
+        drawn = list(self.drawn(prompt, weight))
+        ties = sum(chance for chance, group in drawn if group[3])
+        return sum(chance * self.value(group) for chance, group in drawn), ties
+
+    def drawn(self, prompt=0, weight=1.0, begins=None, rests=None):
+        """The outcomes of a group under roulette, with their chances."""
+        for chance, begun in self.outcomes(AFTER) if begins is None else begins:
             live = live_groups(self.advantages(begun, flipped=prompt == 1), AFTER)
-            ties += chance * (not live[0])
+            guess = 0.0 if live[0] else sum(len(self.words[member]) for member in begun) * SIZE / AFTER * weight
             for coin, side in ((0.0, KEEP), (KEEP, 1 - KEEP)):
                 (share,) = shares(live, Coin(coin), KEEP)
-                if share == 0:
-                    found = found + chance * side * self.value((prompt, begun, 0.0))
-                    continue
-                for further, rest in self.outcomes(SIZE - AFTER):
-                    value = self.value((prompt, (*begun, *rest), share * weight))
-                    found = found + chance * side * further * value
-        return found, ties
+                for further, rest in (rests or self.outcomes(SIZE - AFTER)) if share else [(1.0, ())]:
+                    yield chance * side * further, (prompt, (*begun, *rest), share * weight, guess)
 
 
 class Coin:
@@ -149,10 +155,11 @@ class Coin:
         return self.number
 
 
-def assert_equal(world, found, expected):
-    """The gradient where the divisor is constant; its numerator and divisor where it counts tokens."""
+def assert_equal(world, found, expected, *, apart=False):
+    """The gradient; ``apart``: its numerator and divisor where it counts tokens."""
     size = 4
-    compared = slice(size, None) if world.objective.reduce.piece.name == "token_mean" else slice(0, size)
+    counts = apart and world.objective.reduce.piece.name == "token_mean"
+    compared = slice(size, None) if counts else slice(0, size)
     assert expected[compared].abs().max() > 1e-3
     pulled = world.objective.pulls_groups  # made in float64, kept in float32
     assert (found - expected)[compared].abs().max() < (1e-7 if pulled else 1e-12)
@@ -173,6 +180,28 @@ def test_roulette_expects_the_gradient_of_plain_sampling_under_every_objective(n
 def test_roulette_is_unbiased_under_every_reduction(reduce):
     world = World("up to two", "grpo", reduce=reduce)
     assert_equal(world, world.roulette()[0], world.plain())
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.6, 1.7)])
+@pytest.mark.parametrize("name", ["dapo", "target"])
+def test_coins_of_two_groups_leave_a_quotient_by_tokens_unbiased(name, weights):
+    """Tokens of one group divide the other's part too, whether or not they were drawn."""
+    world = World("up to two", name)
+    begins = [(0.4, (0, 0)), (0.25, (2, 2)), (0.35, (0, 1))]
+    rests = [(0.3, (0, 2)), (0.7, (1, 1))]
+    plain = [
+        [
+            (one * two, (prompt, (*begun, *rest), weight))
+            for (one, begun), (two, rest) in itertools.product(begins, rests)
+        ]
+        for prompt, weight in enumerate(weights)
+    ]
+    coins = [list(world.drawn(prompt, weight, begins, rests)) for prompt, weight in enumerate(weights)]
+    found, expected = (
+        sum(one * two * world.value(first, second) for (one, first), (two, second) in itertools.product(*laws))
+        for laws in (coins, plain)
+    )
+    assert_equal(world, found, expected)
 
 
 @pytest.mark.sample(4, 6)
@@ -206,7 +235,7 @@ def test_weighted_selection_expects_the_gradient_of_drawing_all_prompts_alike(na
         ]
         found = found + one[1] * other[1] * first[0] * second[0] * world.value(*slots)
     twice = tensor([1.0] * 4 + [2.0] * 5)  # a batch of two prompts has the tokens of two
-    assert_equal(world, found, uniform * twice)
+    assert_equal(world, found, uniform * twice, apart=True)
 
 
 def pairs(items):
@@ -214,7 +243,7 @@ def pairs(items):
 
 
 @pytest.mark.sample(0, 1)
-@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo", "luspo"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "luspo"])
 def test_selection_and_roulette_together_are_unbiased(name):
     world = World("up to two", name)
     uniform = sum(world.plain(prompt) for prompt in range(3)) / 3

@@ -1,6 +1,9 @@
 """With nothing new set, the two classes swapped for TRL's train as TRL's do."""
 
+import ast
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,6 +60,51 @@ def run(build):
         return both
 
     return run
+
+
+MIGRATE = Path(__file__).parents[2] / "docs" / "migrate.md"
+
+
+def rows_of_the_page():
+    """Rows of "TRL's options in our words" that say all values: TRL's settings and ours."""
+    table = MIGRATE.read_text(encoding="utf-8").partition("## TRL's options in our words")[2].partition("\n## ")[0]
+    for line in table.splitlines():
+        cells = [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" | ")]
+        if len(cells) != 2 or not re.match(r"\| `(scale|multi|loss_type|importance)", line) or "stay with" in line:
+            continue
+        key, pairs = cells[0][0].partition("=")[0], [one for one in cells[0] if "=" in one]
+        choices = [ast.literal_eval(one) for one in cells[0] if "=" not in one]
+        for theirs in [called_with(pairs), *({key: value} for value in choices)]:
+            same = "of the same name" in line
+            yield theirs, {"objective": theirs[key]} if same else called_with(one for one in cells[1] if "=" in one)
+
+
+def called_with(codes):
+    call = ast.parse(f"f({', '.join(codes)})", mode="eval").body
+    return {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+
+
+@pytest.mark.skipif(not MIGRATE.exists(), reason="the sources are not here")
+@pytest.mark.parametrize(("theirs", "ours"), rows_of_the_page() if MIGRATE.exists() else [], ids=str)
+def test_a_row_of_the_page_trains_as_trls_option_does_in_a_script_that_sets_nothing_else(build, theirs, ours):
+    found = []
+    rewards = {"reward_funcs": [first, lambda completions, **_: [text.count("1") / 4 for text in completions]]}
+    steps = {
+        "num_iterations": 3,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 3,
+        "learning_rate": 0.5,
+        "max_grad_norm": 0.0,
+    }
+    for classes, given in (
+        ((GRPOTrainer, GRPOConfig), theirs),
+        ((GRPOPlusTrainer, GRPOPlusConfig), {**ours, "rollout": "stock", "engine": "stock"}),
+    ):
+        made = build(*classes, trainer=rewards, **steps, **given)
+        made.train()
+        found.append(weights(made) - weights(build(*classes, trainer=rewards, **steps, **given)))
+    assert found[0].norm() > 1e-3
+    assert (found[1] - found[0]).norm() <= 1e-3 * found[0].norm()
 
 
 def rollout(prompts, trainer):

@@ -46,7 +46,7 @@ SILENT = {
     "a mask and another sampler": {"off_policy_mask_threshold": 0.5, "use_vllm": True},
     "a clip with inner iterations": {**chosen("dapo", epsilon_high=0.28), **MORE}, "a preset's own keyword": {"objective": "ppo_clip"},
     "a cap below 1": chosen("cispo", epsilon_max=0.5), "the host's cap": {"loss_type": "cispo", "epsilon_high": 0.5},
-    "known keys of the sampler": {"generation_kwargs": {"typical_p": 0.9, "stop_strings": ["x"], "top_h": 0.4}},
+    "known keys of the sampler": {"generation_kwargs": {"typical_p": 1.0, "stop_strings": ["x"], "renormalize_logits": True}},
     "keys of another sampler": {"use_vllm": True, "generation_kwargs": {"truncate_prompt_tokens": 3}},
     "bnpo replaced": {"objective": "dapo"},
 }  # fmt: skip

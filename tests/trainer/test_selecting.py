@@ -1,5 +1,6 @@
 """Prompts drawn by a selection in a trainer."""
 
+import itertools
 import json
 import os
 import random
@@ -153,6 +154,23 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
     assert last["contrast"] > first["contrast"]
     assert (sum(summary["rates"]), len(summary["sample"])) == (18 - summary["unseen"], 18)
     json.dumps(summary)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_fresh_prompts_of_a_weighted_selection_weigh_alike_by_exact_expectation(select, monkeypatch, count):
+    """Over every outcome of the draws, each prompt's shares add up to the same, whatever its π: none is favoured."""
+    data = thirds(2)
+    selecting = select(data=data, dead_groups="resample")[0].selecting
+    parts = [1, 2, 3, 4, 4, 6]  # twentieths
+    selecting._chances = lambda: torch.tensor(parts, dtype=torch.float64) / 20
+    sums = Counter()
+    for ticks in itertools.product(range(20), repeat=count):
+        monkeypatch.setattr(
+            torch, "rand", lambda *_, at=ticks, **__: (torch.tensor(at, dtype=torch.float64) + 0.5) / 20
+        )
+        for row in selecting.fresh(count, [data[5]]):
+            sums[row["prompt"]] += selecting._further[selecting._number(row["prompt"])] / 20**count
+    assert list(sums.values()) == pytest.approx([count / 6] * 6, abs=1e-12)
 
 
 def test_groups_that_come_back_are_remembered_once(drawn):

@@ -267,6 +267,14 @@ def test_where_the_support_is_unknown_a_run_says_so_once(watched, caplog):
     assert "rollout/outside_support" not in trainer.state.log_history[0]
 
 
+def test_settings_of_the_models_own_generation_config_are_named(build, caplog):
+    model, tokenizer = make_tiny_model()
+    model.generation_config.suppress_tokens, model.generation_config.epsilon_cutoff = [7], 0.05
+    build(trainer={"model": model, "processing_class": tokenizer}, advantage="zscore", generation_kwargs={"epsilon_cutoff": 0.0})
+    assert [record.getMessage().count("suppress_tokens ([7])") for record in caplog.records if "drawn" in record.getMessage()] == [1]
+    assert "epsilon_cutoff" not in caplog.text
+
+
 KEPT = ({"top_p": 0.9, "rollout": "auto"}, {"top_k": 5, "advantage": "zscore"}, {"top_p": 1.0, "top_k": 0})
 
 
@@ -276,6 +284,12 @@ KEPT = ({"top_p": 0.9, "rollout": "auto"}, {"top_k": 5, "advantage": "zscore"}, 
     ({"top_k": 5, "use_vllm": True}, ["top_k (5)", "importance sampling correction", "below 1", "use_vllm: false"]),
     ({"top_k": 5, "use_vllm": True, "vllm_importance_sampling_correction": False}, ["use_vllm: false with"]),
     *((kept, []) for kept in KEPT), ({"repetition_penalty": 1.2}, ["repetition_penalty (1.2)", "without it"]),
+    *(({"generation_kwargs": {name: value}}, [f"{name} ({value!r})", "without it"]) for name, value in (
+        ("typical_p", 0.5), ("epsilon_cutoff", 0.05), ("eta_cutoff", 0.05), ("top_h", 0.4), ("suppress_tokens", [7, 8]), ("bad_words_ids", [[7]]),
+        ("begin_suppress_tokens", [7]), ("sequence_bias", [[[7], 5.0]]), ("no_repeat_ngram_size", 1), ("min_new_tokens", 6), ("forced_eos_token_id", 4),
+        ("exponential_decay_length_penalty", [2, 1.5]), ("guidance_scale", 1.5), ("num_beams", 2), ("do_sample", False),
+    )),
+    ({"generation_kwargs": {"typical_p": 1.0, "renormalize_logits": True, "use_cache": True, "no_repeat_ngram_size": 0}}, []),
 ])  # fmt: skip
 def test_a_config_that_draws_from_another_distribution_has_a_note(settings, words):
     notes = [note for note in config_notes(GRPOPlusConfig(**{**BASE, **settings})) if "scores" in note]

@@ -91,17 +91,25 @@ const ESTIMATORS = {
   },
   raw: { formula: "R", keywords: {}, alone: true, rule: (rewards) => rewards.map((value) => value ?? 0), by: () => ["divided by", 1] },
   batch_whiten: {
-    formula: "(R − μ), whitened over the batch", keywords: { eps: EPS, ddof: DDOF }, batch: true,
-    rule: (rewards, { eps, ddof }) => { const std = deviation(scored(rewards), ddof); return centred(rewards).map((value) => quotient(value, std + eps)); },
-    by: (rewards, { eps, ddof }) => ["divided by σ + eps", deviation(scored(rewards), ddof) + eps],
+    formula: "(R − μ), whitened over the tokens of the batch", keywords: { eps: EPS, ddof: DDOF }, batch: true, lengths: true,
+    rule: (rewards, { eps, ddof }, lengths) => whitened(rewards, centred(rewards), lengths, eps, ddof),
+    by: (rewards, { eps, ddof }, lengths) => ["divided by σ of the tokens + eps", deviation(ofTokens(rewards, centred(rewards), lengths), ddof) + eps],
   },
   reinforce_pp: {
-    formula: "R, whitened over the batch", keywords: { eps: EPS, ddof: DDOF }, batch: true,
-    rule: (rewards, { eps, ddof }) => { const std = deviation(scored(rewards), ddof); return centred(rewards).map((value) => quotient(value, std + eps)); },
-    by: (rewards, { eps, ddof }) => ["divided by σ + eps", deviation(scored(rewards), ddof) + eps],
+    formula: "R, whitened over the tokens of the batch", keywords: { eps: EPS, ddof: DDOF }, batch: true, lengths: true,
+    rule: (rewards, { eps, ddof }, lengths) => whitened(rewards, rewards, lengths, eps, ddof),
+    by: (rewards, { eps, ddof }, lengths) => ["divided by σ of the tokens + eps", deviation(ofTokens(rewards, rewards, lengths), ddof) + eps],
   },
   gpg: { formula: "α(R − μ), α = completions / those of groups with contrast", keywords: {}, batch: true, rule: centred, by: () => ["times α", 1] },
 };
+
+/** The values of scored completions, each as often as it has tokens. */
+const ofTokens = (rewards, values, lengths) => values.flatMap((value, at) => (rewards[at] === null ? [] : Array(lengths[at]).fill(value)));
+
+function whitened(rewards, values, lengths, eps, ddof) {
+  const tokens = ofTokens(rewards, values, lengths), mean = meanOf(tokens), std = deviation(tokens, ddof);
+  return values.map((value, at) => (rewards[at] === null || !contrasts(scored(rewards)) ? 0 : quotient(value - mean, std + eps)));
+}
 
 function weighed(rewards, lengths) {
   let sum = 0, weight = 0;

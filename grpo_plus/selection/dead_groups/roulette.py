@@ -2,7 +2,7 @@
 
 A tied group goes on with probability q and then weighs 1/q; one that stops weighs 0. The coin is independent of the
 completions that would follow, so the expected gradient is that of drawing all of them, for every estimator whose scope
-is the group.
+is the group. `over_tokens` (objectives) does the same for a quotient by tokens, which stopped groups never show.
 
 Use it when drawing is the bill (long completions, many prompts always dead) and the objective must not change.
 
