@@ -1,6 +1,6 @@
 """The options of the math verifier: what counts as one clear answer, and what as the same answer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -31,18 +31,19 @@ class Options:
 
 
 DEFAULTS = Options()
-_LENIENT: dict[str, Any] = {
-    "last_number": True, "evaluated": False, "reduced": False, "units": "ignore", "bases": "ignore",
-    "percent": "either", "decimals": 3, "decimal_comma": True,
-}  # fmt: skip
+_LENIENT: tuple[tuple[str, Any], ...] = (
+    ("last_number", True), ("evaluated", False), ("reduced", False), ("units", "ignore"), ("bases", "ignore"),
+    ("percent", "either"), ("decimals", 3), ("decimals", 2), ("decimal_comma", True), ("conflicts", "last"),
+    ("conflicts", "reject"),
+)  # fmt: skip
 
 
-def option_for(options: Options, names: Iterable[str], accepts: Callable[[Options], bool]) -> str:
+def option_for(options: Options, names: Collection[str], accepts: Callable[[Options], bool]) -> str:
     """The first of these options that makes a refused answer count, as it is written in Python; empty: none does."""
-    for name in names:
-        other = _LENIENT.get(name, "last" if options.conflicts == "reject" else "reject")
-        stricter = name == "decimals" and 0 < options.decimals < other
-        if not stricter and getattr(options, name) != other and accepts(replace(options, **{name: other})):
+    for name, other in _LENIENT:
+        stricter = name == "decimals" and 0 < options.decimals < int(other)
+        unused = name in names and not stricter and getattr(options, name) != other
+        if unused and accepts(replace(options, **{name: other})):
             return f"{name}={other!r}"
     return ""
 
