@@ -129,9 +129,7 @@ def test_what_programs_leave_running_is_gone_wherever_it_hangs(level, fenced):
     assert not [name for name in names if name.startswith(mark)]
 
 
-HONEST_RUNS = stored("an honest program") | {
-    "a byte order mark": "\ufeffn = int(input())\nprint(2 * n)\nprint(3 * n)"
-}
+HONEST_RUNS = stored("an honest program") | {"a byte order mark": "\ufeffn = int(input())\nprint(2 * n)\nprint(3 * n)"}
 HONEST_CALLS = {
     "a method": ("class Solution:\n    def add(self, a, b): return a + b", CALLS),
     "a method by its class": (
