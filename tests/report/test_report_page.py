@@ -321,21 +321,6 @@ def test_broken_files_are_left_out_and_said_so(made_run):
     assert [entry["step"] for entry in data["runs"][0]["groups"]["index"]] == [1]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("parts", {"verifiers": None}), ("parts", {"advantage": "sign"}), ("model", "x"), ("versions", []), ("config", 3)],
-)
-def test_a_record_with_a_broken_part_shows_the_rest(made_run, key, value):
-    folder = made_run(steps=2)
-    whole = json.loads((folder / FOLDER / RUN).read_text())
-    broken(folder, RUN, json.dumps(whole | {key: value}))
-    (run,) = embedded(write_report([folder]))["runs"]
-    assert run["damage"] == [f"{key} of grpo_plus/run.json is broken, so it is not shown"]
-    assert run[key] is None
-    others = {"parts", "model", "versions", "config"} - {key}
-    assert {name: run[name] for name in others} == {name: whole[name] for name in others}
-
-
 def test_what_the_check_of_golds_found_is_on_the_page_whatever_a_record_holds_there(made_run, tmp_path):
     found = {"code": {"ok": False, "lines": ["1 of 2 rows pass.", "row 1: weak"]}, "bad": 3, "worse": {"lines": 4}}
     (run,) = embedded(write_report([made_run(steps=2, golds=found)], tmp_path / "page.html"))["runs"]

@@ -9,6 +9,7 @@ import pytest
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.inside.proc import descendants
+from tests.cases.rows import sections
 
 from .programs import ASSERTS, CALLS, RUNS
 
@@ -41,95 +42,21 @@ RAW = [
     *(b'["value",NaN]', b'["value",["l",' + b"1," * 100_000 + b"1]]"),
 ]
 
-FUNCTIONS = {
-    "an int that equals everything": "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef add(a, b): return E(0)",
-    "a float that does": "class E(float):\n    __eq__ = lambda s, o: True\n    __ne__ = lambda s, o: False\ndef add(a, b): return E(0)",
-    "a str that does": "class E(str):\n    __eq__ = lambda s, o: True\n    __hash__ = str.__hash__\ndef add(a, b): return E('3')",
-    "a list that does": "class E(list):\n    __eq__ = lambda s, o: True\n    __len__ = lambda s: 0\ndef add(a, b): return E()",
-    "a class that says it is int": "class E:\n    __class__ = property(lambda s: int)\n    __index__ = __int__ = lambda s: 3\n    __eq__ = lambda s, o: True\ndef add(a, b): return E()",
-    "a metaclass that equals int": "class M(type):\n    __eq__ = lambda s, o: True\n    __hash__ = lambda s: hash(int)\n    __instancecheck__ = lambda s, o: True\nclass E(metaclass=M):\n    __eq__ = lambda s, o: True\ndef add(a, b): return E()",
-    "anything": "from unittest.mock import ANY\ndef add(a, b): return ANY",
-    "the name of a class": "class add:\n    def __new__(cls, a, b): return super().__new__(cls)\n    __eq__ = lambda s, o: True",
-    "reflected operators": "class E:\n    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = lambda s, o: 0\n    __abs__ = __float__ = lambda s: 0.0\n    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = lambda s, o: True\ndef add(a, b): return E()",
-    "not a number": "def add(a, b): return float('nan')",
-    "infinity": "def add(a, b): return float('inf')",
-    "minus zero": "def add(a, b): return -0.0",
-    "true": "def add(a, b): return True",
-    "text": "def add(a, b): return str(a + b)",
-    "bytes": "def add(a, b): return bytes([a + b])",
-    "a list of it": "def add(a, b): return [a + b]",
-    "a mapping of it": "def add(a, b): return {a + b: a + b}",
-    "a generator of it": "def add(a, b): yield a + b",
-    "a generator without end": "def add(a, b):\n    while True: yield a + b",
-    "an iterator that raises": "def add(a, b): return map(lambda x: 1 // 0, [1])",
-    "a function": "def add(a, b): return lambda: a + b",
-    "a range": "def add(a, b): return range(a + b, a + b + 1)",
-    "a huge number": "def add(a, b): return 1 << 5_000_000",
-    "a huge list": "def add(a, b): return [[]] * 10**6",
-    "a list in itself": "def add(a, b):\n    own = []; own.append(own)\n    return own",
-    "a deep list": "def add(a, b):\n    own = []\n    for _ in range(10**5): own = [own]\n    return own",
-    "no value": "add = 3",
-    "an answer to every name": "import sys, types\nclass M(types.ModuleType):\n    def __getattr__(self, name): return lambda *a: 3\nsys.modules[__name__].__class__ = M",
-    "an exception without words": "class X(BaseException):\n    def __str__(self): raise self\n    __repr__ = __str__\ndef add(a, b): raise X()",
-    "an exception that talks without end": "class X(Exception):\n    def __str__(self):\n        while True: pass\ndef add(a, b): raise X()",
-    "an exception of a long name": "X = type('AssertionError' * 100_000, (Exception,), {})\ndef add(a, b): raise X()",
-    "an exception whose class is broken": "class M(type):\n    __mro__ = property(lambda s: 1 // 0)\n    mro = lambda s: [s, Exception, BaseException, object]\nclass X(Exception, metaclass=M):\n    args = property(lambda s: 1 // 0)\n    __module__ = property(lambda s: 1 // 0)\ndef add(a, b): raise X()",
-    "an exception with surrogates": "def add(a, b): raise ValueError('\\udfff' * 1000)",
-    "a group of exceptions": "def add(a, b): raise ExceptionGroup('x', [StopIteration(3)])",
-    "the end of an iteration": "def add(a, b): raise StopIteration(3)",
-    "the end of the program": "import sys\ndef add(a, b): sys.exit(0)",
-    "the end by a signal": "import os, signal\ndef add(a, b): os.kill(os.getpid(), signal.SIGTERM)",
-    "an interrupt": "def add(a, b): raise KeyboardInterrupt",
-    "recursion": "def add(a, b): return add(a, b)",
-    "patched json": "import json\njson.dumps = lambda *a, **k: '[\"value\",true]'\njson.loads = lambda *a, **k: {}\ndef add(a, b): return None",
-    "patched messages": "import sys\nfor name, module in list(sys.modules.items()):\n    if name.startswith(('inside', 'guest')):\n        for each in ('encode', 'dump', 'check', '_send', '_called'):\n            if hasattr(module, each): setattr(module, each, lambda *a: b'\\0\\0\\0\\x08[\"pass\"]')\ndef add(a, b): return None",
-    "a wiped zygote module": "import sys\nmodule = sys.modules['inside.zygote']\nfor name in dir(module): setattr(module, name, None)\ndef add(a, b): return None",
-    "patched built-ins": "import builtins\nfor name in ('len', 'isinstance', 'type', 'getattr', 'hasattr', 'repr', 'AssertionError', 'all', 'zip'):\n    setattr(builtins, name, lambda *a: True)\ndef add(a, b): return None",
-    "a patched small int": "import ctypes\nctypes.memmove(id(1) + 24, id(3) + 24, 4)\ndef add(a, b): return 1",
-    "frames, garbage and names": "import gc, sys\ndef add(a, b):\n    frame = sys._getframe()\n    while frame:\n        for space in (frame.f_locals, frame.f_globals):\n            for name in ('expected', 'tests', 'stdout', 'answer'):\n                if name in space: return space[name]\n        frame = frame.f_back\n    for item in gc.get_objects():\n        if isinstance(item, dict) and 'expected' in item: return item['expected']",
-    "arguments of others": "import os, sys\ndef add(a, b):\n    for pid in ('self', os.getppid(), 1):\n        for name in ('cmdline', 'environ', 'mem', 'maps'):\n            try: sys.stdout.write(open(f'/proc/{pid}/{name}', 'rb').read().decode('latin-1'))\n            except OSError: pass\n    return os.environ.get('EXPECTED')",
-    "tests of its own": "tests = []\ndef check(candidate): return True\ncandidate = lambda *a: 3\nassert True\ndef add(a, b): return None",
-    "an import hook": "import builtins, sys\nreal = builtins.__import__\nbuiltins.__import__ = lambda name, *a, **k: real('sys')\nsys.meta_path.clear(); sys.path_hooks.clear(); sys.modules.clear()\ndef add(a, b): return None",
-    "a numpy of its own": "import sys, types\nfake = types.ModuleType('numpy')\nclass ndarray:\n    size = 0\n    dtype = type('D', (), {'str': '<i8'})()\n    tolist = lambda s: s\n    __eq__ = lambda s, o: True\nclass generic: pass\nfake.ndarray, fake.generic = ndarray, generic\nndarray.__module__ = 'numpy'\nsys.modules['numpy'] = fake\ndef add(a, b): return ndarray()",
-    "another encoding": "# coding: utf-7\n+AGQAZQBm- add(a, b): return a + b",
+
+def stored(kind):
+    """Programs of tests/cases by name."""
+    every = sections("programs.txt").items()
+    return {name.removeprefix(f"{kind}: "): "\n".join(lines) for name, lines in every if name.startswith(f"{kind}: ")}
+
+
+FUNCTIONS = stored("a function that solves nothing") | {
     "a null byte": "def add(a, b): return a + b\n\0",
-    "a future without it": "from __future__ import braces\ndef add(a, b): return a + b",
-    "no memory": "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))\ndef add(a, b): return [0] * 10**5",
-    "no descriptors": "import os\nos.closerange(0, 100)\ndef add(a, b): return a + b",
-    "threads that stay": "import threading, time\nfor _ in range(8): threading.Thread(target=time.sleep, args=(60,)).start()\ndef add(a, b): return None",
-    "a timer": "import os, signal\nsignal.signal(signal.SIGALRM, lambda *a: os._exit(0))\nsignal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\ndef add(a, b):\n    while True: pass",
-    "another interpreter": "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', 'import os; os.write(3, b\"[true]\")'])",
-    "late words on the pipe": "import atexit, os\natexit.register(lambda: os.write(3, b'\\0\\0\\0\\x09[\"value\",3]'))\ndef add(a, b): return None",
     "answers without end": SEND + "def add(a, b):\n    while True: forge(['value', None])",
-    "a closed pipe": "import os\ndef add(a, b): os.close(3); return a + b",
-}  # fmt: skip
-OUTPUTS = {
-    "every answer": "print('6\\n9\\n14\\n21')",
-    "the first line": "n = int(input())\nprint(2 * n)",
-    "no second line": "n = int(input())\nprint(2 * n, 3 * n)",
-    "another line break": "n = int(input())\nprint(2 * n, 3 * n, sep='\\r')",
-    "a vertical tab": "n = int(input())\nprint(2 * n, 3 * n, sep='\\v')",
-    "a line separator": "n = int(input())\nprint(2 * n, 3 * n, sep='\\u2028')",
-    "a blank line first": "n = int(input())\nprint()\nprint(2 * n, 3 * n, sep='\\n')",
-    "floats": "n = int(input())\nprint(2.0 * n, 3.0 * n, sep='\\n')",
-    "digits of another script": "n = int(input())\nprint(*(str(k * n).translate({48 + d: 0x660 + d for d in range(10)}) for k in (2, 3)), sep='\\n')",
-    "an invisible character": "n = int(input())\nprint(f'{2 * n}\\u200b', 3 * n, sep='\\n')",
-    "a null": "n = int(input())\nprint(f'{2 * n}\\0', 3 * n, sep='\\n')",
-    "a byte order mark": "n = int(input())\nprint(f'\\ufeff{2 * n}', 3 * n, sep='\\n')",
-    "an erased line": "n = int(input())\nprint(f'junk\\x1b[2K\\r{2 * n}', 3 * n, sep='\\n')",
-    "the wrong stream": "import sys\nn = int(input())\nprint(2 * n, 3 * n, sep='\\n', file=sys.stderr)",
+}
+OUTPUTS = stored("an output that solves nothing") | {
     "a message instead": SEND + "forge(['pass'])",
-    "a daemon's answer": "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(0.5)\nn = int(input())\nprint(2 * n, 3 * n, sep='\\n')",
-    "what lies past the input": "import os\nsize = os.lseek(0, 0, 2)\nos.lseek(0, size, 0)\nprint(os.read(0, 1000))",
-    "another input": "import os\ntry: os.ftruncate(0, 0)\nexcept OSError: print('6\\n9')",
-    "no output": "import os\nos.close(1)",
-    "output without end": "while True: print(6)",
-    "errors without end": "import sys\nwhile True: sys.stderr.write('x' * 100_000)",
     "answers without end": SEND + "while True: forge(['value', None])",
-    "its surroundings": "import os, sys\nprint(os.environ, sys.argv, sys.path, os.getcwd(), os.listdir())",
-    "a state on standard error": "import os\nn = int(input())\ntry:\n    os.lseek(2, 0, 0); seen = os.read(2, 99)\nexcept OSError: seen = b''\nos.write(2, b'seen')\nprint('6\\n9' if not seen else '14\\n21')",
-    "a lock": "import fcntl, os\nn = int(input())\nfcntl.flock(0, fcntl.LOCK_EX)\nother = os.open('/dev/null', os.O_RDWR)\nfor fd in (1, 2): fcntl.flock(fd, fcntl.LOCK_EX)\ntry:\n    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB); print('14\\n21')\nexcept OSError: print('6\\n9')",
-}  # fmt: skip
+}
 
 
 def judged(level, programs, tests, fenced, time_limit=0.5):
@@ -202,31 +129,7 @@ def test_what_programs_leave_running_is_gone_wherever_it_hangs(level, fenced):
     assert not [name for name in names if name.startswith(mark)]
 
 
-HONEST_RUNS = {
-    "exit": "try:\n    n = int(input())\n    print(2 * n)\n    print(3 * n)\n    exit(0)\nexcept Exception:\n    print('wrong')",
-    "quit": "n = int(input())\nprint(2 * n)\nprint(3 * n)\nquit()\nprint(1)",
-    "exit code": "import sys\nn = int(input())\nprint(2 * n)\nprint(3 * n)\nsys.exit(1)",
-    "a file if named": "import sys\nn = int((open(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin).readline())\nprint(2 * n)\nprint(3 * n)",
-    "fileinput": "import fileinput\nfor line in fileinput.input():\n    print(2 * int(line), 3 * int(line), sep='\\n')",
-    "descriptors": "n = int(open(0).read())\nout = open(1, 'w')\nout.write(f'{2 * n}\\n{3 * n}\\n')",
-    "os": "import os\nn = int(os.read(0, 99))\nos.write(1, b'%d\\n%d' % (2 * n, 3 * n))\nos._exit(3)",
-    "buffers": "import sys\nn = int(sys.stdin.buffer.readline())\nsys.stdout.buffer.write(b'%d\\r\\n%d\\r\\n' % (2 * n, 3 * n))",
-    "a stream put aside": "import io, sys\nout, sys.stdout = sys.stdout, io.StringIO()\nn = int(input())\nprint(2 * n)\nprint(3 * n)\nout.write(sys.stdout.getvalue())",
-    "the first stream": "import io, sys\nsys.stdout = io.StringIO()\nn = int(next(sys.stdin))\nsys.__stdout__.write(f'{2 * n} \\n{3 * n}\\t\\n\\n')",
-    "a stream anew": "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nassert not sys.stdout.seekable()\nn = int(input())\nprint(2 * n)\nprint(3 * n)",
-    "a stream taken apart": "import io, sys\nout = io.TextIOWrapper(sys.stdout.detach())\nn = int(input())\nprint(2 * n, 3 * n, sep='\\n', file=out)",
-    "threads left to the end": "import threading, time\nn = int(input())\ndef second(): time.sleep(0.1); print(3 * n)\ndef first():\n    time.sleep(0.1); print(2 * n)\n    threading.Thread(target=second).start()\nthreading.Thread(target=first).start()\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
-    "a pool left to the end": "from concurrent.futures import ThreadPoolExecutor\nimport time\nn = int(input())\npool = ThreadPoolExecutor(1)\nfor k in (2, 3): pool.submit(lambda k=k: (time.sleep(0.1), print(k * n)))",
-    "no threads": "import sys\nsys.modules['threading'] = None\nn = int(input())\nprint(2 * n)\nprint(3 * n)",
-    "a finalizer": "class A:\n    def __del__(self): print(3 * self.n)\nown = A()\nown.n = int(input())\nprint(2 * own.n)",
-    "a big thread": "import sys, threading\nthreading.stack_size(1 << 27)\nsys.setrecursionlimit(10**6)\ndef down(n): return n and 1 + down(n - 1)\ndef main():\n    n = int(input())\n    down(50_000)\n    print(2 * n)\n    print(3 * n)\nthreading.Thread(target=main).start()",
-    "past the end": "while True:\n    n = int(input())\n    print(2 * n)\n    print(3 * n)",
-    "a loop": "import asyncio\nasync def main():\n    n = int(input())\n    await asyncio.sleep(0)\n    print(2 * n, 3 * n, sep='\\n')\nasyncio.run(main())",
-    "a process": "from multiprocessing import Pipe, Process\ndef tell(pipe, n): pipe.send(3 * n)\nif __name__ == '__main__':\n    n = int(input())\n    here, there = Pipe()\n    Process(target=tell, args=(there, n)).start()\n    print(2 * n)\n    print(here.recv())",
-    "a subprocess": "import subprocess\nn = int(input())\nprint(2 * n, flush=True)\nsubprocess.run(['/bin/echo', str(3 * n)])",
-    "a byte order mark": "\ufeffn = int(input())\nprint(2 * n)\nprint(3 * n)",
-    "annotations": "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\nfrom __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    n: int\ndef main() -> None:\n    own: A = A(int(input()))\n    print(2 * own.n)\n    print(3 * own.n)\nif __name__ == '__main__':\n    main()",
-}  # fmt: skip
+HONEST_RUNS = stored("an honest program") | {"a byte order mark": "\ufeffn = int(input())\nprint(2 * n)\nprint(3 * n)"}
 HONEST_CALLS = {
     "a method": ("class Solution:\n    def add(self, a, b): return a + b", CALLS),
     "a method by its class": (

@@ -2,11 +2,9 @@
 
 import json
 from array import array
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import deque
 from datetime import UTC, timedelta, timezone
-from decimal import Decimal
 from pathlib import PurePosixPath
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +29,8 @@ EXACT = (
 )  # fmt: skip
 VALUES = st.recursive(
     EXACT | st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
-    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(deque) | st.dictionaries(st.text(), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4).flatmap(lambda items: st.sampled_from([items, tuple(items), deque(items)]))
+    | st.dictionaries(st.text() | st.integers(), inner, max_size=4),
     max_leaves=10,
 )  # fmt: skip
 
@@ -45,29 +44,8 @@ def test_values_of_standard_classes_survive_the_crossing(value):
     back = decode(tree)
     assert type(back) is type(value)
     assert (repr(back), encode(back)) == (repr(value), tree)
+    assert same_value(encode(value), tree, 1e-6)
     assert spell(tree)
-
-
-def test_mappings_and_their_views_cross_as_what_they_are():
-    for value in [
-        *(Counter("aab"), OrderedDict(b=1, a=2), defaultdict(int, a=1), defaultdict(list)),
-        *(defaultdict(lambda: 5, a=1), Counter()),
-    ]:
-        tree = json.loads(json.dumps(encode(value)))
-        check(tree)
-        back = decode(tree)
-        assert type(back) is type(value)
-        assert list(back.items()) == list(value.items())
-        assert same_value(encode(dict(value)), tree, 1e-6)
-        assert spell(tree) == repr(dict(value))
-        if type(value) is defaultdict:
-            assert back.default_factory in {value.default_factory, None}
-    for view in ({"a": 1}.keys(), {"a": 1}.values(), {"a": 1}.items()):
-        tree = encode(view)
-        check(tree)
-        assert type(decode(tree)) is type(view)
-        assert list(decode(tree)) == list(view)
-        assert not same_value(encode(list(view)), tree, 1e-6)
 
 
 PROGRAM = """
@@ -341,8 +319,3 @@ def _means(tree, wanted):
         return isinstance(value, type(wanted)) and value == wanted
     except (NoValueError, TypeError, ValueError, OverflowError):
         return False
-
-
-@pytest.mark.slow
-def test_a_namespace_and_a_path_keep_what_they_hold():
-    assert decode(encode(SimpleNamespace(a=[1, Decimal("2.5")]))).a == [1, Decimal("2.5")]

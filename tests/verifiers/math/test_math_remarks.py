@@ -1,6 +1,5 @@
 """Remarks, second forms and marks around an answer: those of closed lists change nothing, all others make it another answer."""
 
-import pytest
 
 from grpo_verifiers.math import math
 from grpo_verifiers.math.grammar.read import read
@@ -33,30 +32,6 @@ def test_remarks_of_the_lists_change_nothing_and_others_make_another_answer():
     assert score(r"22.5^\circ", r"22\frac12^\circ") == 1.0
     assert score("7", r"\textcolor{red}{7}") == score("7", r"{\color{blue}7}") == 1.0
     assert score("7", r"\textcolor{white}{7}") == score("7", r"7\color{red}{8}") == 0.0
-
-
-@pytest.mark.sample(12)
-@pytest.mark.parametrize(
-    ("gold", "right", "wrong"),
-    [
-        ("f(x)=x", r"f(x)=x \text{ for all real } x", r"f(x)=x \text{ for all integers } x"),
-        ("f(x)=x", r"f(x)=x \text{ for all } x", r"f(x)=x \text{ for all } x > 0"),
-        ("f(x)=x", r"f(x)=x \quad \forall x \in \mathbb{R}", r"f(x)=x \text{ for some } x"),
-        (r"(-\infty,\infty)", r"\mathbf{R}", r"\mathbf{S}"),
-        ("y=2x+1", "y(x)=2x+1", "y(2)=2x+1"),
-        ("(1,2)", r"x=1 \quad y=2", r"x=2 \quad y=1"),
-        # a constant of integration has any name and no other place
-        *(("y=Ce^{2x}", "y=Ke^{2x}", "y=e^{Kx}"), ("y=Ce^{2x}", "y(x)=C_1e^{2x}", "y=KAe^{2x}")),
-        ("y=C_1e^x+C_2e^{-x}", "y=Ae^x+Be^{-x}", "y=Ae^x+Ae^{-x}"),
-        ("y=C_1e^x+C_2e^{-x}", "y=Be^x+Ae^{-x}", "y=Be^x+Ae^{-2x}"),
-        (r"y=C_1\cos x+C_2\sin x", r"y=C_1\sin x+C_2\cos x", r"y=C_1\sin x+C_1\cos x"),
-        (r"y=\frac{C-Ax}{B}", r"y=\frac{-Ax+C}{B}", r"y=\frac{D-Ax}{B}"),
-        (r"U=\frac{C_2}{C_1+C_2}V", r"U=\frac{VC_2}{C_1+C_2}", r"U=\frac{C_1}{C_1+C_2}V"),
-        *((r"C=2\pi r", r"C=2r\pi", r"A=2\pi r"), ("y=x^2+C", "y=C+x^2", "y=x^2+k")),
-    ],
-)
-def test_each_kind_of_gold_has_remarks_and_constants_of_its_own(gold, right, wrong):
-    assert (score(gold, right), score(gold, wrong)) == (1.0, 0.0)
 
 
 SEVEN = ("O(7)", "f (7)", r"\Gamma(7)", "7 (x)", "7 (8)", "7 or 8", "eight (7)", "x (7)")

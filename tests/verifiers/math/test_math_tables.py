@@ -31,6 +31,7 @@ from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_momen
 from grpo_verifiers.math.words.nouns import is_counted, is_label, noun_phrase, singular
 from grpo_verifiers.math.words.numerals import denominator, is_numeral, ordinal, spoken
 from grpo_verifiers.math.words.units import ratio, unit_readings
+from tests.cases.rows import sections
 
 
 def spelled(node):
@@ -93,16 +94,13 @@ CALLS = {
     "refuted": of_trees(refuted), "fronted": of_trees(fronted), "other_reading": other_reading,
 }  # fmt: skip
 STRICT = Options(conflicts="reject")
-CASES = Path(__file__).parents[2] / "cases"
-TABLES = (CASES / "maths_functions.txt").read_text(encoding="utf-8")
-
-VERDICTS = (CASES / "maths_verdicts.txt").read_text(encoding="utf-8")
+TABLES = sections("maths_functions.txt")
+VERDICTS = (Path(__file__).parents[2] / "cases" / "maths_verdicts.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("table", TABLES.removeprefix("## ").split("\n## "), ids=lambda table: table.partition("\n")[0])
-def test_each_row_of_a_table_is_what_its_function_gives(table):
-    name, _, rows = table.strip().partition("\n")
-    for case in rows.splitlines():
+@pytest.mark.parametrize("name", TABLES)
+def test_each_row_of_a_table_is_what_its_function_gives(name):
+    for case in TABLES[name]:
         arguments, _, result = case.partition(" => ")
         try:
             given = spelled(CALLS[name](*arguments.split(" | ")))

@@ -13,54 +13,15 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
 from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.steps.rounding import Drift, Rounding
+from tests.cases.rows import sections
 
-HOLDS, WRONG, NOTHING = 1.0, 0.0, None
-
-CASES = {
-    HOLDS: [
-        "3+4=7", "so 3 + 4 = 7.", "Natalia sold 48/2 = 24 clips in May.", "because 2 x 16 = 32", "only 100 / 2 = $50.",
-        "needs 100 - 50 - 30 - 15 = $5 more", "$5 + $3 = $8", "$3+4=7$", "\\[ 12 \\times 3 = 36 \\]", "3 + 4 = \\boxed{7}",
-        "we get $\\frac{1}{2}+\\frac13 = \\frac{5}{6}$.", "\\boxed{3+4=7}", "x^2+2x+1 = (x+1)^2", "10/3 = 3.33", "2/3 = 0.67",
-        "10/3 \\approx 3.33", "5! = 120", "So 3+4=7!", "- 3+4 = 7", "1. 3+4 = 7", "(a) 3+4 = 7", "**3+4 = 7**", "2(3+4) = 14",
-        "\\begin{align*} 3+4 &= 7 \\\\ &= 14/2 \\end{align*}", "gcd(12, 18) = 6", "\\sqrt{16} = 4", "1,000 + 2,000 = 3,000",
-        "5/20 = 25%", "Step 2: 7-2=5", "48/2 = <<48/2=24>>24 clips", "\\sin(30^\\circ) = \\frac12", "2^10 = 1024", "2**10 = 1024",
-        "The total (3+4=7, 5+5=10) is", "3 × 4 = 12", "3 ÷ 4 = 0.75", "12*3=36.", "-3 + 4 = 1", "x = 3 + 4 = 7", "3 1/2 + 1/2 = 4",
-        "area is $\\frac{1}{2} \\times 3 \\times 4 = 6 \\text{ cm}^2$", "3+4 equals 7", "3+4=7<|im_end|>", "1+1=2 and 2+2=4",
-        "\\frac{3}{4} = 75\\%", "\\pi \\approx 3.14", "(3+4) = 7", "12*3==36", "١+٢=٣", "3+4 = 7 = 14/2",
-        "- 3 + 4 = 1", "(3) + 4 = 7", "1) 3+4 = 7", "(1) 3+4 = 7", "1. -3+4 = 1", "a) 3+4 = 7", "• 3+4 = 7", "2/3 = 0.67.", "10/3 = 3.3.",
-        "100/3 = 33.3.", "2/3 = 0.6666.", "\\pi = 3.14.", "\\pi = 3.1415.", "\\sqrt{2} = 1.41.", "1000000/3 = 333333.33.", "1/8 = 0.13.",
-        "1/8 = 0.12.", "3/8 = 0.38.", "12.5 ≈ 12.", "3 \\approx 3.02.", "9.8 ≈ 10.", "1234 ≈ 1200.", "22/7 ≈ \\pi.", "50\\% = 0.5.",
-        "1/3000 ≈ 3.33 \\cdot 10^{-4}.", "2/3 = 66.67\\%.", "20% of 50 = 10.", "2/3 of 12 = 8.", "10/40 * 100 = 25%.", "2 plus 2 = 4.",
-        "12 divided by 4 is 3.", "2 + 2 gives 4 apples.", "$2+2$ = $4$.", "2 + 2 \\equiv 4.", "2 + 2 := 4.", "\\log 100 = 2.",
-        "\\ln 2 = 0.69.", "12.349 = 12.35.", "5 - 2 is 3 apples.", "$90^\\circ - 50^\\circ = 40^\\circ$", "6 \\times 20^\\circ = 120^\\circ",
-        "\\frac{360^\\circ}{5} = 72^\\circ", "$\\angle A = 180^\\circ - 120^\\circ = 60^\\circ$", "360^\\circ / 60^\\circ = 6", "90° - 50° = 40°",
-        "27(1/3) = 9", "24\\left(\\frac12\\right) = 12", "6(\\frac12) = 3", "3\\frac12 = 3.5", "3 x $4 = $12", "5 x $1.50 = $7.50", "$3 x 4 = $12",
-        "\\frac{P_{\\text{new}}}{2} = \\frac{240}{2} = 120", "x_{\\text{max}} = \\frac{12}{4} = 3",
-    ],
-    WRONG: [
-        "3+4=8", "\\(12 \\cdot 3 = 35\\)", "41 = 42", "3+4=7=8", "3+4 = 8 = 7+1", "1/0 = 5", "\\gcd(12,18)=5", "12*3=4",
-        "12*3=37", "\\sin(30°) = 1/3", "The total (3+4=7, 5+5=11) is", "Total = 3 + 4 = 8", "$2^{10} = 1024$ and $2^5=31$",
-        "10/3 = 3.4.", "12*3=3<|im_end|>", "3+4=7, so 3+4=8", "\\pi = 3.15.", "1+1=2 and 2+2=5", "9+9=19 apples", "1/(1-1) = 5.",
-        "0.009 = 0.00.", "1/150 = 0.00.", "0.004 + 0.004 = 0.00.", "0.005 = 0.01.", "1/3 = 0.3.", "2/3 = 0.66.", "5.00 = 5.009.", "5.009 = 5.00.",
-        "12.34 = 12.349.", "1/3 = 0.34.", "3/8 = 0.37.", "13.5 ≈ 13.", "\\sqrt{2} = 1.42.", "10/3 = 3.", "100 ≈ 101.", "10000 \\approx 10099.",
-        "0.3 ≈ 1/3.", "2 ≈ 1.5.", "50+50 ≈ 50+51.", "1/3 = -0.33.", "50\\% = 50.", "50 = 50\\%.", "5\\% + 5\\% = 10.", "20% of 50 = 11.",
-        "2 plus 2 = 5.", "2 + 2 is 5.", "2 + 2 gives 5 apples.", "$2+2$ = $5$.", "2 + 2 \\equiv 5.", "2 + 2 := 5.", "2 + 2 =\n5.", "\\log 8 = 4.",
-        "\\log 100 = 3.", "7! = 7.", "3 + 4 = 8!.", "17 mod 5 = 3.", "7 // 2 = 4.", "- 3 + 4 = 8", "(3) + 4 = 8", "1) 3+4 = 8", "* 3+4 = 8",
-        "$90^\\circ - 50^\\circ = 30^\\circ$", "6 \\times 20^\\circ = 110^\\circ", "\\frac{360^\\circ}{5} = 71^\\circ", "$\\angle A = 180^\\circ - 120^\\circ = 61^\\circ$",
-        "360^\\circ / 60^\\circ = 7", "27(1/3) = 10", "6(\\frac12) = 6.5", "24\\left(\\frac12\\right) = 24.5", "3 x $4 = $13", "5 x $1.50 = $7.05",
-        "\\frac{P_{\\text{new}}}{2} = \\frac{240}{2} = 121",
-    ],
-    NOTHING: [
-        "", "no numbers", "7", "a = 5", "2x+3 = 7", "x = y", "1=1", "x=x", "5+0=5", "5 = 5.0", "1*5 = 5", "3+4=4+3", "-(-5) = 5",
-        "half of 10 = 5", "5 apples * 2 = 10 apples", "3 apples and 2 = 5", "3 apples + 4 apples = 7 apples",
-        "9^(9^(9^9)) = 5", "100000! = 3", "3:4 = 6:8", "100 cm = 1 m", "60 minutes = 1 hour", "10:30 = 5", "24 = 2 dozen",
-        "2+2=5 is wrong", "suppose 2+2 = 5", "if 2+2=5 then", "17 mod 5 = 2", "7 % 3 = 1", "7 // 2 = 3", "for i in x: i += 1", "x == 5",
-        "10 apples - 3 + 4 = 1", "= 7", "3+4 =", "3+4 = \n", "log(8) = 3", "3+4 != 8", "3+4 <= 8", "f(3) = 9", "width3 = 4",
-        "3+4 = 5 * width", "((((3+4 = ", "12*3=3", "1/3 = 0.3", "AB = 5", "\\angle ABC = 60^\\circ", "3 = 4 squared", "\\log 8 = 3.",
-        "\\sin 30 = 0.5.", "0.00 \\cdot 1000 = 0.", "0/7 = 0.", "100 - 25 = 75\\%.", "17 mod 5 = 2.", "3 + 4 is 2 less than 9.",
-        "2 + 2 \\equiv 5 \\pmod{3}.", "2 + 2 ≡ 5 (mod 3).", "20 % 3 * 2 = 40.", "2x + 3 = 2x + 5.",
-    ],
-}  # fmt: skip
+SCORES = {"holds": 1.0, "wrong": 0.0, "nothing": None}
+CASES = [
+    (SCORES[heading], row.replace("<br>", "\n"))
+    for heading, rows in sections("maths_steps.txt").items()
+    for row in rows
+]
+CASES += [(None, text) for text in ("", "3+4 = \n", "((((3+4 = ")]
 
 
 def scores(text, prompt=None, **options):
@@ -68,7 +29,7 @@ def scores(text, prompt=None, **options):
 
 
 @pytest.mark.sample(67)
-@pytest.mark.parametrize(("expected", "text"), [(score, text) for score, texts in CASES.items() for text in texts])
+@pytest.mark.parametrize(("expected", "text"), CASES)
 def test_one_step(expected, text):
     found = scores(text, steps="blank_line")
     assert found == ([expected] if text.strip() else [])
