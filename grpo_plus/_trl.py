@@ -771,9 +771,6 @@ def calling_tokenizer(tokenizer: Any) -> "tuple[Any, str | None]":
     """A copy of a tokenizer that reads calls of tools, and the chat template that TRL's loop over tools renders with.
 
     None stands for the tokenizer's own template.
-
-    Raises:
-        ValueError: TRL does not know how calls are written under this chat template.
     """
     import copy
 
@@ -905,9 +902,6 @@ def fused_head(
     """Have ``score`` take the place of the function that such a model scores by.
 
     It gets hidden states, targets and the head; returns log-probabilities and entropies.
-
-    Raises:
-        UnsupportedTRLError: the model did not call it.
     """
     import trl.trainer.utils as trl_utils
 
@@ -1250,11 +1244,7 @@ def silent_comparison(silent: "Callable[[], bool]") -> "Iterator[None]":
 
 
 def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
-    """The arguments of TRL's trainer after ``eval_dataset``, by name.
-
-    Raises:
-        TypeError: there are too many of them, or one is given twice or unknown.
-    """
+    """The arguments of TRL's trainer after ``eval_dataset``, by name."""
     from trl import GRPOTrainer
 
     first = (None,) * 6  # self, model, reward_funcs, args, train_dataset, eval_dataset

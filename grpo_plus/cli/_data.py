@@ -30,11 +30,7 @@ def load_rows(
     base: Path | None = None,
     field: str = "dataset_name",
 ) -> Any:
-    """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub.
-
-    Raises:
-        UserError: the dataset does not exist or cannot be read.
-    """
+    """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub."""
     from datasets import DatasetDict, load_dataset, load_from_disk
 
     if is_reference(name):
@@ -114,11 +110,7 @@ def call_reference(field: str, name: str, base: Path | None) -> Any:
 
 
 def model_path(name: str | None, base: Path, field: str = "model_name_or_path") -> str:
-    """A model's folder or name on the hub; for a reference, the folder that its function returns.
-
-    Raises:
-        UserError: there is no name or no such folder, or the function fails.
-    """
+    """A model's folder or name on the hub; for a reference, the folder that its function returns."""
     if not name:
         raise UserError(NO_MODEL)
     local_model(name, field)
@@ -176,9 +168,6 @@ def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Pat
     """The local path of a dataset, looked up in ``base``, the config's folder, and in the working directory.
 
     None for what is on the hub, and for a reference. Its imports are light: commands ask before they load torch.
-
-    Raises:
-        UserError: the name means a file, and there is none or it is of no kind that can be read.
     """
     if is_reference(name):
         return None

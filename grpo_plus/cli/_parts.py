@@ -104,12 +104,7 @@ def is_part(name: str) -> bool:
 
 
 def references(name: str) -> list[Reference]:
-    """The parts of that name, of every kind that has it; of a reference, the part that it leads to.
-
-    Raises:
-        UnknownNameError: no kind has it; lists the nearest names.
-        PluginError: it cannot be imported.
-    """
+    """The parts of that name, of every kind that has it; of a reference, the part that it leads to."""
     every = kinds()
     if is_reference(name):
         return [_kind_of(import_reference(name), every).reference(name)]

@@ -127,11 +127,7 @@ def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | 
 
 
 def measured(words: Sequence[str], steps: int) -> Pace:
-    """Make some real steps of a config in a process and a folder of their own.
-
-    Raises:
-        UserError: they fail.
-    """
+    """Make some real steps of a config in a process and a folder of their own."""
     from grpo_plus.record import open_run
 
     with temporary_folder() as folder:

@@ -61,11 +61,7 @@ def _places(given: Sequence[str | None]) -> Iterator[Path]:
 
 
 def trained(folders: Sequence[Path]) -> Trained | None:
-    """The settings of the first of these folders that a run with a record is in; None where none is.
-
-    Raises:
-        UserError: its prompt held a secret, which records do not keep.
-    """
+    """The settings of the first of these folders that a run with a record is in; None where none is."""
     from grpo_plus.record import RunError, open_run
     from grpo_plus.record.files import FOLDER, RUN
 

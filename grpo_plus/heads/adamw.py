@@ -79,11 +79,7 @@ class OwnAdamW:
         return found
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these moments.
-
-        Raises:
-            ValueError: they are those of other parameters.
-        """
+        """Go on from these moments."""
         expected = {f"{name}/{moment}" for name in self.parameters for moment in self._MOMENTS}
         if not tensors:
             self._adamw.state.clear()

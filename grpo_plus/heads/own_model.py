@@ -90,9 +90,6 @@ def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ:
         own: the policy's tokenizer.
         field: what messages call the model.
         may_differ: the share of the policy's tokens that may have another number there, or none.
-
-    Raises:
-        HeadError: names the first such token.
     """
     try:
         theirs = AutoTokenizer.from_pretrained(name).get_vocab()

@@ -122,11 +122,7 @@ class RewardModelHook(Hook):
             setup.further["reward_processing_classes"] = [*listed, None]
 
     def after_loading(self, host: Host) -> None:
-        """Make the model.
-
-        Raises:
-            ConfigError: it cannot stand on this policy, or be trained in this kind of run.
-        """
+        """Make the model."""
         super().after_loading(host)
         self.pairs.host = host
         self.scorer = make(host, self._options, self.kind)

@@ -117,9 +117,6 @@ def encode(
         sample: a prompt of the run, to be shown beside one that does not fit.
         held_out: prompts that must not be trained on.
         chats: of a run with tools; None: it has none.
-
-    Raises:
-        ConfigError: a solution is no text, does not go with its prompt, or has no ids behind it.
     """
     reads = reader(tokenizer, keywords, None if chats is None else chats.template)
     known = None if frames is None else _Seen(frames)

@@ -101,9 +101,6 @@ def obtain(  # noqa: PLR0917
     """The folder of the warm start, which is made unless it is there. All processes of a run call it.
 
     ``alone`` removes other warm starts beside it; ``refused`` says why none can be made here.
-
-    Raises:
-        ConfigError: the loss is not finite, or nothing can be written.
     """
     state, why = _trl.from_main(store.claim)
     if state == "busy":

@@ -52,9 +52,6 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
 
     >>> read_score("> Score: 10\nNo: it is wrong.\nScore: 2", 0, 10)
     0.2
-
-    Raises:
-        ValueError: there is no score, more than one, or one out of range.
     """
     reply = answer_part(reply, "think")
     if pattern is None:

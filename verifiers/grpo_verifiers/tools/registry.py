@@ -393,10 +393,6 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
 
     >>> show_part("calculator").keywords
     {'digits': 'an integer from 1 to 100 (12)'}
-
-    Raises:
-        UnknownNameError: nothing has that name.
-        PluginError: the reference cannot be imported.
     """
     is_environment = name in ENVIRONMENTS
     if is_reference(name):

@@ -352,9 +352,6 @@ def open_sessions(
             unless given, that of workers of checks.
         env: environment variables that reach the tools although they look like secrets.
         workers: calls of functions at a time.
-
-    Raises:
-        VerifierFailedError: a tool cannot be imported in a process of its own, or no box can be had for ``python``.
     """
     return Sessions(parts, default_memory() if memory == -1 else memory, env, workers or worker_count())
 
