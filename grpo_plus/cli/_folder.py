@@ -203,16 +203,12 @@ def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
         raise UserError(f"output_dir {folder}: {error.filename} cannot be removed ({error.strerror}).") from error
     if old:
         return [f"Removed {_names(old)} from {folder} (overwrite_output_dir)."]
-    replaces = not resumes and _has_model(folder)
-    return [f"{folder} holds a model already, which this run will replace."] if replaces else []
+    models = (*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin"))
+    return [f"{folder} holds a model already, which this run will replace."] if models and not resumes else []
 
 
 def _names(paths: list[Path]) -> str:
     return paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
-
-
-def _has_model(folder: Path) -> bool:
-    return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "pytorch_model*.bin"))
 
 
 @contextlib.contextmanager

@@ -166,26 +166,19 @@ _WAYS = ("keep", "replay", "resample", "roulette")
 
 def _dead_groups() -> Registry[Any]:
     folder = "grpo_plus.selection.dead_groups"  # named rather than imported: these need torch
-    return _fixed("way with dead groups", {name: f"{folder}.{name}:{name.capitalize()}" for name in _WAYS})
+    return Registry("way with dead groups", builtins={name: f"{folder}.{name}:{name.capitalize()}" for name in _WAYS})
 
 
 def _schedules() -> Registry[Any]:
     from grpo_plus.objectives.schedule import SCHEDULES
 
-    return _fixed("KL schedule", _places(SCHEDULES))
+    places = {name: f"{made.__module__}:{made.__name__}" for name, made in SCHEDULES.items()}
+    return Registry("KL schedule", builtins=places)
 
 
 def _compositions() -> Registry[Any]:
     names = ("all_of", "any_of", "gated", "weighted", "Route")
-    return _fixed("composition of verifiers", {name: f"grpo_verifiers.compose:{name}" for name in names})
-
-
-def _fixed(kind: str, places: Mapping[str, str]) -> Registry[Any]:
-    return Registry(kind, builtins=places)
-
-
-def _places(classes: Mapping[str, type]) -> dict[str, str]:
-    return {name: f"{made.__module__}:{made.__name__}" for name, made in classes.items()}
+    return Registry("composition of verifiers", builtins={name: f"grpo_verifiers.compose:{name}" for name in names})
 
 
 # -- one description a kind

@@ -88,7 +88,8 @@ def read_docs(text: str | None) -> Docs:
         elif number == 0:
             summary = _one_line(block).rstrip(".")
         else:
-            prose.append(block if _is_table(block) else _one_line(block))
+            is_table = block.startswith(("===", "+--", "| ", "- ", "* ", "1. "))
+            prose.append(block if is_table else _one_line(block))
     return Docs(summary, tuple(prose), labelled, arguments, config, "\n".join(examples))
 
 
@@ -160,7 +161,3 @@ def _label(first: str) -> str | None:
 
 def _one_line(block: str) -> str:
     return " ".join(line.strip() for line in block.splitlines())
-
-
-def _is_table(block: str) -> bool:
-    return block.startswith(("===", "+--", "| ", "- ", "* ", "1. "))

@@ -69,7 +69,8 @@ def _serve(sock: socket.socket) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
-            reply["e"] = printed.after_error(error_fields(error))
+            fields = error_fields(error)
+            reply["e"] = {**fields, "message": printed.after(fields["message"])}
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
         with contextlib.suppress(ValueError):
