@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of parts.
-
-    Attributes:
-        page: the page of docs/parts that shows it.
-        describe: name and value of an entry -> what is known of it.
-        accepts: an object that a reference gave is one of this kind.
-    """
+    """A kind of parts; ``page`` is the page of docs/parts that shows it."""
 
     registry: Registry[Any]
     page: str

@@ -85,11 +85,7 @@ def _quantised(model: Any) -> str | None:
 def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ: float = 0.0) -> None:
     """Refuse a model whose ids mean other tokens than the policy's. One without a tokenizer is taken as it is.
 
-    Args:
-        name: of the model, or its folder.
-        own: the policy's tokenizer.
-        field: what messages call the model.
-        may_differ: the share of the policy's tokens that may have another number there, or none.
+    ``may_differ`` is the share of the policy's tokens that may have another number there.
     """
     try:
         theirs = AutoTokenizer.from_pretrained(name).get_vocab()

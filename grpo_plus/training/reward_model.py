@@ -45,14 +45,7 @@ PATIENCE = 3
 
 
 class RewardModelHook(Hook):
-    """The reward model of a run.
-
-    Attributes:
-        pairs: the hook that holds its examples.
-        scorer: the model itself, once the policy is loaded.
-        trainings: how often it was trained.
-        kind: what it is: ``adapter`` or ``model``.
-    """
+    """The reward model of a run; ``kind`` is ``adapter`` or ``model``."""
 
     name = NAME
     after = ("Verification",)  # its reward follows those of the verifiers

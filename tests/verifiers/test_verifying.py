@@ -219,7 +219,7 @@ def test_what_a_check_prints_follows_its_reason_and_is_told_once(caplog):
     good, bad = get_verifier(check).verify_batch(None, ["a", "x"])
     assert re.fullmatch(r"printed: 'saw a \\x1b\[2J\\ne{400,500}'…", good.detail)
     assert bad.detail.startswith("ValueError: no; printed: 'saw x ")
-    assert caplog.text.count("What it prints follows the reasons") == 1
+    assert caplog.text.count("Its output follows the reasons") == 1
 
 
 @pytest.mark.slow

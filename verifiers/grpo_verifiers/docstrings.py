@@ -36,16 +36,7 @@ _PAPER = re.compile(r"arXiv[: ]+(\d{4}\.\d{4,5})")
 
 @dataclass(frozen=True)
 class Docs:
-    """What a docstring says.
-
-    Attributes:
-        summary: its first sentence, without a full stop.
-        prose: its paragraphs without a label, each on one line; a table keeps its lines.
-        labelled: paragraphs by the key of their label.
-        arguments: the meaning of each parameter.
-        config: YAML.
-        example: lines of a Python prompt.
-    """
+    """The parts of a docstring. A paragraph is on one line, a table keeps its lines; ``config`` is YAML."""
 
     summary: str = ""
     prose: tuple[str, ...] = ()
