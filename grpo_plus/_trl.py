@@ -476,10 +476,7 @@ def process_state_kept() -> "Iterator[None]":
 
 @contextmanager
 def no_group(config: Any) -> "Iterator[None]":
-    """Keep a ``ddp_backend`` from a process that no launcher started: it has no group to join, which would be an error.
-
-    The process that starts the ranks is such a one.
-    """
+    """Keep a ``ddp_backend`` from a process that no launcher started: without a group to join, it would be an error."""
     backend = config.ddp_backend
     if "WORLD_SIZE" not in os.environ:
         config.ddp_backend = None
@@ -768,10 +765,7 @@ def gather_objects(rows: list[Any]) -> list[Any]:
 
 
 def calling_tokenizer(tokenizer: Any) -> "tuple[Any, str | None]":
-    """A copy of a tokenizer that reads calls of tools, and the chat template that TRL's loop over tools renders with.
-
-    None stands for the tokenizer's own template.
-    """
+    """A copy of a tokenizer that reads calls of tools, and TRL's chat template for them; None: the tokenizer's own."""
     import copy
 
     from trl.chat_template_utils import (
@@ -1107,10 +1101,7 @@ def load_random_state(host: Host, checkpoint: str) -> None:
 def mark_step(optimizer: Any, *, skipped: bool, by: str) -> None:
     """Tell the training loop whether the optimizer's last step was one: the schedule moves only then.
 
-    Accelerate's mark for steps that a gradient scaler has skipped.
-
-    Raises:
-        RuntimeError: this version of accelerate has no such mark; names the settings it is made ``by``.
+    Accelerate's mark for steps that a gradient scaler has skipped; an error without it names the settings ``by``.
     """
     optimizer._is_overflow = skipped
     if optimizer.step_was_skipped is not skipped:

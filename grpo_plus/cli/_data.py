@@ -146,21 +146,21 @@ def _made(name: str, base: Path | None, field: str) -> Any:
     rows = call_reference(field, name, base)
     if isinstance(rows, Dataset | IterableDataset):
         return {"train": rows}
-    said = f"{field}: the function {name!r} returned"
+    origin = f"{field}: the function {name!r} returned"
     if isinstance(rows, list):
         wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
         if wrong is not None or not rows:
             told = f"a list with {wrong!r:.80}" if rows else "an empty list"
-            raise UserError(f"{said} {told}, expected rows: mappings of columns to values.")
+            raise UserError(f"{origin} {told}, expected rows: mappings of columns to values.")
         try:
             return DatasetDict({"train": Dataset.from_list(rows)})
         except (ValueError, TypeError) as error:  # Arrow's errors are both
-            raise UserError(f"{said} rows that do not fit one table: {type(error).__name__}: {error}") from error
+            raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
     if not isinstance(rows, Mapping):
-        raise UserError(f"{said} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
+        raise UserError(f"{origin} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
     strange = [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]
     if strange:
-        raise UserError(f"{said} splits that are no Dataset: {', '.join(map(repr, strange))}.")
+        raise UserError(f"{origin} splits that are no Dataset: {', '.join(map(repr, strange))}.")
     return rows
 
 

@@ -11,7 +11,7 @@ SOURCES = {"required": "required column", "optional": "optional column", "given"
 
 
 def text_of(part: Reference, width: int = 100) -> str:
-    """The whole description."""
+    """The description."""
     return "\n".join(_lines(part, max(width, 40)))
 
 

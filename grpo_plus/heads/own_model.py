@@ -91,11 +91,11 @@ def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ:
         theirs = AutoTokenizer.from_pretrained(name).get_vocab()
     except (OSError, ValueError, KeyError, ImportError):
         return
-    ours = own.get_vocab()
-    wrong = sorted(token for token in ours if theirs.get(token) != ours[token])
-    if len(wrong) > may_differ * len(ours):
+    policy_ids = own.get_vocab()
+    wrong = sorted(token for token in policy_ids if theirs.get(token) != policy_ids[token])
+    if len(wrong) > may_differ * len(policy_ids):
         there = theirs.get(wrong[0], "none")
         raise HeadError(
             f"{field} is {name!r}, which has another tokenizer than the policy: the token {wrong[0]!r} has the number "
-            f"{ours[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
+            f"{policy_ids[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
         )
