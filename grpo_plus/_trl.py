@@ -476,10 +476,7 @@ def process_state_kept() -> "Iterator[None]":
 
 @contextmanager
 def no_group(config: Any) -> "Iterator[None]":
-    """Keep a ``ddp_backend`` from a process that no launcher started: it has no group to join, which would be an error.
-
-    The process that starts the ranks is such a one.
-    """
+    """Keep a ``ddp_backend`` from a process that no launcher started: without a group to join, it would be an error."""
     backend = config.ddp_backend
     if "WORLD_SIZE" not in os.environ:
         config.ddp_backend = None
@@ -768,13 +765,7 @@ def gather_objects(rows: list[Any]) -> list[Any]:
 
 
 def calling_tokenizer(tokenizer: Any) -> "tuple[Any, str | None]":
-    """A copy of a tokenizer that reads calls of tools, and the chat template that TRL's loop over tools renders with.
-
-    None stands for the tokenizer's own template.
-
-    Raises:
-        ValueError: TRL does not know how calls are written under this chat template.
-    """
+    """A copy of a tokenizer that reads calls of tools, and TRL's chat template for them; None: the tokenizer's own."""
     import copy
 
     from trl.chat_template_utils import (
@@ -905,9 +896,6 @@ def fused_head(
     """Have ``score`` take the place of the function that such a model scores by.
 
     It gets hidden states, targets and the head; returns log-probabilities and entropies.
-
-    Raises:
-        UnsupportedTRLError: the model did not call it.
     """
     import trl.trainer.utils as trl_utils
 
@@ -1113,10 +1101,7 @@ def load_random_state(host: Host, checkpoint: str) -> None:
 def mark_step(optimizer: Any, *, skipped: bool, by: str) -> None:
     """Tell the training loop whether the optimizer's last step was one: the schedule moves only then.
 
-    Accelerate's mark for steps that a gradient scaler has skipped.
-
-    Raises:
-        RuntimeError: this version of accelerate has no such mark; names the settings it is made ``by``.
+    Accelerate's mark for steps that a gradient scaler has skipped; an error without it names the settings ``by``.
     """
     optimizer._is_overflow = skipped
     if optimizer.step_was_skipped is not skipped:
@@ -1250,11 +1235,7 @@ def silent_comparison(silent: "Callable[[], bool]") -> "Iterator[None]":
 
 
 def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
-    """The arguments of TRL's trainer after ``eval_dataset``, by name.
-
-    Raises:
-        TypeError: there are too many of them, or one is given twice or unknown.
-    """
+    """The arguments of TRL's trainer after ``eval_dataset``, by name."""
     from trl import GRPOTrainer
 
     first = (None,) * 6  # self, model, reward_funcs, args, train_dataset, eval_dataset

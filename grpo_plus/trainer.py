@@ -72,15 +72,11 @@ class GRPOPlusTrainer(GRPOTrainer):
     A drop-in: every argument of `GRPOTrainer` means what it means there.
 
     Args:
-        model: as in TRL.
         reward_funcs: as in TRL; may be left out when the config has verifiers, and adds to them otherwise.
         args: a `GRPOPlusConfig`; a plain `GRPOConfig` is accepted and trains as in TRL.
-        train_dataset: as in TRL.
-        eval_dataset: as in TRL.
         step_scorer: gives step scores for process estimators, called with ``prompts, completions, completion_ids`` and
             the dataset's columns; unset, they come from the verifiers that give steps.
         hooks: your own; called inside those of the trainer, and their state is in every checkpoint.
-        **kwargs: everything else that `GRPOTrainer` takes.
     """
 
     def __init__(

@@ -40,11 +40,7 @@ def newest(value: Any, folder: Path) -> Choice:
 
 
 def given(checkpoint: Path, folder: Path) -> Choice:
-    """A checkpoint by its path; ``folder`` is the run's.
-
-    Raises:
-        CheckpointError: it is not there, or torn.
-    """
+    """A checkpoint by its path; ``folder`` is the run's."""
     if not checkpoint.is_dir():
         raise CheckpointError([f"resume_from_checkpoint: there is no folder {str(checkpoint)!r}. {others(folder)}"])
     if found := problem(checkpoint):

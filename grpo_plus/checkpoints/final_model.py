@@ -14,21 +14,13 @@ _PARTS = (*_WEIGHTS, *_CONFIG, *_TOKENIZER, "*.model")
 
 
 def seal(folder: Path, step: int) -> None:
-    """Write the manifest of the model in a run's folder, which ``step`` optimizer steps made.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the manifest of the model in a run's folder, which ``step`` optimizer steps made."""
     files = {path for pattern in _PARTS for path in folder.glob(pattern) if path.is_file()}
     manifest.write(folder, step, files, name=FILE)
 
 
 def unseal(folder: Path) -> None:
-    """Remove the manifest: the run goes on, and the model is that of before.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove the manifest: the run goes on, and the model is that of before."""
     (folder / FILE).unlink(missing_ok=True)
 
 

@@ -73,11 +73,7 @@ def write(
 
 
 def read(folder: Path, name: str = FILE) -> Manifest:
-    """The manifest of a folder.
-
-    Raises:
-        ManifestError: it is missing, broken or of a newer release.
-    """
+    """The manifest of a folder."""
     try:
         content = json.loads(read_text(folder / name))
         version, seal = content["version"], content.pop("sha256")

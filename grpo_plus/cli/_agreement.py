@@ -10,20 +10,13 @@ RIGHT = 1.0
 
 @dataclass(frozen=True)
 class Agreement:
-    """Counts over the rows that both judged.
+    """Counts over the rows that both judged; ``apart`` are rows without a score by one of them.
 
     >>> found = Agreement.of([(1, 1), (1, 0), (0, 0), (0, None)])
     >>> found.both, found.first, found.second, found.neither, found.apart
     (1, 1, 0, 1, 1)
     >>> round(found.share, 3), round(found.kappa, 3)
     (0.667, 0.4)
-
-    Attributes:
-        both: right by both.
-        first: right by the first only.
-        second: right by the second only.
-        neither: wrong by both.
-        apart: rows to which one of them gives no score; they count for nothing.
     """
 
     both: int

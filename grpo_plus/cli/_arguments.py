@@ -128,10 +128,6 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     """Read ``[config.yaml] [flags]``; ``beside`` are options that the command reads itself, for suggestions.
 
     Defaults are for ``device``, or for what would train here.
-
-    Raises:
-        UserError: an unknown key or flag (with the nearest match), a file that cannot be read, or a config with
-            problems (all of them).
     """
     parser = make_parser(prog)
     path, rest = config_path(arguments)

@@ -30,11 +30,7 @@ def load_rows(
     base: Path | None = None,
     field: str = "dataset_name",
 ) -> Any:
-    """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub.
-
-    Raises:
-        UserError: the dataset does not exist or cannot be read.
-    """
+    """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub."""
     from datasets import DatasetDict, load_dataset, load_from_disk
 
     if is_reference(name):
@@ -114,11 +110,7 @@ def call_reference(field: str, name: str, base: Path | None) -> Any:
 
 
 def model_path(name: str | None, base: Path, field: str = "model_name_or_path") -> str:
-    """A model's folder or name on the hub; for a reference, the folder that its function returns.
-
-    Raises:
-        UserError: there is no name or no such folder, or the function fails.
-    """
+    """A model's folder or name on the hub; for a reference, the folder that its function returns."""
     if not name:
         raise UserError(NO_MODEL)
     local_model(name, field)
@@ -154,21 +146,21 @@ def _made(name: str, base: Path | None, field: str) -> Any:
     rows = call_reference(field, name, base)
     if isinstance(rows, Dataset | IterableDataset):
         return {"train": rows}
-    said = f"{field}: the function {name!r} returned"
+    origin = f"{field}: the function {name!r} returned"
     if isinstance(rows, list):
         wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
         if wrong is not None or not rows:
             told = f"a list with {wrong!r:.80}" if rows else "an empty list"
-            raise UserError(f"{said} {told}, expected rows: mappings of columns to values.")
+            raise UserError(f"{origin} {told}, expected rows: mappings of columns to values.")
         try:
             return DatasetDict({"train": Dataset.from_list(rows)})
         except (ValueError, TypeError) as error:  # Arrow's errors are both
-            raise UserError(f"{said} rows that do not fit one table: {type(error).__name__}: {error}") from error
+            raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
     if not isinstance(rows, Mapping):
-        raise UserError(f"{said} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
+        raise UserError(f"{origin} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
     strange = [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]
     if strange:
-        raise UserError(f"{said} splits that are no Dataset: {', '.join(map(repr, strange))}.")
+        raise UserError(f"{origin} splits that are no Dataset: {', '.join(map(repr, strange))}.")
     return rows
 
 
@@ -176,9 +168,6 @@ def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Pat
     """The local path of a dataset, looked up in ``base``, the config's folder, and in the working directory.
 
     None for what is on the hub, and for a reference. Its imports are light: commands ask before they load torch.
-
-    Raises:
-        UserError: the name means a file, and there is none or it is of no kind that can be read.
     """
     if is_reference(name):
         return None

@@ -28,11 +28,7 @@ def is_rank() -> bool:
 
 
 def config_path(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The config file, which comes first or after ``--config``, and the other arguments.
-
-    Raises:
-        UserError: there are two, or none after ``--config``.
-    """
+    """The config file, which comes first or after ``--config``, and the other arguments."""
     rest = list(arguments)
     found = [rest.pop(0)] if rest and not rest[0].startswith("-") else []
     for at in reversed(range(len(rest))):
@@ -53,9 +49,6 @@ def check_early(arguments: Sequence[str], *, beside: Collection[str] = (), train
 
     ``beside`` are options that the command reads itself. Where it ``trains``, the files and folders that it needs are
     looked for as well, and a first line says that it has begun.
-
-    Raises:
-        UserError: the command cannot work.
     """
     if is_rank():
         return

@@ -110,11 +110,7 @@ class Start:
 
 
 def start_of(args: Any, base: Path) -> Start:
-    """Where a run with these arguments begins; ``base`` is the config's folder.
-
-    Raises:
-        UserError: there is no checkpoint to resume from, or nothing is left to do and ``auto`` did not ask.
-    """
+    """Where a run with these arguments begins; ``base`` is the config's folder."""
     folder = Path(args.output_dir)
     choice = resume_point(args.resume_from_checkpoint, folder, base)
     checkpoint, told = choice.checkpoint, ""
@@ -137,9 +133,6 @@ def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
 
     ``value`` is a path, looked up first from ``base``, the config's folder; true or ``last`` for the newest checkpoint
     in the output folder; ``auto`` for that if there is one, for jobs that are restarted with the same command.
-
-    Raises:
-        UserError: there is no such checkpoint, or it is torn.
     """
     word = str(value).strip().lower()
     if value is None or word in ("", "false", "no", "none", "null"):
@@ -182,9 +175,6 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
     A model without checkpoints is replaced, as the trainer has always done. Checkpoints are hours of work, and a new
     run would mix its own with them. ``auto`` as the ``value`` of ``resume_from_checkpoint`` is for jobs that are
     started again and again: it leaves torn ones behind. ``elsewhere`` is the ``command`` without its output folder.
-
-    Raises:
-        UserError: the folder holds checkpoints, and nothing says what is to become of them.
     """
     old = [] if resumes else checkpoints(folder)
     if not old or overwrite:
@@ -203,11 +193,7 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
 
 
 def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
-    """Remove the checkpoints that are to go, and what killed runs left; returns what is to be told.
-
-    Raises:
-        UserError: they cannot be removed.
-    """
+    """Remove the checkpoints that are to go, and what killed runs left; returns what is to be told."""
     try:
         clean(folder)
         final_model.unseal(folder)
@@ -217,16 +203,12 @@ def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
         raise UserError(f"output_dir {folder}: {error.filename} cannot be removed ({error.strerror}).") from error
     if old:
         return [f"Removed {_names(old)} from {folder} (overwrite_output_dir)."]
-    replaces = not resumes and _has_model(folder)
-    return [f"{folder} holds a model already, which this run will replace."] if replaces else []
+    models = (*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin"))
+    return [f"{folder} holds a model already, which this run will replace."] if models and not resumes else []
 
 
 def _names(paths: list[Path]) -> str:
     return paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
-
-
-def _has_model(folder: Path) -> bool:
-    return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "pytorch_model*.bin"))
 
 
 @contextlib.contextmanager

@@ -28,11 +28,7 @@ class Gathered:
 
 
 def gather(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> Gathered:
-    """Resolve the rewards and load the rows; ``load`` takes what `load_rows` takes.
-
-    Raises:
-        UserError: something is missing or does not fit.
-    """
+    """Resolve the rewards and load the rows; ``load`` takes what `load_rows` takes."""
     from trl import get_dataset
 
     script, args, model = parsed.script, parsed.training, parsed.model

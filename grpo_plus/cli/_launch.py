@@ -133,11 +133,7 @@ def settings(chosen: Any) -> Callable[[str], Any]:
 
 
 def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
-    """Start CPU ranks like GPU ranks: accelerate would use MPI, or ranks that each train by themselves.
-
-    Raises:
-        UserError: DeepSpeed is asked for and not installed.
-    """
+    """Start CPU ranks like GPU ranks: accelerate would use MPI, or ranks that each train by themselves."""
     import torch
 
     from grpo_plus.recipe.options import read_yaml

@@ -4,20 +4,15 @@ import json
 import textwrap
 from collections.abc import Iterator
 
-from grpo_plus.cli._reference import Option, Reference
+from grpo_plus.cli._reference import Reference
 from grpo_verifiers.docstrings import LABELS
 
 SOURCES = {"required": "required column", "optional": "optional column", "given": "filled for it"}
 
 
 def text_of(part: Reference, width: int = 100) -> str:
-    """The whole description."""
+    """The description."""
     return "\n".join(_lines(part, max(width, 40)))
-
-
-def option_values(option: Option) -> str:
-    """The values of a keyword, and its default."""
-    return f"{option.values} (required)" if option.default is None else f"{option.values} ({option.default})"
 
 
 def _lines(part: Reference, width: int) -> Iterator[str]:
@@ -47,7 +42,8 @@ def _lines(part: Reference, width: int) -> Iterator[str]:
     yield ""
     yield "keywords:" if part.options else "no keywords"
     for option in part.options:
-        yield from _entry(f"{option.name}: {option_values(option)}", option.meaning, width)
+        default = "required" if option.default is None else option.default
+        yield from _entry(f"{option.name}: {option.values} ({default})", option.meaning, width)
     if part.config:
         yield from ("", *_indented("config:", part.config.splitlines()))
     if part.example:

@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of parts.
-
-    Attributes:
-        page: the page of docs/parts that shows it.
-        describe: name and value of an entry -> what is known of it.
-        accepts: an object that a reference gave is one of this kind.
-    """
+    """A kind of parts; ``page`` is the page of docs/parts that shows it."""
 
     registry: Registry[Any]
     page: str
@@ -104,12 +98,7 @@ def is_part(name: str) -> bool:
 
 
 def references(name: str) -> list[Reference]:
-    """The parts of that name, of every kind that has it; of a reference, the part that it leads to.
-
-    Raises:
-        UnknownNameError: no kind has it; lists the nearest names.
-        PluginError: it cannot be imported.
-    """
+    """The parts of that name, of every kind that has it; of a reference, the part that it leads to."""
     every = kinds()
     if is_reference(name):
         return [_kind_of(import_reference(name), every).reference(name)]
@@ -171,26 +160,19 @@ _WAYS = ("keep", "replay", "resample", "roulette")
 
 def _dead_groups() -> Registry[Any]:
     folder = "grpo_plus.selection.dead_groups"  # named rather than imported: these need torch
-    return _fixed("way with dead groups", {name: f"{folder}.{name}:{name.capitalize()}" for name in _WAYS})
+    return Registry("way with dead groups", builtins={name: f"{folder}.{name}:{name.capitalize()}" for name in _WAYS})
 
 
 def _schedules() -> Registry[Any]:
     from grpo_plus.objectives.schedule import SCHEDULES
 
-    return _fixed("KL schedule", _places(SCHEDULES))
+    places = {name: f"{made.__module__}:{made.__name__}" for name, made in SCHEDULES.items()}
+    return Registry("KL schedule", builtins=places)
 
 
 def _compositions() -> Registry[Any]:
     names = ("all_of", "any_of", "gated", "weighted", "Route")
-    return _fixed("composition of verifiers", {name: f"grpo_verifiers.compose:{name}" for name in names})
-
-
-def _fixed(kind: str, places: Mapping[str, str]) -> Registry[Any]:
-    return Registry(kind, builtins=places)
-
-
-def _places(classes: Mapping[str, type]) -> dict[str, str]:
-    return {name: f"{made.__module__}:{made.__name__}" for name, made in classes.items()}
+    return Registry("composition of verifiers", builtins={name: f"grpo_verifiers.compose:{name}" for name in names})
 
 
 # -- one description a kind

@@ -49,11 +49,7 @@ class Asked:
 
 
 def from_config(words: Sequence[str]) -> Asked:
-    """What ``train`` would do with this file and these options, on a CUDA card.
-
-    Raises:
-        UserError: ``train`` would refuse it, or it trains no adapters.
-    """
+    """What ``train`` would do with this file and these options, on a CUDA card."""
     parser = Parser(prog=PROG)
     parser.add_argument("--vram", type=float)
     parser.add_argument("--prompt-length", "--prompt_length", type=int, default=256)

@@ -35,16 +35,10 @@ _ALONE = {
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a step.
+    """Seconds of a step: median and quartiles, without the first step, which also starts everything.
 
     >>> Pace.of([(0, 0.0), (1, 9.0), (2, 11.0), (4, 15.0), (5, 18.0)])
     Pace(middle=2.0, low=2.0, high=3.0, steps=4)
-
-    Attributes:
-        middle: the median.
-        low: the first quartile of the steps, as far as they were logged one by one.
-        high: the third.
-        steps: how many it is of; the first one, which also starts everything, is left out.
     """
 
     middle: float
@@ -127,11 +121,7 @@ def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | 
 
 
 def measured(words: Sequence[str], steps: int) -> Pace:
-    """Make some real steps of a config in a process and a folder of their own.
-
-    Raises:
-        UserError: they fail.
-    """
+    """Make some real steps of a config in a process and a folder of their own."""
     from grpo_plus.record import open_run
 
     with temporary_folder() as folder:

@@ -170,8 +170,3 @@ def sample(prompt: Any, tokenizer: Any, keywords: Mapping[str, Any] | None = Non
     if len(text) > limit:
         text = f"{text[: limit // 2]}\n[… {len(text) - limit} characters …]\n{text[-limit // 2 :]}"
     return "\n".join(f"  {line}" for line in str(text).splitlines())
-
-
-def opens_thinking(text: str) -> bool:
-    """True if a prompt ends with the opening tag, which completions then do not repeat."""
-    return text.rstrip().endswith("<think>")

@@ -63,11 +63,7 @@ def _tokens(tokenizer: Any, row: Pair, side: Conversation) -> list[int]:
 
 
 def in_tokens(rows: Rows, tokenizer: Any, longest: int | None) -> tuple[PairTask | StepTask, list[int]]:
-    """The rows as a model reads them, and which of them: longer ones are left out.
-
-    Raises:
-        UserError: nothing is left, or messages have no chat template.
-    """
+    """The rows as a model reads them, and which of them: longer ones are left out."""
     if rows.kind == PAIRS and not tokenizer.chat_template and any(not isinstance(row.chosen, str) for row in rows.rows):  # type: ignore[union-attr]  # pairs
         raise UserError("the data has messages, but the model's tokenizer has no chat template to make a text of them.")
     if longest is None:

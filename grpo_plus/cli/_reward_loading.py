@@ -41,9 +41,6 @@ def load_model(name: str, kind: str, tokenizer: Any, *, trained: bool, **given: 
     """A model with one value, and whether its head is new (all zeros, so that every score begins as 0).
 
     ``trained``: it is a reward model already, and must have a head.
-
-    Raises:
-        UserError: it cannot be loaded, or lacks weights.
     """
     from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 

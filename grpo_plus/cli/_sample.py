@@ -76,9 +76,6 @@ def read_sample(
     completion, and so is ``values``, with one number a token, and ``states``, with one word a step. Without
     ``lengths``, completions have as many tokens as values, or as steps need, and at least `LENGTH`. ``known`` is name
     and weight of every reward of the config, in order.
-
-    Raises:
-        UserError: something cannot be read, or does not fit the rest.
     """
     columns = [_numbers("--rewards", part) for part in rewards.split(";")] if rewards else []
     if not columns:

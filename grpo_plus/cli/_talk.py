@@ -58,11 +58,7 @@ class Talk:
     def begun(
         cls, model: Any, tokenizer: Any, options: argparse.Namespace, tools: "ToolUse | None"
     ) -> Iterator["Talk"]:
-        """Talk within the block; at its end nothing of a tool is left.
-
-        Raises:
-            ValueError: the options, or the tools, cannot be.
-        """
+        """Talk within the block; at its end nothing of a tool is left."""
         drawing = Drawing(
             max_completion_length=options.max_completion_length,
             temperature=options.temperature,

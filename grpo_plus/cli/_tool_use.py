@@ -61,9 +61,6 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
     """What the model may call; None for nothing. Flags come before ``--tools-from``, and that before the run.
 
     ``folders`` are those that the run of the model may be in.
-
-    Raises:
-        UserError: an entry is wrong, or cannot be read from where it stands.
     """
     from grpo_plus.evaluation import ToolUse
 

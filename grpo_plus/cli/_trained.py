@@ -17,18 +17,7 @@ DEFAULT_LENGTH = 1024
 
 @dataclass(frozen=True)
 class Trained:
-    """Settings of a run.
-
-    Attributes:
-        folder: of the run.
-        prompt: its ``prompt`` mapping.
-        most: its max_completion_length.
-        sampling: those of `SAMPLING` that it set.
-        template_keywords: its chat_template_kwargs.
-        four_bit: its base was loaded in 4 bits.
-        verifiers: its entries.
-        plugins: what they need.
-    """
+    """Settings of a run; ``most`` is its max_completion_length."""
 
     folder: Path
     prompt: Mapping[str, Any] = field(default_factory=dict)
@@ -61,11 +50,7 @@ def _places(given: Sequence[str | None]) -> Iterator[Path]:
 
 
 def trained(folders: Sequence[Path]) -> Trained | None:
-    """The settings of the first of these folders that a run with a record is in; None where none is.
-
-    Raises:
-        UserError: its prompt held a secret, which records do not keep.
-    """
+    """The settings of the first of these folders that a run with a record is in; None where none is."""
     from grpo_plus.record import RunError, open_run
     from grpo_plus.record.files import FOLDER, RUN
 

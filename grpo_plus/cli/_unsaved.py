@@ -38,7 +38,7 @@ def finish(trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, 
     if model is not None:
         told = f"trained to step {at.global_step}, but the model could not be written to {folder}: {model}. "
         whole = last is not None and last.name == f"checkpoint-{at.global_step}"
-        if _of_first(whole):
+        if _trl.gather_objects([whole])[0]:  # folders on the disks of other machines differ
             return f"{told}{last} holds it, whole: copy it from there."
         place = _elsewhere(trainer, model)
         if place is not None:
@@ -52,11 +52,6 @@ def finish(trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, 
             f"{checkpoint}. {longer[0].upper()}{longer[1:]}."
         )
     return None
-
-
-def _of_first(value: bool) -> bool:
-    """What the first process says: folders on the disks of others differ."""
-    return bool(_trl.gather_objects([value])[0])
 
 
 def _way_on(last: Path | None, problem: FailedWrite, command: str) -> str:

@@ -31,12 +31,7 @@ def add_verifier_options(group: "argparse._ActionsContainer") -> None:
 
 
 def make_verifiers(options: argparse.Namespace, otherwise: Sequence[Any] = ()) -> "list[Verifier]":
-    """The verifiers of a command line, with their options; those of ``otherwise`` where it names none.
-
-    Raises:
-        UserError: an option cannot be read, or does not say which of several verifiers it belongs to.
-        VerifierError: it does not fit its verifier.
-    """
+    """The verifiers of a command line, with their options; those of ``otherwise`` where it names none."""
     import yaml
 
     from grpo_plus.recipe.entries import build_verifiers, read_entries

@@ -176,11 +176,7 @@ def _kept(value: Any) -> Any:
 
 
 def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """The statuses that ``--show`` asks for.
-
-    Raises:
-        UserError: there is no such status, or only one verifier, which disagrees with nobody.
-    """
+    """The statuses that ``--show`` asks for."""
     known = [*(status.value for status in Status), ALL, DISAGREE]
     wanted = [word.strip() for text in given for word in text.split(",")]
     for word in wanted:
@@ -192,11 +188,7 @@ def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
 
 
 def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
-    """A new results file: at ``out``, or beside the data under a name that is free.
-
-    Raises:
-        UserError: the file exists already, or cannot be written.
-    """
+    """A new results file: at ``out``, or beside the data under a name that is free."""
     settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
     path = out or _beside(data)
     try:

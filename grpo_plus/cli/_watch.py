@@ -27,13 +27,7 @@ PATIENCE = 20.0
 class Watch:
     """Looks after the ranks of this machine, and after the other machines if there are any. A context.
 
-    Args:
-        folder: an empty one, for the ranks.
-        machines: the talk with the others, if there are any.
-
-    Attributes:
-        folder: where the ranks tell that they live.
-        fault: of another machine, once it is known.
+    The ranks tell in ``folder`` that they live. ``fault`` is that of another machine.
     """
 
     def __init__(self, folder: Path, machines: Machines | None = None) -> None:

@@ -117,11 +117,7 @@ def recipes_folder() -> Path:
 
 
 def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[str]:
-    """Copy a recipe's files; none if one of them would replace a different file.
-
-    Raises:
-        UserError: a file exists and differs, or cannot be written.
-    """
+    """Copy a recipe's files; none if one of them would replace a different file."""
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
     taken = [path for path, text in texts.items() if not _is_free(path, text)]
     if taken and not force:

@@ -166,11 +166,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
 
 
 def _heads(options: argparse.Namespace) -> "Iterator[Head]":
-    """What stands beside the policy.
-
-    Raises:
-        UserError: it is of no such kind, or names a model that cannot be read.
-    """
+    """What stands beside the policy."""
     from grpo_plus.memory.heads import Head
     from grpo_plus.memory.shape import read_model_config, shape_of
 

@@ -384,7 +384,7 @@ def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
 
 def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapping[str, Any]) -> None:
     """Print one prompt as the model reads it, since most mistakes are visible there, and what is odd about it."""
-    from grpo_plus.cli._prompts import opens_thinking, sample
+    from grpo_plus.cli._prompts import sample
     from grpo_plus.cli._template_notes import template_notes
     from grpo_plus.recipe.tools import schemas_of
 
@@ -395,7 +395,7 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     _tell("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
     _tell(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
-    if opens_thinking(text) and any(
+    if text.rstrip().endswith("<think>") and any(
         "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers
     ):
         _tell("It ends with <think>, which no completion will repeat: think_format needs kwargs: {prefilled: true}.")

@@ -97,11 +97,7 @@ class Engine:
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
 
     def try_out(self, model: Any, device: torch.device) -> None:
-        """Try a model now, before a pass needs it; the result holds for all that wrap the same model.
-
-        Raises:
-            EngineError: packing was asked for and is not exact.
-        """
+        """Try a model now, before a pass needs it; the result holds for all that wrap the same model."""
         facts = self._facts()
         if facts.refusal() is None and self._models.of(model).support.refusal is None:
             self._models.try_out(model, device, head=facts.head, layout=self.layout)

@@ -79,9 +79,6 @@ class Models:
         """Check once per model which treatments give the results of the plain path; again if memory ran out meanwhile.
 
         All ranks come here at the same pass, so that they make the same number of forward passes.
-
-        Raises:
-            EngineError: the layout is ``packed``, and packing is not exact.
         """
         known = self.of(model)
         if known.tried:

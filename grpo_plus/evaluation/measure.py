@@ -71,9 +71,6 @@ class Measure:
 
         ``settings`` is the valid mapping of the config, ``trainer`` complete. ``rows`` are held out and have their
         prompts.
-
-        Raises:
-            ConfigError: the run cannot be measured.
         """
         self._settings = dict(settings)
         self._trainer = trainer

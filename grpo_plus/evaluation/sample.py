@@ -74,9 +74,6 @@ class Sampler:
         ``template_keywords`` are further arguments of the chat template. With ``draft`` tokens are guessed, from what
         this sampler has drawn and nothing else. ``device`` is where passes are made, that of the weights if unset.
         ``alone`` tells whether passes are this process's own, so that one that ran out of memory may be made again.
-
-        Raises:
-            ValueError: the tokenizer has neither a pad token nor an end token.
         """
         self._model = model
         self.tokenizer = tokenizer
@@ -95,11 +92,7 @@ class Sampler:
         self._drafts = Drafts(self._plain, self._device) if draft and self.refusal is None else None
 
     def tokenize(self, prompt: Any) -> list[int]:
-        """Ids of a prompt; a conversation goes through the chat template.
-
-        Raises:
-            ValueError: a conversation without a chat template, or an empty prompt.
-        """
+        """Ids of a prompt; a conversation goes through the chat template."""
         tokenizer = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         if isinstance(prompt, str):
             ids = list(tokenizer(prompt)["input_ids"])

@@ -29,9 +29,6 @@ class Store:
         """Create the file, which ends in ``.jsonl``, or resume it; with ``overwrite`` an existing one is discarded.
 
         ``settings`` identify the evaluation.
-
-        Raises:
-            StoreError: the file belongs to another evaluation, cannot be read, or cannot be written.
         """
         if path.suffix != ".jsonl":
             raise StoreError(f"the samples file is {path}, but its name must end in .jsonl.")

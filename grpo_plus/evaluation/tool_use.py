@@ -50,11 +50,7 @@ class ToolUse:
 
     @contextmanager
     def drawing(self, model: Any, tokenizer: Any, drawing: Drawing, rows: Any) -> Iterator[tuple[Sampler, TurnSampler]]:
-        """Within the block completions of ``rows`` can be drawn; at its end nothing of a tool is left.
-
-        Raises:
-            ConfigError: the entries, the rows or the chat template do not fit.
-        """
+        """Within the block completions of ``rows`` can be drawn; at its end nothing of a tool is left."""
         tokenizer = copy.deepcopy(tokenizer)  # TRL teaches it to read calls
         with tempfile.TemporaryDirectory(prefix="grpo_plus_eval") as folder:
             config = self.config(folder, max_completion_length=drawing.max_completion_length)

@@ -7,14 +7,9 @@ from torch import Tensor, nn
 
 
 class OwnAdamW:
-    """AdamW with gradient clipping.
+    """AdamW with gradient clipping over parameters by name, the same on every rank.
 
-    Args:
-        parameters: what it trains, by name, the same on every rank.
-        learning_rate: of every step.
-        weight_decay: AdamW's.
-        max_grad_norm: gradients are scaled down to this norm; None: as they are.
-        average: averages a tensor over all ranks; None where there is one process.
+    ``average`` averages a tensor over all ranks; None where there is one process.
     """
 
     _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -79,11 +74,7 @@ class OwnAdamW:
         return found
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these moments.
-
-        Raises:
-            ValueError: they are those of other parameters.
-        """
+        """Go on from these moments."""
         expected = {f"{name}/{moment}" for name in self.parameters for moment in self._MOMENTS}
         if not tensors:
             self._adamw.state.clear()

@@ -85,24 +85,17 @@ def _quantised(model: Any) -> str | None:
 def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ: float = 0.0) -> None:
     """Refuse a model whose ids mean other tokens than the policy's. One without a tokenizer is taken as it is.
 
-    Args:
-        name: of the model, or its folder.
-        own: the policy's tokenizer.
-        field: what messages call the model.
-        may_differ: the share of the policy's tokens that may have another number there, or none.
-
-    Raises:
-        HeadError: names the first such token.
+    ``may_differ`` is the share of the policy's tokens that may have another number there.
     """
     try:
         theirs = AutoTokenizer.from_pretrained(name).get_vocab()
     except (OSError, ValueError, KeyError, ImportError):
         return
-    ours = own.get_vocab()
-    wrong = sorted(token for token in ours if theirs.get(token) != ours[token])
-    if len(wrong) > may_differ * len(ours):
+    policy_ids = own.get_vocab()
+    wrong = sorted(token for token in policy_ids if theirs.get(token) != policy_ids[token])
+    if len(wrong) > may_differ * len(policy_ids):
         there = theirs.get(wrong[0], "none")
         raise HeadError(
             f"{field} is {name!r}, which has another tokenizer than the policy: the token {wrong[0]!r} has the number "
-            f"{ours[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
+            f"{policy_ids[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
         )

@@ -108,15 +108,7 @@ class Passes:
 
     Rows are (B, S), prompts padded left and completions padded right, the completions in the last ``width`` columns.
     Call its methods, and the backward passes of what they give, inside ``trunk.active()``. Ranks need not make the same
-    number of passes: none of them is inside DDP.
-
-    Args:
-        trunk: gives the hidden states.
-        head: reads them.
-        layout: as `Engine`'s.
-        tokens_per_pass: as `Engine`'s.
-        facts: the settings of the run.
-        autocast: makes the context that the policy's passes run in.
+    number of passes: none of them is inside DDP. ``layout`` and ``tokens_per_pass`` are those of `Engine`.
     """
 
     def __init__(

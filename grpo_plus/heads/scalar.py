@@ -34,21 +34,13 @@ class ScalarHead(nn.Module):
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights.
-
-        Raises:
-            ValueError: they are those of another head.
-        """
+        """Go on with these weights."""
         load_into(dict(self.named_parameters()), tensors)
 
 
 @torch.no_grad()
 def load_into(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Copy tensors into parameters of the same names and shapes.
-
-    Raises:
-        ValueError: names or shapes differ.
-    """
+    """Copy tensors into parameters of the same names and shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if shapes != found:

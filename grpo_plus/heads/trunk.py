@@ -111,11 +111,7 @@ class PolicyTrunk(Base):
 
 
 def unfrozen(parameters: Iterable[tuple[str, nn.Parameter]], freeze: Sequence[str]) -> dict[str, nn.Parameter]:
-    """The parameters that are in none of the frozen parts.
-
-    Raises:
-        HeadError: a part is unknown or has no parameters here, or nothing is left to train.
-    """
+    """The parameters that are in none of the frozen parts."""
     given = dict(parameters)
     left = dict(given)
     for part in freeze:

@@ -52,9 +52,6 @@ def shortage(config: Any, name: str, settings: Settings, capacity: float, genera
     """What to say before loading when a run will not fit in ``capacity`` bytes; None when it will.
 
     ``generations`` are completions of a prompt.
-
-    Raises:
-        DoesNotFitError: the weights alone are too much.
     """
     shape = shape_of(config, name)
     found = estimate(shape, settings)

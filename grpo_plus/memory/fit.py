@@ -30,9 +30,6 @@ def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int
     generation batch stays what it was), then checkpointing is switched on. Only then the completions get shorter, then
     the adapters smaller. ``micro_batch`` and ``rollout_rows`` are the most that is tried. Micro-batches are divisors of
     ``generations``, the completions of one prompt.
-
-    Raises:
-        DoesNotFitError: not even the smallest settings do.
     """
     for candidate in _candidates(asked, generations):
         found = estimate(shape, candidate)

@@ -38,14 +38,7 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadMemory:
-    """Bytes of it.
-
-    Attributes:
-        name: as `Head`'s.
-        kind: as `Head`'s.
-        resident: weights and moments of Adam, which are always there.
-        update: gradients and activations of its own update, when the policy's are not there.
-    """
+    """Bytes of a head: weights and moments that stay (``resident``), and its own update, apart from the policy's."""
 
     name: str
     kind: str

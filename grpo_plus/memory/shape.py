@@ -49,11 +49,7 @@ class ModelShape:
 
 
 def read_model_config(model: str, *, trust_remote_code: bool = False) -> Any:
-    """The config of a model: a folder, a name on the hub, or the path of a ``config.json``.
-
-    Raises:
-        ValueError: it cannot be read, or is of no kind that transformers knows.
-    """
+    """The config of a model: a folder, a name on the hub, or the path of a ``config.json``."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
@@ -69,11 +65,7 @@ def read_model_config(model: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def shape_of(config: Any, name: str = "model") -> ModelShape:
-    """Measure the model that a config describes, on the meta device: no weight exists, nothing is downloaded.
-
-    Raises:
-        ValueError: the config describes no causal language model.
-    """
+    """Measure the model that a config describes, on the meta device: no weight exists, nothing is downloaded."""
     import torch
     from torch import nn
     from transformers import AutoModelForCausalLM

@@ -36,11 +36,7 @@ class StrictLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Raises:
-        ValueError: it is missing, is no YAML, or holds no mapping; the message says where.
-    """
+    """The mapping in a YAML file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -68,11 +64,7 @@ def is_off(value: Any) -> bool:
 
 
 def mapping(field: str, value: Any) -> dict[str, Any]:
-    """The keywords of a field, from a mapping or its text; none where it is null or false.
-
-    Raises:
-        ValueError: it is neither a mapping nor the text of one.
-    """
+    """The keywords of a field, from a mapping or its text; none where it is null or false."""
     return mapping_or_none(field, value) or {}
 
 

@@ -147,7 +147,7 @@ def open_run(path: str | Path) -> Run:
     try:
         folder = folder.expanduser()
         if not folder.exists():
-            near = _runs_near(folder)
+            near = _runs_inside(folder.parent) if folder.parent.is_dir() else ""
             raise RunError(f"{folder} does not exist.{near} Give the output_dir of a run.")
         if not folder.is_dir():
             raise RunError(f"{folder} is a file. Give the output_dir of a run, which is a folder.")
@@ -243,10 +243,6 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
         lines = "1 line" if broken == 1 else f"{broken} lines"
         damage.append(f"{lines} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill")
     return kept
-
-
-def _runs_near(folder: Path) -> str:
-    return _runs_inside(folder.parent) if folder.parent.is_dir() else ""
 
 
 def _runs_inside(folder: Path) -> str:

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING
 from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from grpo_plus.report.group import group_html as group_html
     from grpo_plus.report.group import group_text as group_text
     from grpo_plus.report.write import write_report as write_report
 
 _NAMES = {
-    "group_html": "grpo_plus.report.group",
     "group_text": "grpo_plus.report.group",
     "write_report": "grpo_plus.report.write",
 }

@@ -1,9 +1,8 @@
-"""One group with tokens coloured as in the report: for the terminal with rich, and as HTML."""
+"""One group with tokens coloured as in the report, for the terminal with rich."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.report.embed import text
 from grpo_plus.report.shape import shape_group
 
 if TYPE_CHECKING:
@@ -42,35 +41,12 @@ def group_text(record: Mapping[str, Any]) -> "Group":
     return Group(*rows)
 
 
-def group_html(record: Mapping[str, Any]) -> str:
-    """The group as self-contained HTML: inline styles, no scripts, all text escaped."""
-    group = shape_group(record)
-    rows = []
-    for at, one in enumerate(group["completions"]):
-        spans = []
-        for piece, level, mark in _tokens(one):
-            if mark:
-                spans.append(f"<b>[{text(mark)}]</b>")
-            style = f' style="background:{_shade(level)};color:{_INK}"' if level else ""
-            spans.append(f'<bdi data-level="{level}"{style}>{text(piece)}</bdi>')
-        verdicts = " ".join(text(f"{verdict['verifier']}: {verdict['status']}") for verdict in one["verdicts"])
-        rows.append(
-            f"<li><p>#{at + 1} reward <b>{text(_number(one['total']))}</b>, advantage "
-            f"<b>{text(_signed(one['advantage']))}</b> <small>{verdicts}</small></p>"
-            f'<pre style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(spans)}</pre></li>'
-        )
-    mean = text(_number(group["mean"]))
-    prompt = f'<pre style="white-space:pre-wrap">{text(group["prompt"])}</pre>' if group["prompt"] else ""
-    return f'<section class="grpo-group">{prompt}<p>mean reward {mean}</p><ol>{"".join(rows)}</ol></section>'
-
-
 def sample_group(
     rewards: Sequence[float | None],
     advantages: Sequence[Any],
     *,
     pieces: Sequence[Sequence[str]] | None = None,
     steps: Sequence[Sequence[tuple[int, int, float | None]]] | None = None,
-    prompt: str = "",
 ) -> dict[str, Any]:
     """A group from plain lists with one entry for each completion.
 
@@ -97,7 +73,7 @@ def sample_group(
         "step": 0,
         "mode": "train",
         "group": 0,
-        "prompt": prompt,
+        "prompt": "",
         "rewards": ["reward"],
         "weights": None,
         "completions": completions,

@@ -61,9 +61,6 @@ def fit(model: Any, train: Task, held: Task | None, plan: Plan, report: Report |
 
     Held-out data is asked every ``eval_steps`` (unset: at the end). With ``patience``, training ends when that many
     answers in a row were no better than the best, and the model of the best one is kept.
-
-    Raises:
-        FitError: a loss or a gradient is not finite, or there is nothing to train.
     """
     model.eval()
     parameters = [one for one in model.parameters() if one.requires_grad]

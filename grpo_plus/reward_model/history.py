@@ -71,11 +71,7 @@ def packed(stores: Mapping[str, Sequence[Example]]) -> dict[str, Tensor]:
 
 
 def unpacked(tensors: Mapping[str, Tensor], kind: type[Any], names: Iterable[str]) -> dict[str, list[Example]]:
-    """The lists that `packed` was given, of examples of one class.
-
-    Raises:
-        ValueError: they are of another class.
-    """
+    """The lists that `packed` was given, of examples of one class."""
     texts: list[Ids] = []
     if "lengths" in tensors:
         parts = torch.split(tensors["tokens"], tensors["lengths"].tolist())

@@ -24,11 +24,7 @@ class Kind:
 
 
 def read_kind(folder: Path) -> Kind:
-    """The kind of a folder's reward model.
-
-    Raises:
-        ValueError: there is none; the message ends a sentence about the folder.
-    """
+    """The kind of a folder's reward model."""
     restore_folder(folder)
     if not folder.is_dir():
         raise ValueError("which is no folder")

@@ -39,9 +39,6 @@ def read_pairs(rows: Iterable[Mapping[str, Any]]) -> list[Pair]:
 
     >>> read_pairs([{"prompt": "2+2=", "chosen": "4", "rejected": "5"}])[0].chosen
     '2+2=4'
-
-    Raises:
-        ConfigError: rows that are no preferences, the first of them by number.
     """
     pairs, problems, doubled = [], list[str](), 0
     for at, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""The token that the score of a sequence is read at, and the scores there.
+"""The token that the score of a sequence is read at.
 
 ``AutoModelForSequenceClassification`` reads at the last token that is not the padding token, wherever the padding is:
 a completion that itself ends with that token is read before it. Whatever says how a model was trained must read there
@@ -26,12 +26,3 @@ def last_of(mask_BT: Tensor) -> Tensor:
     """
     places_T = torch.arange(mask_BT.shape[-1], device=mask_BT.device)
     return (places_T * mask_BT.to(places_T.dtype)).argmax(dim=-1)
-
-
-def sequence_scores(values_BT: Tensor, at_B: Tensor) -> Tensor:
-    """The value of each row at its position; the gradient reaches that token only.
-
-    >>> sequence_scores(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0]))
-    tensor([2., 3.])
-    """
-    return values_BT[torch.arange(len(values_BT), device=values_BT.device), at_B]

@@ -30,9 +30,6 @@ def read_stepwise(rows: Iterable[Mapping[str, Any]]) -> list[Stepwise]:
 
     >>> read_stepwise([{"prompt": "1+1-1?", "completions": ["1+1=2", "2-1=0"], "labels": [True, False]}])[0].labels
     (1.0, 0.0)
-
-    Raises:
-        ConfigError: rows that are not in the format, the first of them by number, or labels of one class only.
     """
     found, problems = [], list[str]()
     for at, row in enumerate(rows):

@@ -66,11 +66,7 @@ class Client:
         self._timeout = timeout
 
     def wait(self) -> None:
-        """Return once the server is up.
-
-        Raises:
-            ServerError: it is not, within the patience.
-        """
+        """Return once the server is up."""
         end = time.monotonic() + self.patience
         while True:
             try:

@@ -56,11 +56,7 @@ def taken(keywords: Mapping[str, Any], what: Mapping[str, str]) -> list[str]:
 
 
 def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:
-    """Wait for the server, and see that it serves this base and can be handed weights; gives its entry of the base.
-
-    Raises:
-        ServerError: it does not; the message holds the command that starts one that does.
-    """
+    """Wait for the server, and see that it serves this base and can be handed weights; gives its entry of the base."""
     command = push.command(name)
     try:
         client.wait()
@@ -184,11 +180,7 @@ class VllmServer:
         return ids, [tokens for tokens, *_ in mine], [[[logp] for logp in logps] for _, logps, _ in mine], None
 
     def meet(self) -> None:
-        """See that the server is there and the right one; for the process that talks to it.
-
-        Raises:
-            ServerError: it is not.
-        """
+        """See that the server is there and the right one; for the process that talks to it."""
         self._meet(None)
 
     def close(self) -> None:

@@ -96,9 +96,6 @@ def open_manifest(plan: Plan) -> Manifest:
     """The manifest in the plan's folder if it is of the same config, otherwise a new one.
 
     Variants and seeds may be added or left out; runs of an earlier start keep their state.
-
-    Raises:
-        SweepError: the folder holds something else, or a sweep of another config.
     """
     path = plan.out / FILE
     entries: dict[str, Entry] = {}
@@ -126,11 +123,7 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Lock the folder for this sweep; yields the descriptor, which runs inherit: the lock lives as long as they do.
-
-    Raises:
-        SweepError: another sweep or a run of one still works there, or the folder cannot be written.
-    """
+    """Lock the folder for this sweep; yields the descriptor, which runs inherit: the lock lives as long as they do."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open_own(folder / LOCK, "a")

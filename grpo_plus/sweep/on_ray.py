@@ -64,11 +64,7 @@ class Share:
 
 @contextlib.contextmanager
 def connected() -> Iterator[Any]:
-    """Connect to the cluster of RAY_ADDRESS, or of this machine, else start a Ray of this machine alone; yields it.
-
-    Raises:
-        SweepError: Ray is not installed, or the cluster does not answer.
-    """
+    """Connect to the cluster of RAY_ADDRESS, or of this machine, else start a Ray of this machine alone; yields it."""
     try:
         import ray
     except ImportError as error:

@@ -70,11 +70,7 @@ class Plan:
 def make_plan(
     config: Path, variants: Sequence[Variant], seeds: Sequence[int], shared: Sequence[str], out: Path | None
 ) -> Plan:
-    """All runs of a sweep.
-
-    Raises:
-        SweepError: the config cannot be read, or sets an option that differs between runs.
-    """
+    """All runs of a sweep."""
     try:
         values = read_yaml(config)
     except ValueError as error:

@@ -53,9 +53,6 @@ def read_variants(given: Sequence[str]) -> list[Variant]:
 
     One is ``key=a,b``, an option over YAML values, or ``key=a,b; other=c,d``, several options together (the first value
     of each, then the second of each).
-
-    Raises:
-        SweepError: a text is invalid, an option appears twice, or two variants are equal.
     """
     groups = [_group(text) for text in given]
     keys = [key for group in groups for key, _ in group[0]]

@@ -62,11 +62,7 @@ class Agreement(Hook):
         return [f"{text}of the others could not be resumed: {remedy}"]
 
     def before_loading(self, setup: Setup) -> None:
-        """Compare the configs; look whether the machines share the output folder.
-
-        Raises:
-            ConfigError: they differ.
-        """
+        """Compare the configs; look whether the machines share the output folder."""
         if setup.args.world_size == 1:
             return
         check(_started_with(setup.args, self._recipe))

@@ -98,11 +98,7 @@ class Critic(Hook):
         return []
 
     def after_loading(self, host: Host) -> None:
-        """Make the critic.
-
-        Raises:
-            ConfigError: it cannot stand on this model, or in this kind of run.
-        """
+        """Make the critic."""
         super().after_loading(host)
         raise_all(distributed_problems(host, "critic"))
         try:

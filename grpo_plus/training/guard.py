@@ -40,9 +40,6 @@ class Guard(Hook):
         """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
 
         ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
-
-        Raises:
-            ConfigError: lists every combination that is ruled out, with the way out of each.
         """
         model, args = setup.model, setup.args
         quantization_config, peft_config = (setup.further.get(key) for key in ("quantization_config", "peft_config"))

@@ -339,11 +339,7 @@ class Hooks(list[Hook]):
 
 
 def checked(hooks: Iterable[Hook]) -> list[Hook]:
-    """The hooks that a caller gives.
-
-    Raises:
-        TypeError: they are no hooks, or no list of them.
-    """
+    """The hooks that a caller gives."""
     listed = list(hooks) if isinstance(hooks, Iterable) else []
     wrong = [hook for hook in listed if not isinstance(hook, Hook)] if isinstance(hooks, Iterable) else [hooks]
     if wrong:

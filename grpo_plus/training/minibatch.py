@@ -73,11 +73,7 @@ def add_counts(output: dict[str, Any], groups_B: Tensor, *, rank: int, gather: G
 
 
 def add_shares(output: dict[str, Any], gather: Gather) -> None:
-    """Count the tokens of a generation batch, over all ranks, by the shares of their rows.
-
-    Raises:
-        ValueError: the shares are no weights.
-    """
+    """Count the tokens of a generation batch, over all ranks, by the shares of their rows."""
     share_B, rows = output[SHARE], len(output["completion_ids"])
     if not share_B.is_floating_point() or share_B.shape != (rows,):
         kind = f"{share_B.dtype} of shape {tuple(share_B.shape)}"

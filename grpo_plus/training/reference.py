@@ -113,11 +113,7 @@ class AdapterReference(Hook):
             args.sync_ref_model = wanted
 
     def after_loading(self, host: Host) -> None:
-        """Add the copy.
-
-        Raises:
-            ConfigError: it cannot be refreshed here.
-        """
+        """Add the copy."""
         super().after_loading(host)
         if not (self._adapts and (host.args.sync_ref_model or self._by_rounds)):
             return

@@ -45,11 +45,7 @@ _INIT = ("trust_remote_code", "revision", "attn_implementation")
 
 
 def make(host: Host, options: RewardModelOptions, on: str) -> Scorer:
-    """The model, its optimizer and its passes.
-
-    Raises:
-        ConfigError: it cannot stand on this policy, or be trained in this kind of run.
-    """
+    """The model, its optimizer and its passes."""
     raise_all(distributed_problems(host, "reward_model"))
     device = host.accelerator.device
     tokenizer: Any = getattr(host.processing_class, "tokenizer", host.processing_class)
@@ -167,11 +163,7 @@ def _named(name: str) -> str:
 
 
 def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, on: str, *, trainings: int) -> None:
-    """Write the model, loadable by its folder as ``reward_model_name_or_path``.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write the model, loadable by its folder as ``reward_model_name_or_path``."""
     about = {"head": options.head, "on": on, "trainings": trainings, "trained_by": "grpo-plus train"}
 
     def write(draft: Path) -> None:

@@ -45,14 +45,7 @@ PATIENCE = 3
 
 
 class RewardModelHook(Hook):
-    """The reward model of a run.
-
-    Attributes:
-        pairs: the hook that holds its examples.
-        scorer: the model itself, once the policy is loaded.
-        trainings: how often it was trained.
-        kind: what it is: ``adapter`` or ``model``.
-    """
+    """The reward model of a run; ``kind`` is ``adapter`` or ``model``."""
 
     name = NAME
     after = ("Verification",)  # its reward follows those of the verifiers
@@ -122,11 +115,7 @@ class RewardModelHook(Hook):
             setup.further["reward_processing_classes"] = [*listed, None]
 
     def after_loading(self, host: Host) -> None:
-        """Make the model.
-
-        Raises:
-            ConfigError: it cannot stand on this policy, or be trained in this kind of run.
-        """
+        """Make the model."""
         super().after_loading(host)
         self.pairs.host = host
         self.scorer = make(host, self._options, self.kind)

@@ -21,15 +21,7 @@ Row = tuple[Ids, Ids]
 
 
 class Scorer:
-    """Scores and updates.
-
-    Args:
-        passes: the trunk with its head.
-        optimizer: of the weights of both.
-        pad: the padding token.
-        rows: rows of a pass, at most.
-        device: of the passes.
-    """
+    """Scores and updates; a pass has ``rows`` rows at most."""
 
     def __init__(self, passes: Passes, optimizer: OwnAdamW, *, pad: int, rows: int, device: torch.device) -> None:
         self.passes = passes

@@ -46,11 +46,7 @@ class Rollouts(Hook):
         return rollout_func_problems(setup.args) if setup.further.get("rollout_func") is not None else []
 
     def after_loading(self, host: Host) -> None:
-        """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself.
-
-        Raises:
-            ConfigError: ranks that draw together would draw different numbers of turns.
-        """
+        """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself."""
         super().after_loading(host)
         elsewhere = _trl.other_samplers(vars(host.args)) or host.rollout_func is not None
         self._in_step = _trl.is_fsdp2(host) and not elsewhere

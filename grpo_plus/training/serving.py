@@ -74,11 +74,7 @@ class Serving(Hook):
         return found
 
     def before_loading(self, setup: Setup) -> None:
-        """Choose the way that weights go, and see that the server is there for it.
-
-        Raises:
-            ConfigError: it is not, or serves another model.
-        """
+        """Choose the way that weights go, and see that the server is there for it."""
         args = setup.args
         if not _served(args):
             return
@@ -146,11 +142,7 @@ class Serving(Hook):
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Where the server is lost for good, save a checkpoint before the run ends.
-
-        Raises:
-            ServerError: says so.
-        """
+        """Where the server is lost for good, save a checkpoint before the run ends."""
         try:
             yield
         except ServerError as error:
@@ -187,11 +179,7 @@ class Serving(Hook):
             )
 
     def _inspect(self, base: Mapping[str, Any]) -> None:
-        """See that a server has room for the completions, and the vocabulary of the model.
-
-        Raises:
-            ServerError: it does not.
-        """
+        """See that a server has room for the completions, and the vocabulary of the model."""
         assert self._client is not None
         url, room, needed = self._client.url, base.get("max_model_len"), self.host.max_completion_length
         if isinstance(room, int) and needed is not None:

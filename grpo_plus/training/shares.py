@@ -18,11 +18,7 @@ class StockShares(Hook):
     after = ("Advantages", "Recorder")  # weighs the advantages; the record has them unweighted
 
     def batch(self, output: dict[str, Any]) -> None:
-        """Weigh the advantages, and the tokens that the loss divides by.
-
-        Raises:
-            ConfigError: the loss has a part that advantages do not reach.
-        """
+        """Weigh the advantages, and the tokens that the loss divides by."""
         if SHARE not in output:
             return
         raise_all(share_problems(self.host.args, "the generation batch has shares"))

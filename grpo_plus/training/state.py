@@ -65,9 +65,6 @@ def save(hooks: Sequence[Hook], folder: Path, *, rank: int, write: bool) -> None
     """Save the state of all hooks in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
 
     The JSON file is the first of a checkpoint to be written.
-
-    Raises:
-        StateError: a state holds something else than JSON values.
     """
     parts: dict[str, dict[str, Any]] = {}
     tensors: dict[str, dict[str, Tensor]] = {}

@@ -93,9 +93,6 @@ class StepSource:
         """The one verifier to read steps from, given what every rank's verdicts show; empty while none is known.
 
         What an evaluation lacks is held against nobody.
-
-        Raises:
-            ValueError: several verifiers give steps and none was named, or steps are needed and nothing gives any.
         """
         for label, seen in ((label, seen) for rank in ranks for label, seen in rank.items()):
             if seen.given:

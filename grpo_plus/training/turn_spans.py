@@ -46,14 +46,7 @@ def turns_of(
     so many others. Between two turns a template always has tokens: those that open the next one. A turn whose message
     is missing, because it was cut off before it said anything, says nothing.
 
-    Args:
-        ids: the completion's tokens, as sampled, with those of tools.
-        mask: 1 for the model's own tokens, 0 for those of tools.
-        messages: the completion as a chat.
-        decode: from ids to text, special tokens included.
-        calls: those of each turn, with their results.
-        states: the environment's state before each turn.
-        rewards: the environment's reward of each turn.
+    ``mask`` is 1 for the model's own tokens, 0 for those of tools. ``states`` are those before each turn.
     """
     spans = own_runs(mask)
     ends = token_ends(ids, decode)

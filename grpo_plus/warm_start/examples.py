@@ -105,21 +105,8 @@ def encode(
 ) -> Examples:
     """Prompts and solutions as ids.
 
-    Args:
-        rows: what is to be learned.
-        tokenizer: of the model.
-        column: the column of the solutions, for messages.
-        keywords: further arguments of the chat template.
-        verbatim: a solution follows its prompt as written.
-        max_length: most tokens of prompt and solution.
-        most: most tokens of a solution where ``max_length`` is unset: those that GRPO draws.
-        frames: the frames (`frame_of`) of the run's own prompts; None: anything goes.
-        sample: a prompt of the run, to be shown beside one that does not fit.
-        held_out: prompts that must not be trained on.
-        chats: of a run with tools; None: it has none.
-
-    Raises:
-        ConfigError: a solution is no text, does not go with its prompt, or has no ids behind it.
+    ``most`` bounds a solution where ``max_length`` is unset. ``frames`` (`frame_of`) are those of the run's own
+    prompts; None: anything goes. An error shows ``sample``, a prompt of the run, beside one that does not fit.
     """
     reads = reader(tokenizer, keywords, None if chats is None else chats.template)
     known = None if frames is None else _Seen(frames)

@@ -47,16 +47,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Start:
-    """The model that a warm start begins with, and what of it is trained.
-
-    Attributes:
-        model: a name on the hub, or a folder.
-        init: TRL's ``model_init_kwargs``.
-        quantisation: TRL's ``quantization_config``, or None.
-        adapter: TRL's ``peft_config``, or None: all weights are trained.
-        computing: fields of TRL's config that say how a step is computed.
-        micro_batch: most rows of a pass.
-    """
+    """The start of a warm start, as arguments of TRL; without an ``adapter`` all weights are trained."""
 
     model: str
     init: Mapping[str, Any] = field(default_factory=dict)
@@ -101,9 +92,6 @@ def obtain(  # noqa: PLR0917
     """The folder of the warm start, which is made unless it is there. All processes of a run call it.
 
     ``alone`` removes other warm starts beside it; ``refused`` says why none can be made here.
-
-    Raises:
-        ConfigError: the loss is not finite, or nothing can be written.
     """
     state, why = _trl.from_main(store.claim)
     if state == "busy":

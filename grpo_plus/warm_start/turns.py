@@ -100,9 +100,6 @@ def turns(messages: Sequence[Message], tools: Schemas, said: str) -> list[tuple[
     """The assistant's messages, each with the results of its calls.
 
     Arguments may be objects or JSON in a text. Tables write None for what a message does not have; such keys go.
-
-    Raises:
-        ConfigError: a call that no tool of the run takes, or results that are not one for each call.
     """
     methods = {schema["function"]["name"]: Method(schema["function"]["name"], schema) for schema in tools}
     found: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []

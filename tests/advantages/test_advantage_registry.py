@@ -40,7 +40,13 @@ def test_the_built_ins():
         assert estimator.formula
         assert pickle.loads(pickle.dumps(estimator)) == estimator
     assert [n for n in BUILTINS if not get_advantage(n).group_relative] == ["gae", "mix", "raw", "reinforce_pp"]
-    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["gae", "gigpo", "mix", "process", "reinforce_pp"]
+    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == [
+        "gae",
+        "gigpo",
+        "mix",
+        "process",
+        "reinforce_pp",
+    ]
 
 
 def test_registered_functions_stay_functions(register):

@@ -84,7 +84,12 @@ def test_trls_own_trainer_tells_and_stops(tiny_model, tmp_path):
     from trl import GRPOConfig, GRPOTrainer
 
     plain = {name: value for name, value in SETTINGS.items() if name != "advantage"}
-    plain |= {"output_dir": str(tmp_path), "max_steps": 6, "per_device_train_batch_size": 16, "max_completion_length": 6}
+    plain |= {
+        "output_dir": str(tmp_path),
+        "max_steps": 6,
+        "per_device_train_batch_size": 16,
+        "max_completion_length": 6,
+    }
     config = GRPOConfig(**plain)
     rows = Dataset.from_list([{"prompt": f"{at}:"} for at in range(8)])
     told = []

@@ -253,12 +253,20 @@ def succeeding(rng, steps, groups, size, *, iterations=1, warmup=0, grouped=True
     for step in range(1, steps + 1):
         fresh, done = (step - 1) % iterations == 0, 0.51 + 0.43 * min(1, max(0, 1.5 * (step - warmup) / steps))
         if fresh:
-            right = [[rng.random() < (0.98 if rng.random() < 2 * done - 1 else 0.5) for _ in range(size)] for _ in range(groups)]
+            right = [
+                [rng.random() < (0.98 if rng.random() < 2 * done - 1 else 0.5) for _ in range(size)]
+                for _ in range(groups)
+            ]
             dead = sum(len(set(one)) == 1 for one in right) / groups if grouped else 0.0
             share = sum(map(sum, right)) / groups / size
             drawn = {"reward": share, "reward_std": 0.4, "frac_reward_zero_std": dead if size > 1 else 1.0}
         rests = step <= warmup or (step - 1) % iterations > 2
-        values = {"loss": 0.0, "grad_norm": 0.0 if rests or dead == 1 else 1.0, "entropy": 0.4, "adapter/moved": 0.0 if rests else 1e-5}
+        values = {
+            "loss": 0.0,
+            "grad_norm": 0.0 if rests or dead == 1 else 1.0,
+            "entropy": 0.4,
+            "adapter/moved": 0.0 if rests else 1e-5,
+        }
         values |= drawn if fresh else {}
         values |= {"critic/warmup": float(step <= warmup)} if warmup else {}
         values |= {"inner/skipped": 1.0} if rests and step > warmup else {}
@@ -273,7 +281,11 @@ def succeeding(rng, steps, groups, size, *, iterations=1, warmup=0, grouped=True
     (2, 4, {"warmup": 30, "iterations": 8, "grouped": False}), (32, 1, {"grouped": False}),
 ])  # fmt: skip
 def test_no_run_that_learns_is_alarmed_in_any_phase(groups, size, phases):
-    facts = facts_of({"num_generations": size, "generation_batch_size": groups * size}, grouped=phases.get("grouped", True), lora=True)
+    facts = facts_of(
+        {"num_generations": size, "generation_batch_size": groups * size},
+        grouped=phases.get("grouped", True),
+        lora=True,
+    )
     for seed in range(4):
         series = succeeding(random.Random(seed), 120, groups, size, **phases)
         for step in range(1, 121, 3):

@@ -173,7 +173,11 @@ def test_fipo_weighs_tokens_by_their_future_and_does_not_learn_through_the_weigh
                 logp = batch.logps[row, token].item()
                 there = value(row, token, logp, weight)
                 assert -unreduced.values[row, token].item() == pytest.approx(0 if out else there, abs=1e-12)
-                slope = 0 if out else (value(row, token, logp + 1e-6, weight) - value(row, token, logp - 1e-6, weight)) / 2e-6
+                slope = (
+                    0
+                    if out
+                    else (value(row, token, logp + 1e-6, weight) - value(row, token, logp - 1e-6, weight)) / 2e-6
+                )
                 assert -gradient[row, token].item() * batch.counts.tokens == pytest.approx(slope, abs=1e-7)
                 assert unreduced.metrics["fipo/influence"].values[row, token].item() == pytest.approx(weight)
                 seen += weight != 1

@@ -270,8 +270,16 @@ def test_where_the_support_is_unknown_a_run_says_so_once(watched, caplog):
 def test_settings_of_the_models_own_generation_config_are_named(build, caplog):
     model, tokenizer = make_tiny_model()
     model.generation_config.suppress_tokens, model.generation_config.epsilon_cutoff = [7], 0.05
-    build(trainer={"model": model, "processing_class": tokenizer}, advantage="zscore", generation_kwargs={"epsilon_cutoff": 0.0})
-    assert [record.getMessage().count("suppress_tokens ([7])") for record in caplog.records if "drawn" in record.getMessage()] == [1]
+    build(
+        trainer={"model": model, "processing_class": tokenizer},
+        advantage="zscore",
+        generation_kwargs={"epsilon_cutoff": 0.0},
+    )
+    assert [
+        record.getMessage().count("suppress_tokens ([7])")
+        for record in caplog.records
+        if "drawn" in record.getMessage()
+    ] == [1]
     assert "epsilon_cutoff" not in caplog.text
 
 

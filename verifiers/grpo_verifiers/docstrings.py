@@ -36,16 +36,7 @@ _PAPER = re.compile(r"arXiv[: ]+(\d{4}\.\d{4,5})")
 
 @dataclass(frozen=True)
 class Docs:
-    """What a docstring says.
-
-    Attributes:
-        summary: its first sentence, without a full stop.
-        prose: its paragraphs without a label, each on one line; a table keeps its lines.
-        labelled: paragraphs by the key of their label.
-        arguments: the meaning of each parameter.
-        config: YAML.
-        example: lines of a Python prompt.
-    """
+    """The parts of a docstring. A paragraph is on one line, a table keeps its lines; ``config`` is YAML."""
 
     summary: str = ""
     prose: tuple[str, ...] = ()
@@ -88,7 +79,8 @@ def read_docs(text: str | None) -> Docs:
         elif number == 0:
             summary = _one_line(block).rstrip(".")
         else:
-            prose.append(block if _is_table(block) else _one_line(block))
+            is_table = block.startswith(("===", "+--", "| ", "- ", "* ", "1. "))
+            prose.append(block if is_table else _one_line(block))
     return Docs(summary, tuple(prose), labelled, arguments, config, "\n".join(examples))
 
 
@@ -160,7 +152,3 @@ def _label(first: str) -> str | None:
 
 def _one_line(block: str) -> str:
     return " ".join(line.strip() for line in block.splitlines())
-
-
-def _is_table(block: str) -> bool:
-    return block.startswith(("===", "+--", "| ", "- ", "* ", "1. "))

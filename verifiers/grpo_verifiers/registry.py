@@ -63,11 +63,7 @@ def is_reference(name: str) -> bool:
 
 
 def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
-    """Import a plug-in module, by dotted name or by path to a ``.py`` file (from ``base``, or the working directory).
-
-    Raises:
-        PluginError: the module cannot be imported; its own traceback is the cause.
-    """
+    """Import a plug-in module, by dotted name or by path to a ``.py`` file (from ``base`` or the working directory)."""
     with _import_lock:
         if reference.endswith(".py"):
             return _load_file(reference, base)

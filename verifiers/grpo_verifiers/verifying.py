@@ -66,11 +66,7 @@ _ACCEPTED = (
 
 
 def adopt(name: str, value: Any) -> Verifier:
-    """Make a verifier of whatever a reference or entry point gave.
-
-    Raises:
-        KeywordError: it is nothing of the kind.
-    """
+    """Make a verifier of whatever a reference or entry point gave."""
     if isinstance(value, Verifier):
         return value
     rubric = lent(value)

@@ -54,15 +54,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Installed:
-    """What is installed.
-
-    Attributes:
-        needed: packages that every run needs.
-        others: versions of further packages, where they are there.
-        broken: errors of those that cannot be imported.
-        override: the check of TRL's version is switched off.
-        seams: what the installed TRL lacks.
-    """
+    """Installed packages: ``broken`` has the errors of imports, ``seams`` the parts that TRL lacks."""
 
     needed: Mapping[str, Needed]
     others: Mapping[str, str]

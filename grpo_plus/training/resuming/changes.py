@@ -116,11 +116,7 @@ class Settings(Hook):
         return self._now or self._made_of()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Compare.
-
-        Raises:
-            Misfit: the host would not load the checkpoint, or load something that has no meaning here.
-        """
+        """Compare."""
         now = self.state_dict()
         found = compare(state, now)
         if reasons := refusals(found, state, now):

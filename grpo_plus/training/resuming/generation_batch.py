@@ -20,11 +20,7 @@ class UnstorableError(TypeError):
 
 
 def packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """A value as JSON values; its tensors go into ``tensors``, under names that start with ``name``.
-
-    Raises:
-        UnstorableError: names the part that is something else.
-    """
+    """A value as JSON values; its tensors go into ``tensors``, under names that start with ``name``."""
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, Tensor):

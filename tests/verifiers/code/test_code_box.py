@@ -81,7 +81,16 @@ def test_files_outside_are_out_of_reach(box, tmp_path):
     secret.chmod(0o644)
     outside = ("/etc/passwd", "/etc/hostname", "/root/.bashrc", "/proc/self/environ", "/proc/1/cmdline")
     beside = [pytest.__file__, *map(str, Path(os.__file__).parent.glob("site-packages/*/__init__.py"))][:3]
-    paths = [str(secret), __file__, *outside, *beside, "/usr/share/doc", "/usr/src", "/usr/lib/os-release", "/usr/local/bin"]
+    paths = [
+        str(secret),
+        __file__,
+        *outside,
+        *beside,
+        "/usr/share/doc",
+        "/usr/src",
+        "/usr/lib/os-release",
+        "/usr/local/bin",
+    ]
     listing = ["/", "/proc", "/home", "/tmp/..", str(tmp_path), "/etc", "/root"]
     for attempt, tried in (("open(p).read()", paths), ("os.listdir(p)", listing)):
         got = answer(box, f"def f(*ps): return [tried(lambda: {attempt}) for p in ps]", *tried)

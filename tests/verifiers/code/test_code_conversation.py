@@ -124,7 +124,9 @@ def _script(steps, right):
 def _judge(steps, tests, right, in_process=False):
     script, answered = _script(steps, right)
     box = ScriptedBox(script)
-    question = Question([""], False, tests, language_of("python"), BoxKind("none"), Limits(), 0.0, in_process, True, 60.0)
+    question = Question(
+        [""], False, tests, language_of("python"), BoxKind("none"), Limits(), 0.0, in_process, True, 60.0
+    )
     try:
         return grade(question, SimpleNamespace(box=lambda *_: box)), answered
     finally:

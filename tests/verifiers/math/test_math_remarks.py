@@ -1,6 +1,5 @@
 """Remarks, second forms and marks around an answer: those of closed lists change nothing, all others make it another answer."""
 
-
 from grpo_verifiers.math import math
 from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.remarks import MAX_REMARKED, without_remarks

@@ -63,13 +63,9 @@ sys.__stdout__.flush()
 
 @dataclass(frozen=True)
 class Server:
-    """The server that programs are sent to.
+    """The server that programs are sent to, by its address before ``/execute``.
 
-    Attributes:
-        url: the API's address, ending before ``/execute``.
-        timeout: seconds of one request beyond the program's own time.
-        retries: attempts after the first.
-        backoff: seconds before the first retry, doubled for each further one.
+    A request may take ``timeout`` seconds beyond the program's own time; ``backoff`` doubles with each retry.
     """
 
     url: str

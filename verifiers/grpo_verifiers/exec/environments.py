@@ -25,12 +25,7 @@ def lent(value: Any) -> Any:
 
 
 def loaded(name: str, function: Any) -> Any:
-    """What a ``load_environment`` returns.
-
-    Raises:
-        PluginError: it fails.
-        KeywordError: it returns nothing that has a rubric.
-    """
+    """What a ``load_environment`` returns."""
     try:
         found = function()
     except (Exception, SystemExit) as error:
@@ -47,11 +42,7 @@ def loaded(name: str, function: Any) -> Any:
 
 
 def named_environment(name: str, base: Path | None) -> Any:
-    """The environment that a file or an installed module holds; None where ``name`` is neither.
-
-    Raises:
-        PluginError: it cannot be imported, or a file holds nothing of the kind.
-    """
+    """The environment that a file or an installed module holds; None where ``name`` is neither."""
     if name.endswith(".py"):
         module = load_plugin(name, base)
     else:

@@ -42,11 +42,7 @@ class Form:
 
 
 def form_of(name: str, fn: Callable[..., Any]) -> Form:
-    """Read a function's form.
-
-    Raises:
-        KeywordError: it cannot be a check.
-    """
+    """Read a function's form."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:

@@ -41,10 +41,6 @@ class Printed(io.RawIOBase):
         text = self._first.decode("utf-8", "replace").strip()
         return f"{reason[:_REASON]}{reason and '; '}{LABEL}{text!r}{'…' * self._cut}" if text else reason
 
-    def after_error(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The parts of an exception, with the output after its message."""
-        return {**fields, "message": self.after(fields["message"])}
-
     def after_first(self, rows: list[Any]) -> list[Any]:
         """The rows of a call, with the output after the reason of the first."""
         if rows and isinstance(rows[0], list):

@@ -76,11 +76,7 @@ class Bridge:
     """The actors of one training process."""
 
     def __init__(self, sock: socket.socket, settings: Mapping[str, Any]) -> None:
-        """Connect to the cluster.
-
-        Raises:
-            ClusterError: there is none.
-        """
+        """Connect to the cluster."""
         self._sock = sock
         self._settings = settings
         self._ray = _connected(settings)

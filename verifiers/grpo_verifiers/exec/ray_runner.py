@@ -62,11 +62,7 @@ class RaySettings:
 
 
 def ray_settings() -> RaySettings:
-    """The settings in the environment.
-
-    Raises:
-        KeywordError: one of them has a wrong value.
-    """
+    """The settings in the environment."""
     return RaySettings(
         _whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), os.environ.get(RESOURCE_VARIABLE, ""), _patience()
     )

@@ -26,11 +26,7 @@ def pack_outcome(outcome: Outcome) -> bytes:
 
 
 def read_fields(body: Any) -> dict[str, Any]:
-    """The JSON object that an actor sent.
-
-    Raises:
-        WireError: it sent something else.
-    """
+    """The JSON object that an actor sent."""
     try:
         fields = json.loads(body) if type(body) is bytes and len(body) <= MAX_REPLY else None
     except (ValueError, RecursionError):
@@ -41,11 +37,7 @@ def read_fields(body: Any) -> dict[str, Any]:
 
 
 def unpack_outcome(reply: Mapping[str, Any], rows: int | None) -> Outcome:
-    """The outcome of a call that owes so many rows, checked as a stranger's data.
-
-    Raises:
-        WireError: it is none.
-    """
+    """The outcome of a call that owes so many rows, checked as a stranger's data."""
     seconds, kind = duration_of(reply), reply.get("k")
     if kind is None:
         return Outcome("value", from_rows(reply.get("v"), rows or 1), seconds=seconds)

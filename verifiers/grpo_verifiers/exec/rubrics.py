@@ -21,11 +21,7 @@ def is_rubric(value: Any) -> bool:
 
 
 def rubric_check(name: str, rubric: Any) -> "RubricCheck | GroupRubricCheck":
-    """The check that a rubric makes.
-
-    Raises:
-        KeywordError: it has no function that counts.
-    """
+    """The check that a rubric makes."""
     funcs, weights = _parts(rubric)
     if not any(weights):
         raise KeywordError(f"verifier {name!r}: the rubric has no reward function with a weight other than 0.")

@@ -107,10 +107,9 @@ class Runner:
         if self._scheduler is not None and not batch.done():
             self._scheduler.cancel(batch)
 
-    def warm(self, spec: CheckSpec, workers: int | None = None) -> None:
+    def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
-        wanted = self.workers if workers is None else workers
-        self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), min(self.workers, wanted))
+        self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), self.workers)
 
     @property
     def confinement(self) -> dict[str, str]:

@@ -16,15 +16,7 @@ NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environmen
 
 @dataclass(frozen=True)
 class Samples:
-    """N completions with all that belongs to them.
-
-    Attributes:
-        prompts: strings, lists of chat messages, or None.
-        completions: strings or lists of chat messages.
-        completion_ids: token ids, or None where the caller has none.
-        columns: the dataset's columns, each of N values.
-        extras: what came along and is no column.
-    """
+    """N completions, as texts or lists of chat messages, with columns of N values each; ``extras`` are no columns."""
 
     label: str
     prompts: Sequence[Any]

@@ -122,11 +122,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
-    """The function as bytes that a process without its script or notebook can load, and without the modules ``along``.
-
-    Raises:
-        VerifierError: it holds something that no other process can have (a lock, a socket, an open file), or too much.
-    """
+    """The function as bytes that a process without its script, its notebook or the modules ``along`` can load."""
     import cloudpickle
 
     module = sys.modules.get(getattr(fn, "__module__", None) or "")

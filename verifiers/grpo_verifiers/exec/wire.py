@@ -80,11 +80,7 @@ class ReplyBuffer:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The replies that are complete now.
-
-        Raises:
-            WireError: not a reply.
-        """
+        """The replies that are complete now."""
         self._data += data
         while len(self._data) >= _REPLY.size:
             (size,) = _REPLY.unpack_from(self._data)
@@ -105,11 +101,7 @@ class ReplyBuffer:
 
 
 def duration_of(reply: Mapping[str, Any]) -> float:
-    """The seconds that a call took, from a stranger's reply.
-
-    Raises:
-        WireError: it tells none, or one of a size that no float has.
-    """
+    """The seconds that a call took, from a stranger's reply."""
     seconds = reply.get("s")
     if isinstance(seconds, float | int) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST:
         return float(seconds)
@@ -194,11 +186,7 @@ def _shown(value: Any) -> str:
 
 
 def from_rows(rows: Any, expected: int) -> list[Verdict | Refused]:
-    """Verdicts from a worker's rows, checked as what they are: a stranger's data.
-
-    Raises:
-        WireError: not rows of verdicts.
-    """
+    """Verdicts from a worker's rows, checked as what they are: a stranger's data."""
     if not isinstance(rows, list) or len(rows) != expected:
         raise WireError(
             f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"

@@ -69,7 +69,8 @@ def _serve(sock: socket.socket) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
-            reply["e"] = printed.after_error(error_fields(error))
+            fields = error_fields(error)
+            reply["e"] = {**fields, "message": printed.after(fields["message"])}
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
         with contextlib.suppress(ValueError):
@@ -87,15 +88,10 @@ def _serve(sock: socket.socket) -> None:
 def keep(
     worker: int, trainer: int, *, most: int | None = MAX_PROCESSES, overrun: Callable[[], None] | None = None
 ) -> NoReturn:
-    """Wait for the end of the worker or of the trainer, then end everything below; end as the worker did.
+    """Wait for the end of the worker or of the trainer (a pidfd), then end everything below; end as the worker did.
 
-    No check runs here, so nothing that one does holds this process up.
-
-    Args:
-        worker: the process id of the worker.
-        trainer: a pidfd.
-        most: processes at a time below this one; more are ended at once; None: no bound.
-        overrun: called once that has happened.
+    No check runs here, so nothing that one does holds this process up. Of more than ``most`` processes below this one,
+    the others are ended at once, and ``overrun`` is called.
     """
     confine.adopt_orphans()
     watch = select.poll()

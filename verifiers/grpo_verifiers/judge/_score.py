@@ -52,9 +52,6 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
 
     >>> read_score("> Score: 10\nNo: it is wrong.\nScore: 2", 0, 10)
     0.2
-
-    Raises:
-        ValueError: there is no score, more than one, or one out of range.
     """
     reply = answer_part(reply, "think")
     if pattern is None:
@@ -85,11 +82,6 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
     return (value - low) / (high - low) + 0.0  # no negative zero
 
 
-def _is_citing(line: str) -> bool:
-    """True for a line that announces words of somebody else."""
-    return _CITED_NEXT.search(line) is not None or _CITED_AS.search(line.strip()) is not None
-
-
 def _lines(reply: str) -> list[_Line]:
     """The lines of a reply that are not blank."""
     found: list[_Line] = []
@@ -116,6 +108,7 @@ def _lines(reply: str) -> list[_Line]:
         ]
         indented = line.startswith(("    ", "\t", " \t", "  \t", "   \t"))
         quoted = inside or bool(mark) or indented or _BLOCK_QUOTE.match(line) is not None
-        found.append(_Line(_DECORATION.sub("", line).strip(), quoted, _is_citing(before)))
+        cites = _CITED_NEXT.search(before) is not None or _CITED_AS.search(before.strip()) is not None
+        found.append(_Line(_DECORATION.sub("", line).strip(), quoted, cites))
         before = line if not quoted else before
     return found

@@ -40,11 +40,7 @@ class Gold:
 
 
 def as_text(answer: Any) -> str:
-    """A gold cell as text; datasets store numbers, too.
-
-    Raises:
-        TypeError: it is neither text nor a number of reasonable size.
-    """
+    """A gold cell as text; datasets store numbers, too."""
     if isinstance(answer, str):
         return answer
     if answer is None or answer != answer:  # noqa: PLR0124 - a missing cell of a table is NaN

@@ -42,7 +42,7 @@ class Memory:
             reserved[pid] = max(0, mapped - size)
         total = own + files
         if total > limit:
-            total = own + sum(map(_in_no_file, pids))
+            total = own + sum(_kilobytes(f"/proc/{pid}/status", rb"^RssShmem:\s*(\d+) kB") for pid in pids)
         if total <= limit < own + sum(reserved.values()):
             total = max(total, own + self._shared(reserved))
         return total if total > limit else total + self._in_sockets(len(pids), limit - total)
@@ -81,11 +81,6 @@ def _held(pid: int) -> tuple[int, int, int]:
         size, resident, others, *_ = map(int, file.read().split())
         return size * _PAGE, (resident - others) * _PAGE, others * _PAGE
     return 0, 0, 0
-
-
-def _in_no_file(pid: int) -> int:
-    """Bytes of shared memory in a process's page table."""
-    return _kilobytes(f"/proc/{pid}/status", rb"^RssShmem:\s*(\d+) kB")
 
 
 def _machines_shared() -> int:

@@ -100,11 +100,7 @@ class Reader:
         self, loaded: Loaded, style: str, separator: str, system: str | None, good: str, bad: str, positive: int,
         max_length: int | None,
     ) -> None:  # fmt: skip
-        """Look up the tokens.
-
-        Raises:
-            VerifierFailedError: the tokenizer has no such tokens, or the model no such class.
-        """
+        """Look up the tokens."""
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
         self._style, self._separator, self._system, self._positive = style, separator, system, positive
         self._name = loaded.name

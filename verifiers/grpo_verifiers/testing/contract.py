@@ -70,9 +70,6 @@ def as_tests(
 
     ``expected_failures`` maps a subject's label to names of checks and the reason why they fail. Such a test must fail:
     passing is an error (strict xfail). ``values`` makes the parameters of one test.
-
-    Raises:
-        ValueError: an expectation names what is not there; it would expect nothing.
     """
     import pytest
 

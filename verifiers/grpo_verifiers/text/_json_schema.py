@@ -67,7 +67,8 @@ def json_schema(
     if row_schema is None and schema is None:
         raise VerifierFailedError("json_schema has no schema: set its option schema, or map row_schema to a column.")
     try:
-        validator = _validator(schema if row_schema is None else _read_row(row_schema))
+        own = json.loads(row_schema) if isinstance(row_schema, str) else row_schema
+        validator = _validator(schema if row_schema is None else own)
     except ValueError as error:
         if row_schema is None:
             raise ValueError(f"json_schema: {error}") from error
@@ -86,10 +87,6 @@ def json_schema(
     if problem is None:
         return Verdict(1.0)
     return Verdict(0.0, detail=f"at {problem.json_path[:80]}: {problem.message}"[:300])
-
-
-def _read_row(row_schema: Any) -> Any:
-    return json.loads(row_schema) if isinstance(row_schema, str) else row_schema
 
 
 def _candidate(text: str, fences: str) -> str | None:

@@ -90,9 +90,6 @@ def evaluate(expression: str) -> Fraction | bool:
     ``-2**2`` is -4, powers group to the right, ``//`` and ``%`` round down as in Python, ``^`` is a power. ``50%`` is a
     half where no operand follows; before a sign, ``%`` could mean either, and is refused. Commas between groups of
     three digits are part of a number, but not directly in the parentheses of a function, where they separate.
-
-    Raises:
-        ValueError: it is no expression, has no exact result, or is too large.
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"the expression has {len(expression)} characters, at most {MAX_LENGTH} are taken.")

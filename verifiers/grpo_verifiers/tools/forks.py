@@ -33,8 +33,8 @@ class LostError(Exception):
 class Nursery:
     """The process that has imported the tools, started anew where one of them has ended it."""
 
-    def __init__(self, parts: Sequence[ToolPart], memory: int | None, env: tuple[str, ...]) -> None:
-        self._parts, self._memory, self._env = parts, memory, env
+    def __init__(self, parts: Sequence[ToolPart], memory: int | None) -> None:
+        self._parts, self._memory = parts, memory
         self._lock = threading.Lock()
         self._process: WorkerProcess | None = None
         self._closed = False
@@ -100,7 +100,7 @@ class Nursery:
             self._drop()
         if self._process is None:
             try:
-                process = WorkerProcess(WorkerKind(False, None, self._env), "grpo_verifiers.tools.nursery")
+                process = WorkerProcess(WorkerKind(False, None, ()), "grpo_verifiers.tools.nursery")
             except Exception as error:
                 raise VerifierFailedError(f"no process for tools could be started: {error}") from error
             try:

@@ -111,9 +111,6 @@ def text_of(value: Any) -> str:
     Traceback (most recent call last):
     ...
     TypeError: a tool returned a list of content blocks, and only text can be returned
-
-    Raises:
-        TypeError: it is no text and stands for none.
     """
     if isinstance(value, list) and value and all(isinstance(each, dict) and "type" in each for each in value):
         raise TypeError("a tool returned a list of content blocks, and only text can be returned")

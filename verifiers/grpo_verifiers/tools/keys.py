@@ -15,9 +15,6 @@ def key_text(key: Any) -> str:
 
     >>> key_text((3, "left")), key_text({"b": 1, "a": 2}) == key_text({"a": 2, "b": 1}), key_text(None)
     ("(3, 'left')", True, '')
-
-    Raises:
-        TypeError: the key's text would be an address in memory, which tells no states apart.
     """
     if key is None:
         return ""

@@ -7,12 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Method:
-    """A function that the model may call.
-
-    Attributes:
-        name: as the model calls it.
-        schema: as ``transformers.utils.get_json_schema`` makes it of the function, and as chat templates take it.
-    """
+    """A function that the model may call, with its schema as ``transformers.utils.get_json_schema`` makes it."""
 
     name: str
     schema: Mapping[str, Any]

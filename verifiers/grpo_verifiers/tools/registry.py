@@ -40,13 +40,7 @@ _CALLABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 
 @dataclass(frozen=True)
 class Definition:
-    """A tool or an environment before it is configured.
-
-    Attributes:
-        name: the one it is registered under, or the last part of its reference.
-        fn: the function or class.
-        timeout: seconds that a call may take, unless the config says otherwise.
-    """
+    """A tool or an environment before it is configured: a config may set another ``timeout``, in seconds a call."""
 
     name: str
     fn: Callable[..., Any]
@@ -393,10 +387,6 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
 
     >>> show_part("calculator").keywords
     {'digits': 'an integer from 1 to 100 (12)'}
-
-    Raises:
-        UnknownNameError: nothing has that name.
-        PluginError: the reference cannot be imported.
     """
     is_environment = name in ENVIRONMENTS
     if is_reference(name):

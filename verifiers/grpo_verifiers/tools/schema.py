@@ -54,11 +54,7 @@ def _undescribed(fn: Callable[..., Any], doc: str, hidden: Collection[str]) -> l
 
 
 def schema_of(fn: Callable[..., Any], name: str, hidden: Collection[str] = ()) -> dict[str, Any]:
-    """What ``transformers.utils.get_json_schema`` makes of a function, under a name and without hidden parameters.
-
-    Raises:
-        KeywordError: it has none, or transformers is not installed.
-    """
+    """What ``transformers.utils.get_json_schema`` makes of a function, under a name and without hidden parameters."""
     try:
         from transformers.utils import get_json_schema
     except ImportError as error:

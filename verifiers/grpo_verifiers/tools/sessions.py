@@ -39,11 +39,11 @@ _PAUSE = 0.1
 class Sessions:
     """The processes of a run's tools; made by `open_sessions`."""
 
-    def __init__(self, parts: Sequence[ToolPart], memory: int | None, env: Sequence[str], workers: int) -> None:
+    def __init__(self, parts: Sequence[ToolPart], memory: int | None, workers: int) -> None:
         """See `open_sessions`."""
         self.parts = tuple(parts)
         apart = [part for part in self.parts if part.reference != PYTHON]
-        self._nursery = Nursery(apart, memory, tuple(env)) if apart else None
+        self._nursery = Nursery(apart, memory) if apart else None
         self._at = {id(part): at for at, part in enumerate(apart)}
         self._room = threading.Semaphore(workers)
         self._free: list[Fork] = []
@@ -337,26 +337,13 @@ class _Session:
         return Reply("died" if self._closed else status, text, time.monotonic() - started)  # type: ignore[arg-type]
 
 
-def open_sessions(
-    parts: Sequence[ToolPart],
-    *,
-    memory: int | None = -1,
-    env: Sequence[str] = (),
-    workers: int | None = None,
-) -> Sessions:
-    """Start what runs these tools; close it in the end.
+def open_sessions(parts: Sequence[ToolPart], *, memory: int | None = -1, workers: int | None = None) -> Sessions:
+    """Start what runs these tools; close it in the end. ``workers`` calls of functions run at a time.
 
-    Args:
-        parts: the tools and environments of a run.
-        memory: bytes of address space that a process of tools may take beside what its imports took; None: no cap;
-            unless given, that of workers of checks.
-        env: environment variables that reach the tools although they look like secrets.
-        workers: calls of functions at a time.
-
-    Raises:
-        VerifierFailedError: a tool cannot be imported in a process of its own, or no box can be had for ``python``.
+    A process may take ``memory`` bytes of address space beside what its imports took; None: no cap; -1: the cap of
+    workers of checks.
     """
-    return Sessions(parts, default_memory() if memory == -1 else memory, env, workers or worker_count())
+    return Sessions(parts, default_memory() if memory == -1 else memory, workers or worker_count())
 
 
 _ENDED = Reply("died", "the completion was ended")

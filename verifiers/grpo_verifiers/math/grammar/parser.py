@@ -45,11 +45,7 @@ _LEADS_UP = re.compile(
 
 @lru_cache(maxsize=512)
 def parse(text: str) -> Node:
-    """The syntax tree of an answer.
-
-    Raises:
-        ParseError: not an answer of this grammar; the message says why.
-    """
+    """The syntax tree of an answer."""
     node = based_number(text) or Parser(facing_inward(tokenize(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):

@@ -44,11 +44,7 @@ def undelimited(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def read(text: str) -> Node:
-    """The tree of an answer as stated.
-
-    Raises:
-        ParseError: it cannot be read; the message says why.
-    """
+    """The tree of an answer as stated."""
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     text = undelimited(text).replace("{:}", ":")

@@ -131,11 +131,7 @@ _ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "&": "&", "_":
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a piece of LaTeX.
-
-    Raises:
-        ParseError: too long, or a character that is no mathematics.
-    """
+    """The tokens of a piece of LaTeX."""
     if len(text) > MAX_CHARS:
         raise ParseError(f"longer than {MAX_CHARS} characters")
     spend(len(text))

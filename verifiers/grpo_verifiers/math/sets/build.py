@@ -211,11 +211,7 @@ def _absolute(unknown: Node, op: str, value: Node) -> Region:
 
 
 def mapped(node: Node, region_of: Callable[[Node], Region]) -> Region:
-    """The set that a member's form and its condition describe.
-
-    Raises:
-        NoRegionError: the form is not linear in the unknown of the condition, or the condition is not solved.
-    """
+    """The set that a member's form and its condition describe."""
     member, condition = node[1], region_of(node[2])
     if member[0] == "rel" and member[2] == "in":
         inner = region_of(("and", member, node[2]))

@@ -45,9 +45,9 @@ def _stat(pid: int | str) -> tuple[bytes, int, int]:
         return _GONE
 
 
-def descendants(root: int, keep: Collection[int] = ()) -> set[int]:
-    """Every process below ``root``, without itself, and without ``keep`` and what is below those."""
-    return set(_in_order(root, keep, _everybody()))
+def descendants(root: int) -> set[int]:
+    """Every process below ``root``, without itself."""
+    return set(_in_order(root, (), _everybody()))
 
 
 def _everybody() -> dict[int, tuple[int, int]]:
@@ -56,7 +56,7 @@ def _everybody() -> dict[int, tuple[int, int]]:
 
 
 def _in_order(root: int, keep: Collection[int], everybody: Mapping[int, tuple[int, int]]) -> list[int]:
-    """The same as `descendants`, parents before their children."""
+    """The same as `descendants`, parents before their children; without ``keep`` and those below them."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in everybody.items():
         children.setdefault(parent, []).append(pid)

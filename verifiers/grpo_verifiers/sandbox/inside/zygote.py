@@ -144,7 +144,7 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> s
     """In the forked child: take the program's place; its channel."""
     roles = dict(zip(job["fds"], fds, strict=True))
     # Free the low descriptors before anything is put there.
-    moved = {role: _high(fd) for role, fd in roles.items()}
+    moved = {role: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for role, fd in roles.items()}
     try:
         os.setsid()
         # Not the zygote's own: what is open twice has one offset, one lock and, of a file, one content.
@@ -169,7 +169,3 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> s
     os.close(setup)  # from here on nobody can claim that the box had failed
     gc.enable()
     return channel
-
-
-def _high(fd: int) -> int:
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)
