@@ -14,7 +14,7 @@ SHARE = "share"
 """Key of a generation batch: the weight of each row, (B,) and at least 0; on every rank, or on none."""
 
 COIN, KEEP = "coin", "coin_keep"
-"""Keys beside it: tokens expected of a row's group, (B,), where a coin decides whether to draw it, else 0; and the
+"""Two more keys: tokens expected of a row's group, (B,), where a coin decides whether to draw it, else 0; and the
 chance of the coin."""
 
 

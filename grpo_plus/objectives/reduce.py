@@ -111,25 +111,25 @@ def masked(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, values, 0.0)
 
 
-def over_tokens(rest: Tensor, drawn_C: Tensor, guessed_C: Tensor, keep: float) -> tuple[Tensor, Tensor, Tensor]:
+def over_tokens(rest: Tensor, actual_C: Tensor, guessed_C: Tensor, keep: float) -> tuple[Tensor, Tensor, Tensor]:
     """A divisor, and factors of shares that make Σ factor·share·x / divisor expect Σ x / tokens, over all coins.
 
-    1/tokens is ∫ exp(−s·tokens) ds, where exp(−s·drawn) is unbiased as (1/keep)·exp(−s·drawn) + (1 − 1/keep)·
-    exp(−s·guessed) for a group that goes on, and as exp(−s·guessed) for one that stops; guesses look at the first
+    1/tokens is ∫ exp(−s·tokens) ds, where exp(−s·actual) is unbiased as (1/keep)·exp(−s·actual) + (1 − 1/keep)·
+    exp(−s·guessed) for a group that continues, and as exp(−s·guessed) for one that stops; guesses look at the first
     completions alone. By Gauss-Laguerre quadrature.
 
     Args:
         rest: tokens of the groups without a coin, and the guesses of those that stopped.
-        drawn_C: tokens of each group that goes on after a tie.
+        actual_C: tokens of each group that continues after a tie.
         guessed_C: guesses of them, above 0.
-        keep: the chance that a tied group goes on.
+        keep: the chance that a tied group continues.
 
     Returns:
-        the divisor, the factor of groups without a coin, and that of each group that goes on, (C,).
+        the divisor, the factor of groups without a coin, and that of each group that continues, (C,).
     """
     divisor = rest + guessed_C.sum()
-    nodes, weights = (torch.from_numpy(one).to(drawn_C) for one in np.polynomial.laguerre.laggauss(64))
-    ratio_SC = torch.exp(-nodes[:, None] * (drawn_C - guessed_C) / divisor)
+    nodes, weights = (torch.from_numpy(one).to(actual_C) for one in np.polynomial.laguerre.laggauss(64))
+    ratio_SC = torch.exp(-nodes[:, None] * (actual_C - guessed_C) / divisor)
     each_SC = 1 + (ratio_SC - 1) / keep
     ones_S1 = torch.ones_like(nodes)[:, None]
     before_SC = torch.cat([ones_S1, each_SC], dim=1).cumprod(1)

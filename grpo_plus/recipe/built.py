@@ -70,7 +70,7 @@ def _drawing_error(config: Any, keywords: Mapping[str, Any]) -> str | None:
 
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")
     values = {**{name: getattr(config, name) for name in names}, **keywords}
-    raised = _raised(lambda: GenerationConfig(**_DRAWN | values))
+    raised = _raised(lambda: GenerationConfig(**_SAMPLED | values))
     if raised:
         return raised
     raised = _raised(lambda: _processors(values))
@@ -81,23 +81,23 @@ UNSCORED = (
     "{}: this changes what is drawn, and the loss scores tokens without it: log-probabilities are not those of what "
     "was drawn. To be without it: a neutral value in generation_kwargs."
 )
-_DRAWN = {"max_new_tokens": 16, "do_sample": True}
+_SAMPLED = {"max_new_tokens": 16, "do_sample": True}
 
 
 def _processors(values: Mapping[str, Any]) -> tuple[Any, Any]:
     """A generation config of these values, and the logits processors that `generate` builds of it."""
     from transformers import GenerationConfig, GenerationMixin
 
-    drawn = GenerationConfig(**{**_DRAWN, **values})
+    config = GenerationConfig(**{**_SAMPLED, **values})
     for token in ("eos", "pad", "bos"):
-        setattr(drawn, f"_{token}_token_tensor", torch.tensor([0]))
+        setattr(config, f"_{token}_token_tensor", torch.tensor([0]))
     model: Any = object.__new__(type("Unloaded", (GenerationMixin,), {}))
-    model.config, model.generation_config = SimpleNamespace(vocab_size=2**31, is_encoder_decoder=False), drawn
-    return drawn, model._get_logits_processor(drawn, input_ids_seq_length=1, device="cpu", model_kwargs={})  # noqa: SLF001 - the one place that builds them
+    model.config, model.generation_config = SimpleNamespace(vocab_size=2**31, is_encoder_decoder=False), config
+    return config, model._get_logits_processor(config, input_ids_seq_length=1, device="cpu", model_kwargs={})  # noqa: SLF001 - the one place that builds them
 
 
 def reshaping(values: Mapping[str, Any]) -> str:
-    """The generation settings, in words, that change which tokens are drawn and that log-probabilities do not know.
+    """The generation settings, in words, that change which tokens are config and that log-probabilities do not know.
 
     >>> reshaping({"typical_p": 0.5, "top_p": 0.9, "use_cache": True})
     'typical_p (0.5)'
@@ -109,8 +109,8 @@ def reshaping(values: Mapping[str, Any]) -> str:
 
 def _reshapes(name: str, value: Any) -> bool:
     try:
-        drawn, chain = _processors({name: value})
-        mode = str(getattr(drawn.get_generation_mode(), "value", ""))
+        config, chain = _processors({name: value})
+        mode = str(getattr(config.get_generation_mode(), "value", ""))
     except Exception:  # noqa: BLE001 - reported where values are checked
         return False
     kinds = {type(one).__name__ for one in chain}

@@ -163,7 +163,7 @@ def _sampling_notes(config: Any) -> list[str]:
 def _truncation_notes(config: Any) -> list[str]:
     """Draws from another distribution than the one that is scored."""
     found, cut = [], shown(config)
-    full = "over the whole vocabulary, but they are drawn from a part of it"
+    full = "over the vocabulary, but they are drawn from a part of it"
     if cut and config.use_vllm and config.vllm_importance_sampling_correction:
         of_what = "a token" if config.vllm_importance_sampling_mode.startswith("token") else "a completion"
         found.append(

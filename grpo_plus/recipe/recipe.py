@@ -173,7 +173,7 @@ class Recipe:
         rollout_rows: most rows drawn at once.
         rollout_draft: whether tokens are guessed from other completions.
         vllm_sync: how weights go to a vLLM server; None: what there is decides.
-        origins: part ("advantage", "objective", "selection", label of a verifier) to ``built-in``, ``registered``,
+        origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
             ``entry point`` or ``reference``.
     """
 

@@ -6,7 +6,7 @@ from grpo_plus.recipe.recipe import Selected
 
 
 def divides_by_tokens(config: Any, objective: Any) -> bool:
-    """The loss divides by the tokens of the batch: TRL's own where there is no ``objective``."""
+    """The loss divides by the tokens of the batch; without pieces, TRL's own does."""
     if objective is None:
         return config.loss_type in {"cispo", "dapo", "vespo"}
     return bool(objective.reduce.piece.name == "token_mean")
