@@ -38,7 +38,7 @@ class Drawing(Hook):
     Attributes:
         fresh: gives fresh prompts.
         shifted: the reason why padding on the left changes log-probabilities, or None.
-        replaced: by group of the batch, over all ranks, that its prompt is a fresh one; filled in place.
+        replaced: by group of the batch, over all ranks, that its prompt is a fresh one; `Selecting` empties it.
     """
 
     name = "dead_groups"
@@ -275,7 +275,8 @@ class Drawing(Hook):
         host, first = self.host, rounds[0]
         size, rank, ranks = host.num_generations, host.accelerator.process_index, host.accelerator.num_processes
         groups = len(sources) // size
-        self.replaced[:] = [self._way == "resample" and source.round > 0 for source in sources[::size]]
+        if self._selects and self._way == "resample":
+            self.replaced[:] = [source.round > 0 for source in sources[::size]]
         if sources == sources_of([(0, group) for group in range(groups)], size):
             output, scored, table, verdicts = first.output, first.scored, first.table, first.verdicts
         else:

@@ -56,7 +56,7 @@ class Selecting(Hook):
         self._by_rounds = recipe.rounds is not None and recipe.rounds.prompts is not None
         self._place = place
         self.prompts_of_data: Prompts | None = None
-        self.replaced: Sequence[bool] = ()  # groups of the batch, of all ranks, whose prompts `fresh` has given
+        self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
         self._data = ""  # digest of the data that a checkpoint's draws are of
         self._begin()
 
@@ -162,11 +162,13 @@ class Selecting(Hook):
     def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Weight each group by the chance that its prompt had: those that are trained with, whoever drew them."""
         output = draw(rows)
+        fresh = dict(enumerate(self.replaced))
+        self.replaced.clear()
         if self.host.model.training and self._weighted:
             assert self._advantages.drawn is not None
             final, size = self._advantages.drawn.completions.rows, self.host.num_generations
             first = self.host.accelerator.process_index * len(final)
-            planned, fresh = self._shares_of_batch(), dict(enumerate(self.replaced))
+            planned = self._shares_of_batch()
             groups = [(first + place) // size for place in range(len(final))]
             share = torch.tensor(
                 [

@@ -70,7 +70,7 @@ def _serve(sock: socket.socket) -> None:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
             fields = error_fields(error)
-            reply["e"] = {**fields, "message": printed.after(fields["message"])}
+            reply["e"] = dict(fields, message=printed.after(fields["message"]))
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
         with contextlib.suppress(ValueError):
