@@ -61,6 +61,8 @@ def _measured(node: Node) -> tuple[Node, bool] | None:
         return None
     values: Node = (kind, *(value for value, _ in found))
     angles = [angle for _, angle in found]
+    if not any(angles):
+        return values, False
     if kind == "/":
         return None if angles == [False, True] else (values, angles == [True, False])
     if kind in {"*", "mixed"}:
@@ -85,8 +87,16 @@ def angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     circular = [any(top == ("v", "pi") or _is_angle(top) for top in walk(value)) for value in values]
     if not any(circular) and "rad" not in normal:
         return None
-    left, right = (("deg", value) if unit == "degree" else value for value, unit in zip(values, normal, strict=True))
+    left, right = (
+        value if unit != "degree" else node if _in_radians(node) else ("deg", value)
+        for node, value, unit in zip((gold, answer), values, normal, strict=True)
+    )
     return left, right
+
+
+def _in_radians(node: Node) -> bool:
+    r"""Letters without a sign of their own, as in ``180^\circ - A``, are in radians where the other side is."""
+    return node[0] in _WORKED and "deg" in survey(node).kinds and bool(survey(node).variables - {"pi"})
 
 
 def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
