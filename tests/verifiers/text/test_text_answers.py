@@ -39,14 +39,14 @@ DECLARED = [
     "The correct option is B", "Option B is correct.", "B is the correct answer", "答案是B", "答案：Ｂ", "The correct answer is option B.",
     "The answer is \uff22", "\ufdfa" * 1000 + "\nThe answer is B", "I think the answer is:\n\n**(B) Paris**", "<answer>B</answer>", "<answer>b) Paris</answer>", "\\boxed{B. Paris}", "Answer: B\nA is wrong because x",
     "The answer is (b).", "(b) is correct", "(b)", "so:\n\n**(b)**", "So the answer must be B because A is not right", "Therefore, the best choice is B", "long reasoning with A and C\n\nB", "<think>The answer is A</think>B",
-    "I choose B.", "I would choose option (B).", "I'll go with **B**", "Comparing A and C, I pick the answer B.", "We have chosen B",
+    "I choose B.", "I would choose option (B).", "I'll go with **B**", "Comparing A and C, I pick the answer B.", "We have chosen B", "The answer is B. If I choose A, x is negative.", "Answer: B. Why would I choose A?", "The answer is \\(B\\).",
 ]  # fmt: skip
 NOT_DECLARED = [
     "A or B", "The answer is A. Wait. The answer is B.", "The answer is A or B", "The answer is A. The answer is B.", "\\boxed{A}\\boxed{B}", "\\boxed{A, B}", "\\boxed{AB}", "A) x B) y C) z",
     "answer is a boy", "Answer: A/B", "Answer: B, A", "Answer: B and A", "Answer: A B C D E", "<answer>A</answer><answer>B</answer>",
     "the answer is not B", "Answer: Banana", "<think>answer is B</think> dunno", "B B A", "Answer: B) or A)", "Answer: (B), (A)", "both A and B",
     "A\nB", "B\nA", "Answer: B, B, A", "the answer is b", "Answer: (b) or (a)", "answer is (a), (b)", "Answer: B. Answer: A", "\\boxed{B}, so the answer is A", "\u0412", "", "Be", "<think>B",
-    "I choose A or B.", "I choose B. Then I chose A.", "I would not choose B", "I choose Bologna", "I choose A, B",
+    "If I choose B, then x<0.", "Should I choose B?", "We choose B to be the midpoint.", "I choose A or B.", "I choose B. Then I chose A.", "I would not choose B", "I choose Bologna", "I choose A, B",
 ]  # fmt: skip
 
 

@@ -15,16 +15,23 @@ from grpo_verifiers.verdict import Status, Verdict, excused
 Letters = Annotated[
     str, Matches(r"(?!.*(.).*\1)[A-Z]{2,26}", "2 to 26 different capital letters in a row, such as 'ABCD'")
 ]
-_OPEN = r"[\s*_\"'`($\[{]{0,12}(?:\\(?:boxed|text|textbf|mathrm|mathbf)\s{0,3}\{[\s(]{0,3}){0,2}"
+_OPEN = r"(?:[\s*_\"'`($\[{]|\\[(\[]){0,12}(?:\\(?:boxed|text|textbf|mathrm|mathbf)\s{0,3}\{[\s(]{0,3}){0,2}"
 _CLOSE = r"[\s*_\"'`)\]}.$]{0,12}"
 _LINK = r"(?:[\s*_]{0,9}(?:(?i:is|are|be|would|should|must|will|the|correct|option|choice|letter|answer|likely)\b|:|=))"
 _CUE = (
     rf"(?:(?i:\b(?:answer|option|choice))\b(?={_LINK}{{0,6}}[\s*_]{{0,9}}(?:(?i:is|are|be)\b|:|=)){_LINK}{{1,8}}"
-    r"|(?i:\b(?:I|we)(?:['’](?:ll|d|ve|m|re)|\s{1,3}(?:will|would|have|am|are))?\s{1,3}"
-    r"(?:cho(?:ose|sen?|osing)|(?:pick|select)(?:ed|ing)?|(?:go(?:ing)?|went)\s{1,3}with))"
-    r"(?:[\s*_]{0,9}(?i:the|option|choice|answer|letter)\b){0,3}[\s*_]{0,9}:?"
     r"|(?:答案|选项|選項|正解)[\s*_]{0,9}(?:应该|應該)?(?:是|为|為|选|選|は|:)[\s*_]{0,9}:?)"
 )
+_CHOSEN = (  # a sentence of its own: neither "If I choose B" nor "We choose B to be the midpoint"
+    r"(?i:(?:\A|[.!?:;\n])[\s*_]{0,9}"
+    r"(?:(?![^.!?;\n]{0,80}\b(?:if|when|unless|suppose|assume|why|whether|first|initially|earlier|had|were|once)\b)"
+    r"[^.!?;\n]{1,80},\s{1,3})?"
+    r"(?:(?:so|thus|therefore|hence|then|finally|overall|in conclusion)\b,?\s{1,3}){0,2}"
+    r"(?:I|we)(?:['’](?:ll|d|ve|m|re)|\s{1,3}(?:will|would|have|am|are))?\s{1,3}"
+    r"(?:cho(?:ose|sen?|osing)|(?:pick|select)(?:ed|ing)?|(?:go(?:ing)?|went)\s{1,3}with))"
+    r"(?:[\s*_]{0,9}(?i:the|option|choice|answer|letter)\b){0,3}[\s*_]{0,9}:?"
+)
+_ASIDE = r"(?![^\n.!?;]{0,200}\?)(?!\W{0,9}(?i:as|to be|so that|instead|earlier|before|at first|and (?:get|find))\b)"
 _AFTER = r"(?i:\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b)"
 _JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||、|(?i:\b(?:and|or|and/or|both|also)\b)|或|和)){1,3}\s{0,3}"
 
@@ -94,21 +101,30 @@ def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> lis
     one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"
     more = re.compile(rf"(?:{_CLOSE}{_JOIN}{_OPEN}|[ \t*)\]]{{1,4}}[(\[]?){one}")
     found = [(place, _in_field(field, letters)) for place, field in fields]
-    for match in re.finditer(rf"{_CUE}{_OPEN}{one}", text):
-        listed, end = {match[1].upper()}, match.end()
-        while joined := more.match(text, end):
-            listed.add(joined[1].upper())
-            end = joined.end()
-        found.append((match.start(1), frozenset(listed)))
+    found += _listed(rf"{_CUE}{_OPEN}{one}", more, text)
     alone = rf"^[ \t*_(\[]{{0,12}}([{letters}]|[{small}](?=[).]))[ \t)\].*_]{{0,12}}$"
     judged = rf"(?<![A-Za-z0-9_])([{letters}]\)?|[{small}]\)){_AFTER}"
     found += [(m.start(1), frozenset(m[1][0].upper())) for m in re.finditer(judged, text)]
     found = [(place, said) for place, said in found if said]
     if not found:
+        found = _listed(rf"{_CHOSEN}{_OPEN}{one}{_ASIDE}", more, text)
+    if not found:
         found = [(m.start(1), frozenset(m[1].upper())) for m in re.finditer(alone, text, re.MULTILINE)]
     if not found and "\n" not in text.strip() and (said := _in_field(text, letters)):
         found = [(0, said)]
     return found
+
+
+def _listed(pattern: str, more: re.Pattern[str], text: str) -> list[tuple[int, frozenset[str]]]:
+    """The places of a pattern, with the letter of its group and those that are joined to it."""
+    places = []
+    for match in re.finditer(pattern, text):
+        listed, end = {match[1].upper()}, match.end()
+        while joined := more.match(text, end):
+            listed.add(joined[1].upper())
+            end = joined.end()
+        places.append((match.start(1), frozenset(listed)))
+    return places
 
 
 def _in_field(content: str, letters: str) -> frozenset[str]:
