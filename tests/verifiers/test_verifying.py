@@ -194,7 +194,10 @@ def test_a_batch_of_another_size_and_a_forgotten_return_stop_the_run(isolation):
         completion == answer  # noqa: B015 - the fault
 
     def abstains(completion, answer):
-        return None
+        score = None
+        if "#" in completion:
+            score = 1.0
+        return score
 
     with pytest.raises(VerifierFailedError, match="returned 1 result for 3 completions"):
         get_verifier(short, isolation=isolation).verify_batch(None, ["a"] * 3)

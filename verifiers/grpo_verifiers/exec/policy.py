@@ -82,7 +82,7 @@ class Policy:
         """Count the rows with all columns for which it returned None.
 
         Raises:
-            VerifierFailedError: it has returned nothing else, and its source has no None.
+            VerifierFailedError: it has returned nothing else, and can end without a return.
         """
         if self.silent < 0 or self.fn is None:
             return
@@ -97,7 +97,7 @@ class Policy:
             f"returned None for all of the {counted} completions so far, whose columns are all there: is a 'return' "
             "missing? Where it does not apply, say so with 'return None'"
         )
-        if self.on_error != "zero" and not returns_none(self.fn):
+        if self.on_error != "zero" and lacks_return(self.fn):
             raise VerifierFailedError(f"verifier {self.label!r} ({source_of(self.fn)}) {problem}.")
 
     def unreadable(self, why: str) -> None:
@@ -156,23 +156,39 @@ def has_reason(detail: str) -> bool:
     return bool(detail) and not detail.startswith(LABEL)
 
 
-def returns_none(fn: Callable[..., Any]) -> bool:
-    """True if a function's source has a bare ``return``, or a None that it may return; or cannot be read.
+def lacks_return(fn: Callable[..., Any]) -> bool:
+    """True if a function's source can end without a ``return``, and has none of None on purpose.
 
-    >>> returns_none(lambda text: None if text else 1.0)
-    True
+    >>> lacks_return(lambda text: None if text else 1.0)
+    False
     """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(fn))))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return True
-    places = (ast.Return, ast.IfExp, ast.List, ast.ListComp, ast.Call, ast.Lambda)
-    return any(
-        (isinstance(node, ast.Return) and node.value is None)
-        or (isinstance(node, places) and any(_is_none(inner) for inner in ast.walk(node)))
-        for node in ast.walk(tree)
-    )
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(fn)))).body[0]
+    except (OSError, TypeError, SyntaxError, ValueError, IndexError):
+        return False
+    if not isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return _is_open(tree.body) and not any(isinstance(node, ast.Return) and _is_none(node) for node in ast.walk(tree))
 
 
-def _is_none(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_none(node: ast.Return) -> bool:
+    """A bare ``return``, or one of a None."""
+    return node.value is None or any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node))
+
+
+def _is_open(body: Sequence[ast.stmt]) -> bool:
+    """True if statements may be followed by more: they do not all end in ``return`` or ``raise``."""
+    last = body[-1] if body else None
+    if isinstance(last, ast.If):
+        return _is_open(last.body) or _is_open(last.orelse)
+    if isinstance(last, ast.With | ast.AsyncWith):
+        return _is_open(last.body)
+    if isinstance(last, ast.Try):
+        ways = [last.orelse or last.body, *(handler.body for handler in last.handlers)]
+        return any(map(_is_open, ways)) and (not last.finalbody or _is_open(last.finalbody))
+    if isinstance(last, ast.Match):
+        total = any(isinstance(case.pattern, ast.MatchAs) and not case.pattern.pattern for case in last.cases)
+        return not total or any(_is_open(case.body) for case in last.cases)
+    if isinstance(last, ast.While):
+        return not isinstance(last.test, ast.Constant) or any(isinstance(node, ast.Break) for node in ast.walk(last))
+    return not isinstance(last, ast.Return | ast.Raise)
