@@ -28,15 +28,17 @@ def _large(curves: Curves) -> Finding | None:
 
 def _small(curves: Curves) -> Finding | None:
     recent, lifeless = curves.last(KEY, WINDOW), dead(curves)
-    if len(recent.values) < LEAST or recent.median > SMALL or not lifeless.values or lifeless.mean >= ALL_DEAD:
+    if len(recent.values) < LEAST or not lifeless.values or lifeless.mean >= ALL_DEAD:
+        return None
+    if recent.mean > SMALL * (1 - lifeless.mean):
         return None
     return Finding(
         "advantages_small",
         "warning",
-        f"the mean size of the advantages is {recent.median:.2g}, with {lifeless.mean:.0%} of the groups dead",
+        f"the mean size of the advantages is {recent.mean:.2g}, with {lifeless.mean:.0%} of the groups dead",
         "rewards differ by very little, and the estimator does not divide by their spread",
         "larger weights of the verifiers, or advantage: zscore",
-        {KEY: recent.median, "advantages/dead_group_fraction": lifeless.mean},
+        {KEY: recent.mean, "advantages/dead_group_fraction": lifeless.mean},
         recent.ends,
     )
 

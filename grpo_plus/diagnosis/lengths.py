@@ -33,7 +33,7 @@ def _truncated(curves: Curves) -> Finding | None:
         )
     return Finding(
         "truncated",
-        "severe" if recent.mean >= NEARLY_ALL else "warning",
+        "severe" if recent.mean >= NEARLY_ALL and not (rising(curves) or learned(curves)) else "warning",
         f"{recent.mean:.0%} of the completions are cut off",
         cause,
         remedy,
