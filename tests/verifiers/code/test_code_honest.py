@@ -83,7 +83,7 @@ def test_what_programs_cannot_do_is_what_the_manual_lists(level, judge, name):
 IN_ORDER = "import itertools\ng = f()\nassert [next(g), *itertools.islice(g, 2000)] == list(range(2001))"
 FAILS = "def f():\n    yield 1\n    raise ValueError('x')"
 ANSWERS = {
-    "functions in blocks of their own": (["def f(n): return n + 1", "def g(n): return 2 * n"], [{"code": "assert f(1) == g(1) == 2"}]),
+    "functions in blocks of their own": (["def f(n): return n + 1", "from __future__ import annotations\n\ndef g(n: int) -> int: return 2 * n"], [{"code": "assert f(1) == g(1) == 2"}]),
     "a class in a block of its own": (["class T:\n    def __init__(self, v): self.v = v", "def f(t): return t.v"], [{"code": "assert f(T(3)) == 3"}]),
     "an async function": (["async def f(n):\n    return n + 1"], [{"code": "import asyncio\nassert asyncio.run(f(2)) == 3"}, {"function": "f", "args": [2], "expected": 3}]),
     "a generator without end": (["def f():\n    n = 0\n    while True:\n        yield n\n        n += 1"], [{"code": IN_ORDER}]),

@@ -75,7 +75,8 @@ def program_of(blocks: list[str], names: list[list[str]], *, bare: bool = False)
         makers = [each for each in left if facts[each].makes.intersection(owners)]
         if makers and not chosen.intersection(makers):
             chosen |= {*_binders(facts, left, makers[-1]), makers[-1]}
-    return "\n".join(blocks[each] for each in sorted(chosen))
+    lines = [line for each in sorted(chosen) for line in blocks[each].split("\n")]
+    return "\n".join(sorted(lines, key=lambda line: not (len(chosen) > 1 and line.startswith("from __future__ "))))
 
 
 def _acts(facts: list[_Facts], left: list[int], at: int) -> bool:

@@ -219,12 +219,12 @@ class Stage:
 
 
 def _imported(places: list[str]) -> Iterator[str]:
-    """Imported packages of these folders, with their libraries and metadata."""
+    """Imported packages of these folders, with their metadata, and libraries of all."""
     tops = {name.partition(".")[0] for name in sys.modules}
     for place in places:
         for name in os.listdir(place):  # noqa: PTH208 - no pathlib in the box
             first = name.partition(".")[0].partition("-")[0]
-            if first in tops or name.endswith((".libs", ".dist-info")):
+            if first in tops or name.endswith(".libs"):
                 yield f"{place}/{name}"
 
 
