@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "triton", "transformers", "accelerate", "trl", "peft", "bitsandbytes", "datasets", "math-verify")
+PACKAGES = ("torch", "triton", "transformers", "accelerate", "trl", "peft", "bitsandbytes", "datasets", "mpmath")
 OPTIONAL = ("triton",)
 
 
