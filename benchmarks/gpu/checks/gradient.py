@@ -197,7 +197,7 @@ def _compare_all(context: Context, model: str, chosen: Mapping[str, Setting]) ->
 
 def compare(context: Context, family: str, setting: Setting) -> dict[str, Any]:
     """Each layout's distance, the size of TRL's own error where it rounds, and how far a fresh ratio is from 1."""
-    batch = setting.batch(_batch(context, family))
+    batch = setting.batch(_batch(context))
     truth = host = _trainer(context, family, setting, "stock" if setting.within else None)
     update(host, batch)
     unit = 1.0
@@ -208,6 +208,8 @@ def compare(context: Context, family: str, setting: Setting) -> dict[str, Any]:
         unit = distance(host, truth)
     found, ratios, saved = {}, {}, {}
     for layout in setting.layouts:
+        if family == "gpt2" and layout == "packed":  # refused: left padding moves its positions in TRL
+            continue
         ours = _trainer(context, family, setting, layout)
         reports = update(ours, batch)
         found[layout] = distance(ours, truth) / unit
@@ -217,11 +219,9 @@ def compare(context: Context, family: str, setting: Setting) -> dict[str, Any]:
     return {"layouts": found, "ratio": max(ratios.values()), "saved": saved, "unit": unit if setting.rounds else 0.0}
 
 
-def _batch(context: Context, family: str) -> dict[str, torch.Tensor]:
+def _batch(context: Context) -> dict[str, torch.Tensor]:
     """Four prompts with eight completions each, half of the prompts without an advantage."""
     prompts, completions = ((6, 14), (8.0, 0.5, 20)) if context.tiny else ((60, 200), (90.0, 0.7, 256))
-    if family == "gpt2":  # positions are absolute, and left padding moves them in TRL: prompts of one length
-        prompts = (prompts[1], prompts[1])
     case = Case("", prompts, completions, 0.5, 4, 1.0)
     return generation_batch(case, _shape(context)["vocab_size"], str(context.device))
 
