@@ -97,7 +97,7 @@ def _processors(values: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def reshaping(values: Mapping[str, Any]) -> str:
-    """The generation settings, in words, that change which tokens are config and that log-probabilities do not know.
+    """The settings, with their values, that change the distribution of tokens and that log-probabilities leave out.
 
     >>> reshaping({"typical_p": 0.5, "top_p": 0.9, "use_cache": True})
     'typical_p (0.5)'

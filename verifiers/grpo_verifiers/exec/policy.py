@@ -183,7 +183,7 @@ def _is_open(body: Sequence[ast.stmt]) -> bool:
         return _is_open(last.body) or _is_open(last.orelse)
     if isinstance(last, ast.With | ast.AsyncWith):
         return _is_open(last.body)
-    if isinstance(last, ast.Try):
+    if isinstance(last, ast.Try | ast.TryStar):
         ways = [last.orelse or last.body, *(handler.body for handler in last.handlers)]
         return any(map(_is_open, ways)) and (not last.finalbody or _is_open(last.finalbody))
     if isinstance(last, ast.Match):
