@@ -195,13 +195,6 @@ class Repeats(Protocol):
     def __len__(self) -> int: ...
 
 
-class Syncing(Protocol):
-    """TRL's refresher of a second model: methods of ``SyncRefModelCallback`` in use."""
-
-    @staticmethod
-    def sync_target_model(model: Any, target_model: Any, alpha: float) -> None: ...
-
-
 @dataclass(frozen=True)
 class Seam:
     """A class of the host, the file that it stands in, and the Protocol that names what is used of it."""
@@ -234,7 +227,6 @@ SEAMS = (
     Seam("trl", "trainer/grpo_trainer.py", "GRPOTrainer", Host),
     Seam("trl", "trainer/utils.py", "RepeatSampler", Repeats),
     Seam("trl", "generation/vllm_generation.py", "VLLMGeneration", Generation),
-    Seam("trl", "trainer/callbacks.py", "SyncRefModelCallback", Syncing),
 )
 """The classes that make up the host, each after those that it inherits from, its sampler, its side of vLLM and its
 refresher of a second model."""
@@ -1317,14 +1309,6 @@ def prompt_ids(host: Host, prompt: Any) -> list[int]:
 def unwrapped(host: "Loop") -> Any:
     """The model without the wrappers of accelerate; adapters stay around it."""
     return host.accelerator.unwrap_model(host.model)
-
-
-def refresh_reference(host: Host) -> None:
-    """π_ref ← π_θ, of a second model."""
-    from trl.trainer.callbacks import SyncRefModelCallback
-
-    syncing: Syncing = SyncRefModelCallback
-    syncing.sync_target_model(unwrapped(host), host.ref_model, 1.0)
 
 
 def plain_model(host: Host, model: Any) -> Any:

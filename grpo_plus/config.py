@@ -22,7 +22,7 @@ from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
 from grpo_plus.recipe.packages import missing_deepspeed  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
-from grpo_plus.recipe.recipe import MonitorOptions, Recipe, RoundsOptions  # noqa: E402 - same
+from grpo_plus.recipe.recipe import MonitorOptions, Recipe  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
@@ -35,7 +35,7 @@ ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_fla
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = (
     *("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs"),
-    *("rounds", "critic", "reward_model", "hacking_monitor"),
+    *("critic", "reward_model", "hacking_monitor"),
 )
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
@@ -80,9 +80,6 @@ class GRPOPlusConfig(GRPOConfig):
             on, ``resample`` draws other prompts in their place, ``roulette`` stops most of them half-way and weights
             the rest, ``replay`` puts live groups of earlier batches there.
         dead_groups_kwargs: its keywords: ``rounds``; ``after`` and ``keep``; ``age`` and ``groups``.
-        rounds: the papers' iterative algorithm: ``every`` so many optimizer steps the reference policy is refreshed
-            (``reference: refresh``), the reward model trained on (``reward_model: train``), and the prompts weighted
-            anew (``prompts: reselect``); None: one round, the run.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
         rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
             and lets rows leave that have ended, wherever that has the same distribution; None: ``auto`` where a part
@@ -187,13 +184,6 @@ class GRPOPlusConfig(GRPOConfig):
     dead_groups_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={"help": "Its keywords, as a mapping or its JSON text."},
-    )
-    rounds: dict[str, Any] | str | None = field(
-        default=None,
-        metadata={
-            "help": "Rounds of the iterative algorithm: every, reference, reward_model, prompts.",
-            **dotted_flags("rounds", list(RoundsOptions.__dataclass_fields__)),
-        },
     )
     critic: dict[str, Any] | str | None = field(
         default=None,

@@ -1,6 +1,6 @@
 """`GRPOPlusTrainer`: TRL's trainer with a few seams opened to a list of hooks, each override calling ``super()``."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.record import card
 from grpo_plus.record.drawn import DrawnPrompts
-from grpo_plus.record.files import FINDINGS, ROUNDS
+from grpo_plus.record.files import FINDINGS
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.report.visible import shown
@@ -51,7 +51,6 @@ from grpo_plus.training.resuming.place import Place
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.reward_model import RewardModelHook
 from grpo_plus.training.rollouts import Rollouts
-from grpo_plus.training.rounds import Rounds
 from grpo_plus.training.saving import Saving
 from grpo_plus.training.selecting import Selecting
 from grpo_plus.training.serving import Serving
@@ -162,8 +161,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
         scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
         scoring += [self.diagnosing, self.clock, self.retry, self.calling, self.verification, *learned]
-        by_rounds = recipe.rounds is not None and recipe.rounds.reference is not None
-        references = [AdapterReference(by_rounds=by_rounds), ModelReference(by_rounds=by_rounds)]
+        references = [AdapterReference(), ModelReference()]
         updating = [
             Pieces(),
             *references,
@@ -173,7 +171,6 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.guard,
         ]
         updating += [self.serving, self.colocate, self.update or StockShares()]
-        rounds = self._rounds(recipe, references)
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [
             hook
@@ -184,23 +181,10 @@ class GRPOPlusTrainer(GRPOTrainer):
                 *drawing,
                 *scoring,
                 *updating,
-                rounds,
                 *going_on,
             )
             if hook is not None
         ]
-
-    def _rounds(self, recipe: Any, references: Sequence[AdapterReference | ModelReference]) -> Rounds | None:
-        """The rounds of the recipe: what each of their parts does at the end of one."""
-        if recipe.rounds is None:
-            return None
-        ends: dict[str, Callable[[], object]] = {"reference": lambda: [one.refresh() for one in references]}
-        if self.selecting is not None:
-            ends["prompts"] = self.selecting.reselect
-        if self.reward_model is not None:
-            ends["reward_model"] = self.reward_model.train_now
-        record = None if self.recorder is None else partial(self.recorder.keep, ROUNDS)
-        return Rounds(recipe.rounds, ends, record)
 
     def _served(self) -> Any:
         """The vLLM that draws, where it is one of ours."""

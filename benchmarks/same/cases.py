@@ -192,11 +192,11 @@ RUNS: dict[str, Case] = {
         **LORA, "reward_model": {"on": "adapter", "every": 2, "batch_size": 4}, "objective": "grpo", "max_steps": 4,
         "verifiers": ["./parts.py:digits"], "reward_funcs": None,
     }),
-    "rounds": Case({
+    "refreshed": Case({
         **SELDOM, "beta": 0.1, "objective": "grpo", "selection": "contrast", "max_steps": 4, "advantage": "zscore",
-        "reward_model": {"on": "model", "every": 0, "batch_size": 4}, "reward_funcs": None,
+        "reward_model": {"on": "model", "every": 2, "batch_size": 4}, "reward_funcs": None,
         "verifiers": ["./parts.py:digits"],
-        "rounds": {"every": 2, "reference": "refresh", "reward_model": "train", "prompts": "reselect"},
+        "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0,
     }),
     "process-step": Case({**HALVES, "advantage_kwargs": {**SPLITS, "credit": "step"}}),
     "process-return": Case({
@@ -290,7 +290,6 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
     "critic-alone": {"critic": {"on": "model"}, "advantage": "zscore"},
     "critic-keys": {"critic": {"on": "trunk", "lam": 2, "rate": 1}, "advantage": "gae", "objective": "grpo"},
     "reward-model": {"reward_model": {"every": -1, "scale": "log", "heads": 1}},
-    "rounds": {"rounds": {"reference": "renew", "prompts": "reselect"}},
     "process-without-steps": {"advantage": "process"},
     "verifier-options": {"verifiers": [{"name": "regex", "kwargs": {"pattern": "("}}, {"name": "exact", "wait": 1}]},
     "verifier-columns": {"verifiers": [{"name": "math", "columns": {"answer": "gold"}}], "reward_funcs": None},
@@ -308,7 +307,7 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
 """Configs that `train` refuses: fields beside `COMMON`."""
 EXPLAINED = (
     "grpo-maxrl", "dapo-zscore", "target-sign", "tpo-zscore", "ppo_clip-mix", "kl-in-reward", "kl-adaptive",
-    "penalties", "resample-selection", "replay", "critic-model", "reward-model", "rounds", "process-return",
+    "penalties", "resample-selection", "replay", "critic-model", "reward-model", "refreshed", "process-return",
     "environment-gigpo", "engine-packed", "sampled-top",
 )  # fmt: skip
 """Runs whose configs `explain` and `doctor` show, too."""

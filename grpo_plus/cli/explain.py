@@ -90,7 +90,6 @@ def run(arguments: Sequence[str]) -> int:
         "",
         *_critic_lines(config),
         *_dead_group_lines(config),
-        *_round_lines(config),
         *_run_lines(config, _sync(parsed)),
         *_watch_lines(config),
         *(["", "to load:", *(f"  {line}" for line in loads)] if (loads := load_notes(parsed)) else []),
@@ -401,20 +400,6 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
         f"  completions of a prompt: {size}; nothing is drawn in addition",
         "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
     ]
-
-
-def _round_lines(config: "GRPOPlusConfig") -> list[str]:
-    """What is done at the end of a round, and when that is."""
-    rounds = config.recipe.rounds
-    if rounds is None:
-        return []
-    says = {
-        "reference": "the reference becomes the policy",
-        "reward_model": "the reward model is trained on",
-        "prompts": "the selection's weights, which stand for a round, are computed anew from the history",
-    }
-    title = f"rounds: of {rounds.every} optimizer steps, and at the end of each"
-    return [title, *(f"  {says[name]}" for name in rounds.does)]
 
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:

@@ -37,7 +37,7 @@ def _kl(curves: Curves) -> Finding | None:
         f"the KL to the reference is {recent.median:.3g} nats a token",
         "the policy has left the reference far behind: steps are too large, or the KL term is too weak to hold it",
         f"a smaller {_slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, "
-        "or rounds: {every: 50, reference: refresh}",
+        "or sync_ref_model: true",
         {"kl": recent.median},
         recent.ends,
     )

@@ -24,7 +24,6 @@ def normalise(config: Any, base: Path) -> list[Problem]:
         except ValueError as error:
             problems.append(str(error))
             setattr(config, name, {})
-    config.rounds = _part("rounds", config.rounds, problems)
     config.critic = _part("critic", config.critic, problems)
     config.hacking_monitor = absolute_judge(_part("hacking_monitor", config.hacking_monitor, problems), base)
     config.stop_on = [

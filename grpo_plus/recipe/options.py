@@ -172,7 +172,7 @@ def sets_parts(config: Any) -> bool:
     ours = any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
     tools = bool(getattr(config, "tools", None) or getattr(config, "environment", None))
     monitored = getattr(config, "hacking_monitor", None) is not None
-    return ours or tools or monitored or config.rounds is not None or config.reward_model is not None
+    return ours or tools or monitored or config.reward_model is not None
 
 
 def rollout_of(config: Any) -> str:

@@ -22,7 +22,6 @@ from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_plus.recipe.replay import replay_problems
 from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_problems
-from grpo_plus.recipe.rounds import choose_rounds, rounds_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
 from grpo_plus.recipe.tools import choose_tools, tool_problems, turn_problems
@@ -33,7 +32,7 @@ from grpo_verifiers.verifying import REGISTRY
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
     *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record", "tools", "environment"),
-    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic", "reward_model"),
+    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "critic", "reward_model"),
     *("rollout", "rollout_rows", "rollout_draft", "vllm_sync", "hacking_monitor", "stop_on"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
@@ -59,7 +58,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
     dead_groups_kwargs, wrong_dead_groups = dead_groups_keywords(config)
-    rounds, wrong_rounds = choose_rounds(config)
     critic, wrong_critic = choose_critic(config)
     reward_model, wrong_reward_model = choose_reward_model(config)
     monitor, wrong_monitor = choose_monitor(config, verifiers)
@@ -87,7 +85,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         selection=selected,
         dead_groups=config.dead_groups,
         dead_groups_kwargs=dead_groups_kwargs,
-        rounds=rounds,
         critic=critic,
         hacking_monitor=monitor,
         stop_on=tuple(getattr(config, "stop_on", None) or ()),
@@ -119,8 +116,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_dead_groups,
         *dead_groups_problems(config, recipe),
         *replay_problems(config, recipe),
-        *wrong_rounds,
-        *rounds_problems(config, recipe),
         *wrong_critic,
         *(critic_problems(config, recipe) if known else ()),
         *wrong_reward_model,

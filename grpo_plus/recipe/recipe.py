@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from grpo_verifiers.options import Range
 
@@ -95,28 +95,6 @@ class VerifierPart:
 
 
 @dataclass(frozen=True)
-class RoundsOptions:
-    """What ends after so many optimizer steps, and begins anew.
-
-    Attributes:
-        every: optimizer steps of a round; those that are passed over count.
-        reference: ``refresh`` makes the reference policy equal to the policy.
-        reward_model: ``train`` trains the reward model on.
-        prompts: ``reselect`` lets the selection keep its weights for a round, and takes new ones at its end.
-    """
-
-    every: Annotated[int, Range(1)]
-    reference: Literal["refresh"] | None = None
-    reward_model: Literal["train"] | None = None
-    prompts: Literal["reselect"] | None = None
-
-    @property
-    def does(self) -> tuple[str, ...]:
-        """Names of what is done at the end of a round, in order: the reward model learns before prompts are chosen."""
-        return tuple(name for name in ("reference", "reward_model", "prompts") if getattr(self, name) is not None)
-
-
-@dataclass(frozen=True)
 class MonitorOptions:
     """How the reward is watched by a judge that is no part of it.
 
@@ -165,7 +143,6 @@ class Recipe:
         selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
         dead_groups: what becomes of groups without contrast.
         dead_groups_kwargs: its keywords, those that are unset at their defaults.
-        rounds: what is done every so many optimizer steps; None: nothing.
         critic: how a critic's values are made and learned; None: there is none.
         hacking_monitor: the judge that samples of training are shown to; None: there is none.
         stop_on: names of the findings that end the run.
@@ -192,7 +169,6 @@ class Recipe:
     selection: Selected | None = None
     dead_groups: str = "keep"
     dead_groups_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    rounds: RoundsOptions | None = None
     critic: "CriticOptions | None" = None
     hacking_monitor: Monitor | None = None
     stop_on: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The reward model of a config: its options with their defaults, and every problem of the choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,6 @@ def choose_reward_model(config: Any) -> tuple[RewardModelOptions | None, list[st
     return (options if options.weight == 0 else replace(options, weight=weights[-1])), []
 
 
-def learns(config: Any, options: RewardModelOptions) -> bool:
-    """Something trains it: its own count of steps, or the rounds of the run."""
-    rounds = getattr(config, "rounds", None)
-    return options.every > 0 or (isinstance(rounds, Mapping) and rounds.get(NAME) == "train")
-
-
 def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
     """Options that exclude each other, or that the rest of the config leaves without a meaning."""
     options = recipe.reward_model
@@ -53,11 +47,11 @@ def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
         return []
     problems = [
         f"reward_model {name} is {config.reward_model[name]!r}, but {why}, so nothing would read it: remove it."
-        for names, unread, why in _unread(config, options)
+        for names, unread, why in _unread(options)
         for name in names
         if unread and name in config.reward_model
     ]
-    if not learns(config, options) and options.start is None:
+    if options.every == 0 and options.start is None:
         problems.append(
             "reward_model every is 0 and it has no start: it would never learn anything. Set every, or start to the "
             "folder of a reward model."
@@ -67,12 +61,12 @@ def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
             f"dead_groups is {config.dead_groups!r}, but reward_model rewards with numbers of which no two are equal, "
             "so no group would ever be dead: set reward_model weight to 0, or remove dead_groups."
         )
-    if config.num_generations == 1 and options.head == "outcome" and learns(config, options):
+    if config.num_generations == 1 and options.head == "outcome" and options.every > 0:
         problems.append(
             "num_generations is 1, but reward_model learns from two completions of one prompt: set num_generations to "
             "2 or more, or head to 'process'."
         )
-    if config.num_generations == 1 and _only_wins(config, options):
+    if config.num_generations == 1 and _only_wins(options):
         problems.append(
             "num_generations is 1, but the reward of reward_model is the chance to beat the others of its group, which "
             "would be a half for every completion: set its scale to 'sigmoid' or 'raw', or num_generations to 2 or "
@@ -87,11 +81,9 @@ def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
     return problems + _start_problems(options)
 
 
-def _only_wins(config: Any, options: RewardModelOptions) -> bool:
+def _only_wins(options: RewardModelOptions) -> bool:
     """Its reward compares completions of one prompt, and it needs no others to learn."""
-    return (
-        options.rewards and options.head == "outcome" and options.reward_scale == "wins" and not learns(config, options)
-    )
+    return options.rewards and options.head == "outcome" and options.reward_scale == "wins" and options.every == 0
 
 
 def _start_problems(options: RewardModelOptions) -> list[str]:
@@ -111,7 +103,7 @@ def _start_problems(options: RewardModelOptions) -> list[str]:
     return problems
 
 
-def _unread(config: Any, options: RewardModelOptions) -> list[tuple[Sequence[str], bool, str]]:
+def _unread(options: RewardModelOptions) -> list[tuple[Sequence[str], bool, str]]:
     """Options, the condition under which nothing reads them, and why."""
     on = options.on
     return [
@@ -124,7 +116,7 @@ def _unread(config: Any, options: RewardModelOptions) -> list[tuple[Sequence[str
         (("history",), options.replay == 0, "replay is 0"),
         (("stop_accuracy", "patience"), options.held_out == 0, "held_out is 0, so there is no accuracy"),
         (("patience",), options.epochs == 1, "epochs is 1"),
-        (_LEARNING, not learns(config, options), "every is 0, so it is never trained"),
+        (_LEARNING, options.every == 0, "every is 0, so it is never trained"),
     ]
 
 

@@ -17,7 +17,6 @@ from grpo_plus.record.files import (
     GROUPS,
     METRICS,
     PROMPTS,
-    ROUNDS,
     RUN,
     SCHEMA,
     SWEEP,
@@ -114,10 +113,6 @@ class Run:
         """How the prompts of the dataset stood after generation batches, by step."""
         lines = _effective(self.path / FOLDER / PROMPTS, schema.Prompts, self.damage)
         return sorted(lines, key=lambda line: line["step"])
-
-    def rounds(self) -> list[dict[str, Any]]:
-        """The rounds that have ended, in order."""
-        return _effective(self.path / FOLDER / ROUNDS, schema.Round, self.damage)
 
     def findings(self) -> list[dict[str, Any]]:
         """What was found while the run was going on: beginnings and ends, in order."""

@@ -17,7 +17,6 @@ from grpo_plus.record.files import (
     METRICS,
     PREVIOUS,
     PROMPTS,
-    ROUNDS,
     RUN,
     append_line,
     dump,
@@ -94,7 +93,7 @@ class Recorder(Hook):
         self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
         self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
-        further = [name for name in (PROMPTS, ROUNDS, FINDINGS) if (self.folder / name).is_file()]
+        further = [name for name in (PROMPTS, FINDINGS) if (self.folder / name).is_file()]
         for name in (METRICS, GROUPS, *further):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
@@ -156,7 +155,7 @@ class Recorder(Hook):
 
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, ROUNDS, FINDINGS)
+        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS)
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)

@@ -223,18 +223,6 @@ class Prompts(TypedDict):
     time: NotRequired[Score]
 
 
-class Round(TypedDict):
-    """A line of ``rounds.jsonl``: the end of a round."""
-
-    kind: Literal["round"]
-    step: Count
-    number: Count
-    first: Count
-    did: list[str]
-    seconds: NotRequired[Score]
-    time: NotRequired[Score]
-
-
 class Example(TypedDict, total=False):
     """A completion that the trained reward likes and the judge does not."""
 

@@ -14,7 +14,6 @@ from grpo_plus.report.drawn import drawn
 from grpo_plus.report.embed import page
 from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
-from grpo_plus.report.rounds import rounds
 from grpo_plus.report.visible import shown, visible
 from grpo_verifiers.files import write_named, write_whole
 
@@ -77,7 +76,6 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
             for run, name in zip(runs, names(runs), strict=True)
         ],
         "panels": [panel.as_data() for panel in panels],
-        "rounds": [] if several else rounds(runs[0]),
         "drawn": None if several else drawn(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],

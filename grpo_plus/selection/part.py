@@ -72,6 +72,7 @@ def common(
     explore: Annotated[float, Range(0, 1)] = 0.1,
     weighted: bool = True,
     decay: Annotated[float, Range(0, 1)] = 0.7,
+    every: Annotated[int, Range(1)] | None = None,
 ) -> None:
     """The signature of the keywords that every selection takes.
 
@@ -79,6 +80,7 @@ def common(
         explore: share of the draws that goes to all prompts alike.
         weighted: each group counts (1/N)/π, so that the objective stays that of all prompts alike.
         decay: what a visit of a prompt leaves of the evidence of those before.
+        every: optimizer steps that the weights are kept for; None: they follow the history at every draw.
     """
 
 

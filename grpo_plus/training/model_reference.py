@@ -1,4 +1,4 @@
-"""The reference policy of a full model: its refreshing in rounds, and in checkpoints once something has moved it."""
+"""The reference policy of a full model: kept in checkpoints once something has moved it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 
 
 class ModelReference(Hook):
-    """Keeps the weights that TRL or a round refreshes; ``refreshed`` is the optimizer step of the last time.
+    """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
 
     A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP or ZeRO-3 has
     sharded is kept rank by rank.
@@ -27,43 +27,30 @@ class ModelReference(Hook):
 
     name = "reference_model"
 
-    def __init__(self, *, by_rounds: bool = False) -> None:
+    def __init__(self) -> None:
         self.refreshed = 0
-        self._by_rounds = by_rounds
         self._active = False
         self._away = False
 
     def after_loading(self, host: Host) -> None:
         """Look for a second model, and at how it is held."""
         super().after_loading(host)
-        if host.ref_model is None or not (host.args.sync_ref_model or self._by_rounds):
+        if host.ref_model is None or not host.args.sync_ref_model:
             return
         self._active = True
         self.rank_local = host.is_fsdp_enabled or _trl.zero_stage(host) == 3
         self._away = any(on_disk(weight) for weight in host.ref_model.parameters())
         if self._away and host.accelerator.is_main_process:
             logger.warning(
-                "%s: DeepSpeed ZeRO-3 keeps the reference model on a disk (offload_param: nvme), so checkpoints cannot "
-                "hold it. A resumed run starts with the reference as it was loaded, until the next refresh; "
-                "offload_param_device cpu and none keep it.",
-                self._field,
+                "sync_ref_model: DeepSpeed ZeRO-3 keeps the reference model on a disk (offload_param: nvme), so "
+                "checkpoints cannot hold it. A resumed run starts with the reference as it was loaded, until the next "
+                "refresh; offload_param_device cpu and none keep it."
             )
-
-    @property
-    def _field(self) -> str:
-        return "rounds reference" if self._by_rounds else "sync_ref_model"
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """π_ref ← π_θ, where there is a second model."""
-        if self._active:
-            _trl.refresh_reference(self.host)
-            self.refreshed = int(self.host.state.global_step)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Note a refresh: TRL's callback makes it after the same step."""
         step = int(self.host.state.global_step)
-        if self._active and self.host.args.sync_ref_model and step % self.host.args.ref_model_sync_steps == 0:
+        if self._active and step % self.host.args.ref_model_sync_steps == 0:
             self.refreshed = step
 
     def _weights(self) -> dict[str, Tensor]:
@@ -103,19 +90,16 @@ class ModelReference(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; one line where the checkpoint lacks the weights."""
         if not self._active:
-            raise ValueError("no second model is refreshed without sync_ref_model or rounds, or with an adapter")
+            raise ValueError("no second model is refreshed without sync_ref_model, or with an adapter")
         moved, self.refreshed = self.refreshed, int(state["refreshed"])
         if (moved or self.refreshed) and not state["kept"] and self.host.accelerator.is_main_process:
             logger.warning(
-                "%s: the checkpoint does not hold the reference of step %d, so the run goes on with the one that is "
-                "loaded. The KL term differs until the reference is refreshed.",
-                self._field,
+                "sync_ref_model: the checkpoint does not hold the reference of step %d, so the run goes on with the "
+                "one that is loaded. The KL term differs until the reference is refreshed.",
                 self.refreshed,
             )
 
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
-        """Older checkpoints lack the weights; the step follows from the config. Rounds are of a later release."""
-        if self._by_rounds:
-            return None
+        """Older checkpoints lack the weights; the step follows from the config."""
         step, every = int(trainer_state(checkpoint).get("global_step", 0)), self.host.args.ref_model_sync_steps
         return {"refreshed": step // every * every, "kept": False}

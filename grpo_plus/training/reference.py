@@ -29,22 +29,21 @@ _OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
 def adapter_problems(model: Any, args: Any, *, flat: bool) -> list[str]:
     """Why the reference of this adapter cannot be refreshed; empty when it can."""
     problems = []
-    field = "sync_ref_model" if args.sync_ref_model else "rounds reference"
     kind = str(getattr(model.peft_config.get("default"), "peft_type", "missing")).rpartition(".")[2]
     if kind != "LORA":
         problems.append(
-            f"{field} keeps a frozen copy of a LoRA adapter named 'default', and this one is {kind}: use LoRA, train "
-            f"all weights, or remove {field}."
+            f"sync_ref_model keeps a frozen copy of a LoRA adapter named 'default', and this one is {kind}: use LoRA, "
+            "train all weights, or remove sync_ref_model."
         )
-    if args.sync_ref_model and args.ref_model_mixup_alpha != 1.0:
+    if args.ref_model_mixup_alpha != 1.0:
         problems.append(
             f"ref_model_mixup_alpha is {args.ref_model_mixup_alpha:g}: with LoRA it must be 1.0. An adapter's weight "
             "is a product of two factors, and mixing factors is not mixing policies."
         )
     if flat:
         problems.append(
-            f"{field} with LoRA copies adapter weights, and FSDP1 lays all weights out in one row, whose pieces do not "
-            f"fit each other: use FSDP2, or remove {field}."
+            "sync_ref_model with LoRA copies adapter weights, and FSDP1 lays all weights out in one row, whose pieces "
+            "do not fit each other: use FSDP2, or remove sync_ref_model."
         )
     return problems
 
@@ -81,8 +80,6 @@ def pairs_of(model: Any) -> dict[str, tuple[Tensor, Tensor]]:
 class AdapterReference(Hook):
     """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
-    ``by_rounds`` adds it, too; the rounds refresh it.
-
     Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. FSDP and DeepSpeed
     load nothing that is not trained: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer
     step after which it was last made equal to the policy.
@@ -90,9 +87,8 @@ class AdapterReference(Hook):
 
     name = "reference"
 
-    def __init__(self, *, by_rounds: bool = False) -> None:
+    def __init__(self) -> None:
         self.refreshed = 0
-        self._by_rounds = by_rounds
         self._adapts = False
         self._active = False
         self._gathered: dict[str, Tensor] = {}  # the copy as it is, once it was asked for
@@ -115,7 +111,7 @@ class AdapterReference(Hook):
     def after_loading(self, host: Host) -> None:
         """Add the copy."""
         super().after_loading(host)
-        if not (self._adapts and (host.args.sync_ref_model or self._by_rounds)):
+        if not (self._adapts and host.args.sync_ref_model):
             return
         self._active = True
         model = _trl.unwrapped(host)
@@ -173,11 +169,11 @@ class AdapterReference(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's reference, where there is one to refresh."""
         if not self._active:
-            raise ValueError("no reference is refreshed without an adapter and sync_ref_model or rounds")
+            raise ValueError("no reference is refreshed without an adapter and sync_ref_model")
         self.refreshed = int(state["refreshed"])
 
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
-        """By the folder of the reference; the step follows from the config. Rounds are of a later release."""
+        """By the folder of the reference; the step follows from the config."""
         if self._by_rounds:
             return None
         step, every = trainer_state(checkpoint).get("global_step", 0), self.host.args.ref_model_sync_steps

@@ -19,7 +19,7 @@ from grpo_plus._trl import Host
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.reward_model import label_problems, learns, name_problems, step_giver
+from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
 from grpo_plus.reward_model.history import Example
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import NAME, RewardModelOptions
@@ -74,7 +74,7 @@ class RewardModelHook(Hook):
         """Labels that come from nowhere, and models and data that it cannot stand on."""
         options, args, data = self._options, setup.args, setup.train_dataset
         lora = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
-        self._learns = learns(args, options)
+        self._learns = options.every > 0
         given = read_kind(Path(options.start)).on if options.start else options.on
         self.kind = given or ("adapter" if lora else "model")
         functions = Verification.function_names(setup.reward_funcs)

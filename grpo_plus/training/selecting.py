@@ -39,7 +39,7 @@ _BINS, _SAMPLE = 10, 200
 class Selecting(Hook):
     """Draws the prompts of generation batches by the recipe's selection, and keeps the history of all prompts.
 
-    Weights follow the history at every draw; in rounds that reselect prompts they are those of the round's beginning.
+    Weights follow the history at every draw, or are kept for so many optimizer steps (``every``).
 
     ``place`` knows which generation batch of which pass is under way, ``advantages`` the rows that it has in the end.
     """
@@ -53,7 +53,7 @@ class Selecting(Hook):
         common = common_of(self.selection, self._keywords)
         self._explore, self._decay = float(common["explore"]), float(common["decay"])
         self._weighted = selected.weighted
-        self._by_rounds = recipe.rounds is not None and recipe.rounds.prompts is not None
+        self._every: int | None = common["every"]
         self._place = place
         self.prompts_of_data: Prompts | None = None
         self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
@@ -63,7 +63,8 @@ class Selecting(Hook):
     def _begin(self) -> None:
         self._history: PromptHistory | None = None
         self._generator = torch.Generator()
-        self._held: Tensor | None = None  # (P,) π of this round, where rounds reselect
+        self._held: Tensor | None = None  # (P,) π that are kept since the optimizer step ``_since``
+        self._since = 0
         self._pass = -1
         self._rows: list[int] = []  # of the dataset, drawn in this pass
         self._shares: list[float] = []  # (1/N)/π of each of them when it was drawn
@@ -125,17 +126,13 @@ class Selecting(Hook):
             self._shares += self._shares_of(rows, chances)
         return self._rows[number * count : (number + 1) * count]
 
-    def reselect(self) -> None:
-        """Begin a round: π by the history as it is, for what is drawn from here on."""
-        self._held = self._present()
-
     def _chances(self) -> Tensor:
-        """(P,) π; of a round, where rounds reselect."""
-        if not self._by_rounds:
+        """(P,) π: kept for ``every`` optimizer steps, where that is set."""
+        if self._every is None:
             return self._present()
-        if self._held is None:
-            self.reselect()
-        assert self._held is not None
+        step = int(self.host.state.global_step)
+        if self._held is None or step - self._since >= self._every:
+            self._held, self._since = self._present(), step
         return self._held
 
     def _present(self) -> Tensor:
@@ -263,10 +260,16 @@ class Selecting(Hook):
             return {}
         assert self.prompts_of_data is not None
         bounds = [None if math.isnan(one) else one for one in (history.low, history.high)]
-        return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "data": self.prompts_of_data.data}
+        return {
+            "bounds": bounds,
+            "graded": history.graded,
+            "pass": self._pass,
+            "since": self._since,
+            "data": self.prompts_of_data.data,
+        }
 
     def tensors(self) -> dict[str, Tensor]:
-        """Evidence of prompts that were drawn, by digest; the generator; rows and shares of this pass; a round's π."""
+        """Evidence of drawn prompts by digest; the generator; rows and shares of this pass; π that are kept."""
         if not self.state_dict():
             return {}
         history, known = self.history, self.prompts_of_data
@@ -285,7 +288,7 @@ class Selecting(Hook):
         """Go on from the bounds; the rest needs the tensors."""
         low, high = (math.nan if one is None else float(one) for one in state["bounds"])
         self._history = replace(self.history, low=low, high=high, graded=bool(state["graded"]))
-        self._pass, self._data = int(state["pass"]), str(state["data"])
+        self._pass, self._since, self._data = int(state["pass"]), int(state["since"]), str(state["data"])
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from them; what is of prompts that the dataset lacks by now is dropped, and said."""
@@ -302,7 +305,7 @@ class Selecting(Hook):
         same = self._data == known.data
         if same and not self.host.args.ignore_data_skip:
             self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
-        if same and self._by_rounds:
+        if same and self._every is not None:
             self._held = tensors.get("held")
         if not same and self.host.accelerator.is_main_process:
             logger.warning("%s", _of_other_data(len(here), len(pairs), len(known)))

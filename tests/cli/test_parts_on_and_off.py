@@ -8,7 +8,7 @@ from grpo_plus.cli._arguments import parse
 from grpo_plus.cli.train import build_trainer
 
 PARTS = {"measure": {"split": "train"}, "warm_start": {"steps": 2}, "critic": {"on": "model"}}
-PARTS |= {"reward_model": {"every": 2}, "rounds": {"every": 1, "reference": "refresh"}}
+PARTS |= {"reward_model": {"every": 2}}
 OFF = {None: "null", False: "false"}
 
 
@@ -43,7 +43,7 @@ def test_null_and_false_leave_a_part_off_in_a_file_and_as_a_flag(given, part, of
     assert given(part, *flags, **{part: off}) == PARTS[part]
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part != "rounds"])
+@pytest.mark.parametrize("part", PARTS)
 def test_an_empty_mapping_asks_for_a_part_in_a_file_and_as_a_flag(given, part):
     assert given(part, **{part: {}}) == {}
     assert given(part, f"--{part}", "{}") == {}
@@ -54,11 +54,6 @@ def test_true_is_no_mapping_and_the_message_says_how_to_ask_for_the_defaults(giv
     for flags, values in (((), {part: True}), ((f"--{part}", "true"), {})):
         with pytest.raises(UserError, match=rf"{part} is True, expected a mapping.*, or {{}} for the defaults\."):
             given(part, *flags, **values)
-
-
-def test_rounds_without_their_length_are_an_error(given):
-    with pytest.raises(UserError, match="rounds: option 'every' is required"):
-        given("rounds", rounds={})
 
 
 @pytest.mark.parametrize("field", ["prompt", "advantage_kwargs", "selection_kwargs"])

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from grpo_plus.record import mark_sweep
-from grpo_plus.record.files import FOLDER, ROUNDS, append_line
 from grpo_plus.report import write_report
 from tests.record.conftest import SETTINGS
 
@@ -214,43 +213,6 @@ def test_values_of_a_critic_are_drawn_read_by_keys_and_coloured_on_request(look,
     assert page.errors() == []
     page = look(write_report([made_run("without", steps=1)]))
     assert page.run("return document.getElementById('colour').closest('.field').hidden")
-
-
-@pytest.mark.slow
-def test_ends_of_rounds_are_lines_in_every_chart_and_say_what_happened(look, made_run):
-    run = made_run(steps=12)
-    for number, did in enumerate((["reference"], ["reference", "reward_model", "prompts"]), 1):
-        line = {"kind": "round", "step": 5 * number, "number": number, "first": 5 * number - 4, "did": did}
-        append_line(run / FOLDER / ROUNDS, line | {"seconds": 2.5})
-    page = look(write_report([run]))
-    page.run("document.getElementById('curves').scrollIntoView()")
-    page.until("charts.size > 4")
-    said = page.run("return document.getElementById('rounds').innerText")
-    assert said == "Thin lines with numbers: 2 rounds have ended"
-    page.run("document.querySelector('#rounds summary').click()")
-    told = page.run("return [...document.querySelectorAll('#rounds li')].map((e) => e.textContent)")
-    did = {5: "reference refreshed", 10: "reference refreshed, reward model trained, prompts chosen anew"}
-    assert told == [f"Round {step // 5} ended after step {step}: {done}, 2.50 s" for step, done in did.items()]
-    labels = page.run("return [...document.querySelectorAll('.plot')].map((e) => e.ariaLabel)")
-    assert all(label.endswith("Rounds ended after step 5, 10.") for label in labels)
-    # Columns of pixels: at the end of a round they are tinted from top to bottom, half-way between two they are not.
-    tinted = page.run(
-        "return [...charts].filter(([panel]) => panel.kind === 'lines').map(([, { plot }]) => [5, 7.5, 10].map((step) => {"
-        "  const x = Math.round(plot.valToPos(step, 'x', true)), { top, height } = plot.bbox;"
-        "  const d = plot.ctx.getImageData(x - 1, top, 3, height).data; let rows = 0;"
-        "  for (let y = 0; y < height; y += 1) { let hit = false; for (let k = 0; k < 3; k += 1) {"
-        "    const [r, g, b, a] = d.slice(4 * (3 * y + k)); hit ||= a > 60 && r > g + 25 && b > g + 25; } rows += hit; }"
-        "  return rows / height; }))"
-    )
-    assert len(tinted) > 3
-    assert all(first > 0.9 and between == 0 and last > 0.9 for first, between, last in tinted), tinted
-    page.run(
-        "const { plot } = [...charts.values()][0]; plot.over.matches = () => true;"
-        "plot.setCursor({ left: plot.valToPos(10, 'x') + 3, top: 20 })"
-    )
-    assert page.run("return document.getElementById('tip').textContent").startswith("Round 2 ended after step 10")
-    assert page.run("return document.getElementById('tip').hidden") is False
-    assert [error for error in page.errors() if "getImageData" not in error] == []  # a hint about reading pixels
 
 
 @pytest.mark.slow

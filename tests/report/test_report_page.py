@@ -13,7 +13,7 @@ from rich.console import Console
 
 from grpo_plus.cli import main
 from grpo_plus.record import mark_sweep, open_run
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, ROUNDS, RUN, append_line, dump
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_plus.report import group_text, write_report
 from grpo_plus.report.chunks import pack
 from grpo_plus.report.compare import band, lines_of, table
@@ -89,19 +89,6 @@ def test_values_of_a_critic_are_shaped_beside_the_advantages_and_never_without_t
     assert summary(group)["valued"]
     plain = shape_group(record | {"completions": [{"pieces": ["a"], "advantage": 1.0}]})
     assert (plain["range"], summary(plain)["valued"]) == (None, False)
-
-
-def test_a_page_has_the_rounds_of_a_run_in_words_and_no_more_than_fit(made_run):
-    run = made_run()
-    assert page_data([open_run(run)])["rounds"] == []
-    for number in range(1, 1001):
-        line = {"kind": "round", "step": number, "number": number, "first": number, "did": ["prompts"] * (number == 1)}
-        append_line(run / FOLDER / ROUNDS, line)
-    shown = page_data([open_run(run)])["rounds"]
-    assert shown[0] == {"step": 1, "number": 1, "did": "prompts chosen anew", "seconds": None}
-    assert shown[-1] == {"step": 1000, "number": 1000, "did": "nothing was due", "seconds": None}
-    assert len(shown) <= 401
-    assert page_data([open_run(run), open_run(made_run("other"))])["rounds"] == []
 
 
 def log(run, steps, **metrics):

@@ -93,16 +93,15 @@ PARTS = {
     "inner iterations": {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, **INSIDE},
     "a rise": {"objective": "grpo", "objective_kwargs": {"stop_rise": 0.02}, **INSIDE},
     "reference": {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, **INSIDE, "learning_rate": 0.05},
-    "a round": {"beta": 0.1, "rounds": {"every": 2, "reference": "refresh"}},
-    "a round of prompts": {"selection": "contrast", "rounds": {"every": 2, "prompts": "reselect"}},
+    "kept weights of prompts": {"selection": "contrast", "selection_kwargs": {"every": 2}},
 }
 
 
 def parts(folder, model):
-    """What every part carries over the step of a checkpoint; a round ends in some of them."""
+    """What every part carries over the step of a checkpoint."""
     found = {}
     for name, settings in PARTS.items():
-        at = 2 if "rounds" in settings else 3
+        at = 2 if "selection" in settings else 3
         seen, ended = [], []
         for checkpoint in (None, str(folder / name / f"checkpoint-{at}")):
             plain = {"objective": "grpo", "max_steps": 2 * at, "optim": "adamw_torch"}
@@ -111,12 +110,13 @@ def parts(folder, model):
             seen.append(run.hooks[-1].seen)
             ended.append(carried(run))
         counts = [one.pop("InnerIterations._counts")[-1] for one in seen] if name == "inner iterations" else None
-        other = "host.state.log_history" if "rounds" in settings else "-"  # a checkpoint holds the first process's log
+        other = (
+            "host.state.log_history" if "selection" in settings else "-"
+        )  # a checkpoint holds the first process's log
         found[name] = {
             "unlike": [path for path in unlike(*seen) if not path.startswith(other)],
             "weights": [path for path in differences(*ended) if path.startswith(("model", "ref_model"))],
             "counts": counts,
-            "round": [hook.number for hook in run.hooks if hook.name == "rounds"],
         }
     return found
 

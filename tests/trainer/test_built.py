@@ -77,7 +77,7 @@ def test_what_can_be_built_is_left_alone(values):
 
 
 PARTS = (
-    *("measure", "warm_start", "prompt", "reward_model", "critic", "rounds", "environment", "tools", "verifiers"),
+    *("measure", "warm_start", "prompt", "reward_model", "critic", "environment", "tools", "verifiers"),
     *("eval_verifiers", "plugins", "advantage", "objective", "selection", "advantage_kwargs", "objective_kwargs"),
     *("selection_kwargs", "dead_groups_kwargs", "dead_groups", "rollout", "engine", "vllm_sync"),
     *("verifier_column", "env", "reward_funcs", "next_steps", "datasets", "reward_weights"),
@@ -124,7 +124,7 @@ def test_so_they_are_on_the_command_line_and_in_python(tmp_path):
         for name in ("measure", "critic", "tools", "environment", "advantage", "chat_template_kwargs"):
             found = parse("t", [str(path), f"--{name}", word])
             assert getattr(found.script if name == "measure" else found.training, name) in (None, [], {}), (name, word)
-    names = ("critic", "rounds", "tools", "environment", "verifiers", "selection", "generation_kwargs")
+    names = ("critic", "tools", "environment", "verifiers", "selection", "generation_kwargs")
     assert GRPOPlusConfig(**BASE, **dict.fromkeys(names, False)).recipe == GRPOPlusConfig(**BASE).recipe
     assert read(tmp_path, "rollout: auto\nrollout_draft: off")["rollout_draft"] == "none"
 

@@ -24,7 +24,7 @@ HINTS = typing.get_type_hints(GRPOPlusConfig)
 OURS_ALONE = re.findall(
     r"\w+",
     "hacking_monitor stop_on critic reward_model advantage objective verifiers eval_verifiers plugins advantage_kwargs "
-    "dead_groups_kwargs rounds selection selection_kwargs objective_kwargs",
+    "dead_groups_kwargs selection selection_kwargs objective_kwargs",
 )
 
 

@@ -207,7 +207,8 @@ def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advan
     assert scorer is trainer.reward_model.scorer
 
 
-CRITIC = {"beta": 0.1, "advantage": "gae", "critic": {"on": "adapter"}, "rounds": {"every": 1, "reference": "refresh"}}
+CRITIC = {"beta": 0.1, "advantage": "gae", "critic": {"on": "adapter"}, "sync_ref_model": True}
+CRITIC |= {"ref_model_sync_steps": 1, "ref_model_mixup_alpha": 1.0}
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "beside a critic and a reference"])

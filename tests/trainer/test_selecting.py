@@ -83,6 +83,7 @@ RUNS = {
     "accumulated": {"max_steps": 5, "gradient_accumulation_steps": 2, "steps_per_generation": 4},
     "fetched ahead by a worker": {"max_steps": 8, "dataloader_num_workers": 1},
     "a curriculum": {"max_steps": 10, "selection": "curriculum", "selection_kwargs": {"column": "level"}},
+    "weights that are kept": {"max_steps": 9, "selection_kwargs": {"every": 3}},
     "other prompts for dead groups": {"max_steps": 8, "dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}},
 }
 MOST = 4
@@ -333,3 +334,19 @@ def test_an_evaluation_is_not_remembered_and_the_record_and_the_card_name_the_se
     trainer.create_model_card()
     card = (tmp_path / "out" / "README.md").read_text()
     assert "| Selection of prompts | `contrast` `power: 2.0`, unbiased |" in card
+
+
+@pytest.mark.slow
+def test_weights_are_kept_for_as_many_steps_as_the_keyword_says(select):
+    trainer, _ = select(max_steps=7, keywords={"every": 3})
+    kept = []
+
+    class Keep(Hook):
+        def batch(self, output):
+            kept.append((trainer.selecting._chances().clone(), trainer.selecting._present().clone()))
+
+    trainer.hooks.append(Keep())
+    trainer.train()
+    same = [torch.equal(*pair) for pair in itertools.pairwise(chances for chances, _ in kept)]
+    assert same == [True, True, False, True, True, False]
+    assert not torch.equal(*kept[2])  # the history has moved on

@@ -81,7 +81,7 @@ rows:
 - [{}, {report_to: trackio}, {trackio_space_id: a/b, trackio_bucket_id: a/b, trackio_static_space_id: a/b, run_name: mine,
     project: mine}]
 read: reward_model tools environment hacking_monitor stop_on selection selection_kwargs dead_groups dead_groups_kwargs
-  rounds critic output_dir per_device_train_batch_size max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs optim
+  critic output_dir per_device_train_batch_size max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs optim
   optim_args weight_decay gradient_accumulation_steps max_grad_norm bf16 fp16 tf32 activation_checkpointing
   gradient_checkpointing torch_compile torch_compile_backend torch_compile_mode use_liger_kernel use_cache
   neftune_noise_alpha torch_empty_cache_steps auto_find_batch_size logging_strategy logging_first_step log_on_each_node

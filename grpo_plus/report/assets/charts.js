@@ -3,35 +3,6 @@
 const charts = new Map();
 let smoothing = 0;
 let marked = null;
-const NEAR = 5;  // pixels from a mark to the cursor
-const roundText = (round) => `Round ${round.number} ended after step ${round.step.toLocaleString("en")}: ${round.did}${round.seconds ? `, ${figure(round.seconds, "seconds")}` : ""}`;
-
-/** Thin lines where rounds ended, each with its number where there is room. */
-function drawRounds(u) {
-  const { ctx, bbox } = u, one = devicePixelRatio;
-  let free = -Infinity;
-  ctx.save();
-  ctx.strokeStyle = ctx.fillStyle = css("--s3"); ctx.lineWidth = one; ctx.font = `${10 * one}px ${css("--sans")}`; ctx.textBaseline = "top"; ctx.textAlign = "left";
-  for (const { step, number: count } of DATA.rounds) {
-    if (step < u.scales.x.min || step > u.scales.x.max) continue;
-    const x = Math.round(u.valToPos(step, "x", true)) + 0.5;
-    ctx.globalAlpha = 0.55; ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
-    const text = String(count), wide = ctx.measureText(text).width;
-    const left = x + wide + 3 * one > bbox.left + bbox.width ? x - wide - 2 * one : x + 2 * one;
-    if (left < free) continue;
-    ctx.globalAlpha = 1; ctx.fillText(text, left, bbox.top + one);
-    free = left + wide + 4 * one;
-  }
-  ctx.restore();
-}
-
-function pointAtRound(u) {
-  const near = u.cursor.left < 0 ? [] : DATA.rounds.filter(({ step }) => Math.abs(u.valToPos(step, "x") - u.cursor.left) <= NEAR);
-  tip.hidden = true;
-  if (!near.length) return;
-  const box = u.over.getBoundingClientRect();
-  point(u.over, { clientX: box.left + u.cursor.left, clientY: box.top + u.cursor.top }, near.map(roundText).join("; "));
-}
 
 const colourOf = (panel, line, at) => (panel.kind === "stack" && STATUS[line.role] ? `var(--${STATUS[line.role][1]})` : `var(--s${at % 8})`);
 const resolved = (colour) => css(colour.slice(4, -1));
@@ -158,8 +129,8 @@ function draw(panel, holder) {
       { ...axis, size: 46, gap: 3, space: 34, values: (_, ticks) => ticks.map((tick) => (panel.unit === "share" ? `${+(100 * tick).toFixed(1)}%` : +tick.toPrecision(6) === 0 ? "0" : Math.abs(tick) >= 1e4 || Math.abs(tick) < 1e-3 ? tick.toExponential(0).replace("e+", "e") : String(+tick.toPrecision(4)).replace("-", "−"))) },
     ],
     hooks: {
-      setCursor: [(u) => { show(u.cursor.idx); if (u.over.matches(":hover")) pointAtRound(u); }],
-      draw: [drawRounds, (u) => {
+      setCursor: [(u) => show(u.cursor.idx)],
+      draw: [(u) => {
         if (marked === null || marked < u.scales.x.min || marked > u.scales.x.max) return;
         const x = u.valToPos(marked, "x", true), { ctx, bbox } = u;
         ctx.save(); ctx.strokeStyle = css("--muted"); ctx.lineWidth = devicePixelRatio; ctx.setLineDash([2, 4].map((n) => n * devicePixelRatio));
@@ -182,9 +153,7 @@ function described(panel) {
     const last = line.values.length - 1;
     return `${line.label}: from ${figure(line.values[0], panel.unit)} at step ${line.steps[0]} to ${figure(line.values[last], panel.unit)} at step ${line.steps[last]}`;
   });
-  const ended = DATA.rounds.map(({ step }) => step.toLocaleString("en"));
-  const rounds = ended.length ? ` ${ended.length === 1 ? "A round" : "Rounds"} ended after step ${ended.slice(0, 20).join(", ")}${ended.length > 20 ? ", …" : ""}.` : "";
-  return `${panel.title}. ${parts.join("; ")}.${rounds}`;
+  return `${panel.title}. ${parts.join("; ")}.`;
 }
 
 const drawn = new IntersectionObserver((seen) => {

@@ -55,11 +55,6 @@ function curves() {
   const box = byId("panels");
   box.append(...DATA.panels.map(panelFigure));
   if (!DATA.panels.length) box.append(make("p", { class: "empty" }, "Nothing was logged yet. Curves need at least one logging step (logging_steps)."));
-  if (DATA.rounds.length) {
-    const last = DATA.rounds[DATA.rounds.length - 1];
-    byId("rounds").append(make("summary", {}, `Thin lines with numbers: ${last.number === 1 ? "1 round has" : `${last.number.toLocaleString("en")} rounds have`} ended`), make("ol", {}, DATA.rounds.map((round) => make("li", { value: round.number }, roundText(round)))));
-    byId("rounds").hidden = false;
-  }
   const longest = Math.max(0, ...DATA.panels.flatMap((panel) => panel.lines.map((line) => line.steps.length)));
   const slider = byId("smooth");
   const set = (value) => { smoothing = value; slider.value = value; byId("smooth-value").textContent = value ? value.toFixed(2) : "off"; };
