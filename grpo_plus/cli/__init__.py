@@ -33,7 +33,6 @@ COMMANDS = {
     "report": "write one HTML page about a run, or about several side by side",
     "reward-model": "train a reward model on preferences or labelled steps, or measure one",
     "verify": "score a file of completions with a verifier",
-    "completion": "print a script that completes these commands in bash, zsh or fish",
 }
 
 
