@@ -22,7 +22,6 @@ from grpo_verifiers.redaction import RedactedError, redact_text
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",
     "train": "train a model from a YAML file",
-    "chat": "talk to a trained model, with the prompt of its run",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
     "doctor": "look at this machine, and at a config, for what would go wrong",
