@@ -315,7 +315,7 @@ EXPLAINED = (
 PAPERS = ("deepseekmath", "dr_grpo", "gspo", "mt_grpo", "ppo", "tpo")
 HELPED = (
     "init", "train", "eval", "sweep", "doctor", "plan", "explain", "plugins", "export", "report",
-    "reward-model", "verify",
+    "verify",
 )  # fmt: skip
 PARTS = ("zscore", "process", "target", "tpo", "contrast", "replay", "math", "calculator", "kl", "nothing")
 COMPLETIONS = "".join(

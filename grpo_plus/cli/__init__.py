@@ -30,7 +30,6 @@ COMMANDS = {
     "plugins": "list every part and its source, or show one: formula, keywords, example",
     "export": "write a run's adapter, or the model with the adapter folded in",
     "report": "write one HTML page about a run, or about several side by side",
-    "reward-model": "train a reward model on preferences or labelled steps, or measure one",
     "verify": "score a file of completions with a verifier",
 }
 
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     # On a CPU it advises in every command to install a package with faster kernels.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    command = importlib.import_module(f"grpo_plus.cli.{name.replace('-', '_')}")
+    command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         with exits_caught():
             code: int = command.run(rest)
