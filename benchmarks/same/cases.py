@@ -313,8 +313,8 @@ EXPLAINED = (
 """Runs whose configs `explain` and `doctor` show, too."""
 PAPERS = ("deepseekmath", "dr_grpo", "gspo", "mt_grpo", "ppo", "tpo")
 HELPED = (
-    "init", "train", "chat", "eval", "sweep", "doctor", "plan", "explain", "plugins", "export", "report",
-    "reward-model", "verify", "completion",
+    "init", "train", "eval", "sweep", "doctor", "plan", "explain", "plugins", "export", "report",
+    "verify",
 )  # fmt: skip
 PARTS = ("zscore", "process", "target", "tpo", "contrast", "replay", "math", "calculator", "kl", "nothing")
 COMPLETIONS = "".join(

@@ -19,7 +19,6 @@ from transformers import TrainerCallback
 
 from benchmarks.studies.numbers import crossing
 from grpo_plus.quickstart import RECIPE, chains, distinct, row, warm_start
-from grpo_plus.reward_model.reading import padded
 from grpo_plus.training.hooks import Hook
 
 MOST = 48
@@ -268,15 +267,22 @@ def supervise(
 
 def _batch(tokenizer: Any, pairs: Sequence[tuple[Any, str]]) -> dict[str, Any]:
     """A model's inputs, padded on the right; only the solutions have labels. A prompt is a text or a conversation."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
     rows, labels = [], []
     for prompt, solution in pairs:
         asked = prompt
         if not isinstance(prompt, str):
             asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
         before, learned = tokenizer(asked)["input_ids"], [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
-        rows.append([*before, *learned])
-        labels.append([*[-100] * len(before), *learned])
-    return padded(rows, tokenizer.pad_token_id) | {"labels": padded(labels, -100)["input_ids"]}
+        rows.append(torch.tensor([*before, *learned]))
+        labels.append(torch.tensor([*[-100] * len(before), *learned]))
+    return {
+        "input_ids": pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=-100),
+    }
 
 
 class PeakMemory:

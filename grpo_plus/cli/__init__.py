@@ -22,7 +22,6 @@ from grpo_verifiers.redaction import RedactedError, redact_text
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",
     "train": "train a model from a YAML file",
-    "chat": "talk to a trained model, with the prompt of its run",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
     "doctor": "look at this machine, and at a config, for what would go wrong",
@@ -31,9 +30,7 @@ COMMANDS = {
     "plugins": "list every part and its source, or show one: formula, keywords, example",
     "export": "write a run's adapter, or the model with the adapter folded in",
     "report": "write one HTML page about a run, or about several side by side",
-    "reward-model": "train a reward model on preferences or labelled steps, or measure one",
     "verify": "score a file of completions with a verifier",
-    "completion": "print a script that completes these commands in bash, zsh or fish",
 }
 
 
@@ -59,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     # On a CPU it advises in every command to install a package with faster kernels.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    command = importlib.import_module(f"grpo_plus.cli.{name.replace('-', '_')}")
+    command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         with exits_caught():
             code: int = command.run(rest)

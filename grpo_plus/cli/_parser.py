@@ -2,35 +2,11 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors.messages import nearest
-
-_ASKED: ContextVar[bool] = ContextVar("asked", default=False)
-
-
-class _Asked(BaseException):
-    """Carries the parser of a command out of the command."""
-
-    def __init__(self, parser: "Parser") -> None:
-        self.parser = parser
-
-
-def asked_parser(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> "Parser | None":
-    """The parser that a command makes for ``words``, without running the command; None where it makes none."""
-    token = _ASKED.set(True)
-    try:
-        command(words)
-    except _Asked as asked:
-        return asked.parser
-    except (UserError, SystemExit):
-        return None
-    finally:
-        _ASKED.reset(token)
-    return None
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,8 +18,6 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """As in argparse; a mistyped option is named before a missing one."""
-        if _ASKED.get():
-            raise _Asked(self)
         self._words = given = self._spelled(list(args or ()))
         known = self._option_string_actions
         for word in _options_of(given):
@@ -55,8 +29,6 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """As in argparse; underscores in an option are dashes, and an option that replaces its own value is refused."""
-        if _ASKED.get():
-            raise _Asked(self)
         given = self._spelled(list(args or ()))
         if twice := repeated(self, given):
             raise UserError(twice)

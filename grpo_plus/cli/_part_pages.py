@@ -1,18 +1,12 @@
 """The pages of docs/parts, written from the docstrings: ``python -m grpo_plus.cli._part_pages docs/parts``."""
 
-# ruff: noqa: RUF001 - formulas
-
-import html
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from grpo_plus.cli._part_text import SOURCES
-from grpo_plus.cli._parts import Kind, kinds
-from grpo_plus.cli._reference import Reference
-from grpo_verifiers.docstrings import LABELS
+from grpo_plus.cli._parts import Kind, Reference, kinds
 
 COMMAND = "python -m grpo_plus.cli._part_pages docs/parts"
 TITLES = {
@@ -45,45 +39,13 @@ What a model may call between its turns. Turns, limits and environments: [turns.
 OWN = """\
 ## Your own parts
 
-`grpo-plus plugins NAME` prints all of this in a terminal (`--json` for programs), and does so for parts of yours as
-well: `grpo-plus plugins ./my_parts.py NAME` for what the file registers, `grpo-plus plugins ./my_parts.py:function` for
-a reference. Without a docstring it shows what the signature says: keywords with their types, ranges and defaults, and a
-verifier's columns. With one it shows what stands there, in the layout of the built-in parts:
-
-```python
-# my_parts.py
-from typing import Annotated
-
-from grpo_plus.advantages import RewardTable, register_advantage
-from grpo_verifiers.options import Range
-
-
-@register_advantage("halfway")
-def halfway(table: RewardTable, *, gain: Annotated[float, Range(0, finite=True)] = 1.0):
-    \"\"\"gain · (R − ½).
-
-    Use it when rewards are 0 or 1 and half of the completions should be right.
-
-    Paper: where it comes from; arXiv:2402.03300 becomes a link.
-
-    Assumes rewards from 0 to 1.
-
-    Degenerate case: it compares nothing within a group; groups without contrast get 0 all the same.
-
-    Args:
-        table: the rewards.
-        gain: the factor.
-
-    Config:
-        advantage: halfway
-        advantage_kwargs: {gain: 2.0}
-    \"\"\"
-    return gain * (table.totals() - 0.5)
-```
-
-Lines of a Python prompt are the example. A verifier says `Scores: …` besides. Each part of it may be left out.
+`grpo-plus plugins NAME` prints all of this in a terminal, for parts of yours as well: `grpo-plus plugins ./my_parts.py
+NAME` for what the file registers, `grpo-plus plugins ./my_parts.py:function` for a reference. Without a docstring it
+shows what the signature says: keywords with their types, ranges and defaults, and a verifier's columns. The layout of a
+docstring is in [CONTRIBUTING.md](../../CONTRIBUTING.md#the-docstring-of-a-part).
 """
 _CODE = re.compile(r"(`[^`]*`)")
+_LABEL = re.compile(r"^(Use it when|Paper:|Assumes|Degenerate case:|Deviation:|Scores:)")
 _STAR = re.compile(r"(?<!\w)\*(?!\w+\*)|(?<=\w)\*(?=\w)")
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 _URL = re.compile(r"(?<![(<])(https?://[^\s,;]+[^\s,;.])")
@@ -118,13 +80,12 @@ def _index(by_page: dict[str, list[Kind]]) -> Iterator[str]:
     yield from ("# Every part", "", _generated(), "")
     yield "Whatever a config can name, with its formula, paper, when to use it, keywords and an example."
     yield "These pages are written from the docstrings of the code, so they say what runs."
-    yield from ("", "| page | parts |", "|---|---|")
     for page, of_page in by_page.items():
-        links = []
+        yield from ("", f"## [{TITLES[page]}]({page}.md)", "")
         for kind in of_page:
-            parts = [f"[`{part.name}`]({page}.md#{_anchor(kind, part.name)})" for part in built_in(kind)]
-            links += [f"{kind.plural}: {', '.join(parts)}"] if parts else []
-        yield f"| [{TITLES[page]}]({page}.md) | {'<br>'.join(links)} |"
+            links = [f"[`{part.name}`]({page}.md#{_anchor(kind, part.name)})" for part in built_in(kind)]
+            if links:
+                yield f"- {kind.plural}: {', '.join(links)}"
     yield from ("", OWN)
 
 
@@ -135,27 +96,14 @@ def _page(page: str, of_page: list[Kind]) -> Iterator[str]:
         title = kind.plural[0].upper() + kind.plural[1:]
         if title != TITLES[page]:  # a page of one kind needs no second heading of these words
             yield from (f"## {title}", "")
+        yield from (f"- [`{part.name}`](#{_anchor(kind, part.name)}): {_text(part.summary)}" for part in parts)
         if not parts:
-            yield from (
-                f"None is built in: {kind.plural} are yours, registered or referred to by `./file.py:name`.",
-                "",
-            )
-            continue
-        yield from _overview(kind, parts)
+            yield f"None is built in: {kind.plural} are yours, registered or referred to by `./file.py:name`."
+        yield ""
         for part in parts:
-            yield from _part(kind, part)
-
-
-def _overview(kind: Kind, parts: list[Reference]) -> Iterator[str]:
-    """A table of all parts of a kind; of verifiers with their columns and steps."""
-    checks = kind.words == "verifier"
-    yield from ("| name | | columns | steps |", "|---|---|---|---|") if checks else ("| name | |", "|---|---|")
-    for part in parts:
-        row = f"| [`{part.name}`](#{_anchor(kind, part.name)}) | {_cell(part.summary)} |"
-        needed = [f"`{each.name}`" for each in part.columns if each.source == "required"]
-        needed += [f"`{each.name}`, if there" for each in part.columns if each.source == "optional"]
-        yield f"{row} {', '.join(needed)} | {part.facts['gives steps'].replace('no', '')} |" if checks else row
-    yield ""
+            yield from (f"### {_heading(kind, part.name)}", "")
+            for block in blocks(part, _text):
+                yield from (block, "")
 
 
 def _heading(kind: Kind, name: str) -> str:
@@ -169,54 +117,40 @@ def _anchor(kind: Kind, name: str) -> str:
     return re.sub(r"[^\w\- ]", "", _heading(kind, name).lower()).replace(" ", "-")
 
 
-def _part(kind: Kind, part: Reference) -> Iterator[str]:
-    yield from (f"### {_heading(kind, part.name)}", "", f"{_text(part.summary)}.", "")
+def blocks(part: Reference, text: Callable[[str], str]) -> Iterator[str]:
+    """All about a part in Markdown; ``text`` prepares prose of docstrings."""
+    yield text(f"{part.summary}." if part.summary else "It has no docstring; what follows is what its code declares.")
     if part.formula and part.formula != part.summary:
-        yield from ("```text", part.formula, "```", "")
+        yield _fenced("text", part.formula)
     if part.facts:
-        yield from (" · ".join(f"{key}: **{_text(value)}**" for key, value in part.facts.items()), "")
+        yield text(" · ".join(f"{key}: {value}" for key, value in part.facts.items()))
     for paragraph in part.prose:
-        yield from (f"```text\n{paragraph}\n```" if "\n" in paragraph else _text(paragraph), "")
-    for key, text in part.labelled.items():
-        label = LABELS[key]
-        yield from (f"**{label}** {_text(text.removeprefix(label).strip())}", "")
-    if part.columns:
-        yield from ("| column | | what it holds |", "|---|---|---|")
-        yield from (f"| `{each.name}` | {SOURCES[each.source]} | {_cell(each.meaning)} |" for each in part.columns)
-        yield ""
-    if part.options:
-        yield from ("| keyword | default | values | |", "|---|---|---|---|")
-        for each in part.options:
-            default = "required" if each.default is None else _code(each.default)
-            yield f"| `{each.name}` | {default} | {_cell(each.values)} | {_cell(each.meaning)} |"
-        yield ""
+        yield _fenced("text", paragraph) if "\n" in paragraph else text(paragraph)
+    if part.keywords:
+        entries = ((f"- `{name}`: {values}.", meaning) for name, (values, meaning) in part.keywords.items())
+        yield "\n".join(text(" ".join(filter(None, entry))) for entry in entries)
     if part.config:
-        yield from ("```yaml", part.config, "```", "")
+        yield _fenced("yaml", part.config)
     if part.example:
-        yield from ("```pycon", part.example, "```", "")
+        yield _fenced("pycon", part.example)
     for schema in part.calls:
-        text = json.dumps(schema, indent=2, ensure_ascii=False)
-        yield from ("What the model sees:", "", "```json", text, "```", "")
+        yield "What the model sees:"
+        yield _fenced("json", json.dumps(schema, indent=2, ensure_ascii=False))
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
 
 
 def _text(text: str) -> str:
     """A text of a docstring as Markdown: marks outside of backticks mean nothing, papers are links."""
-    return "".join(each if each.startswith("`") else _plain(each) for each in _CODE.split(text))
+    pieces = _CODE.split(text.replace("``", "`"))
+    return _LABEL.sub(r"**\1**", "".join(each if each.startswith("`") else _plain(each) for each in pieces))
 
 
 def _plain(text: str) -> str:
-    escaped = _STAR.sub(r"\\*", text).replace("<", "&lt;")
+    escaped = _STAR.sub(r"\*", text).replace("<", "&lt;")
     return _ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", _URL.sub(r"<\1>", escaped))
-
-
-def _cell(text: str) -> str:
-    """A text as a cell of a table; a bar in backticks has no way of writing that all readers of Markdown share."""
-    pieces = (_code(each[1:-1]) if each.startswith("`") else _plain(each) for each in _CODE.split(text))
-    return "".join(piece.replace("|", r"\|") for piece in pieces)
-
-
-def _code(text: str) -> str:
-    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def main(arguments: Iterable[str]) -> int:

@@ -1,45 +1,71 @@
 """Every part that a config can name, described from its own code: docstring, signature and declarations."""
 
 import difflib
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from grpo_plus.cli._reference import (
-    Column,
-    Option,
-    Reference,
-    defaults,
-    described,
-    options_of,
-    plain,
-    written,
-    yaml_word,
-    yes,
-)
-from grpo_verifiers.docstrings import Docs, docs_of, file_docs_of, read_docs
+from grpo_plus.cli._docstrings import Docs, docs_of, file_docs_of, read_docs
 from grpo_verifiers.errors import UnknownNameError
-from grpo_verifiers.options import hints_of, keywords_of
+from grpo_verifiers.errors.messages import short
+from grpo_verifiers.options import hints_of, keywords_of, spell
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
 
-if TYPE_CHECKING:
-    from grpo_plus.advantages import Estimator
-    from grpo_plus.objectives.pieces import Piece
-    from grpo_plus.objectives.presets import Preset
-    from grpo_plus.selection import Selection
-    from grpo_verifiers.verifying import FunctionVerifier
+Keywords = tuple[Mapping[str, inspect.Parameter], tuple[Any, ...]]
+"""Keywords that a config sets, and the functions whose docstrings and hints describe them."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Everything that is shown of one part.
+
+    Attributes:
+        kind: the kind in words ("advantage estimator").
+        way: ``built-in``, ``registered``, ``entry point`` or ``reference``.
+        facts: what is declared beside it.
+        keywords: of each column and keyword the values that it takes, and its meaning.
+        calls: schemas of what the model may call.
+        problems: why something of it cannot be shown.
+    """
+
+    kind: str
+    name: str
+    way: str
+    source: str
+    summary: str
+    formula: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    prose: tuple[str, ...] = ()
+    keywords: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    config: str = ""
+    example: str = ""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def _plain_keywords(part: Any) -> Keywords:
+    return keywords_of(part), (part,)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of parts; ``page`` is the page of docs/parts that shows it."""
+    """A kind of parts.
+
+    Attributes:
+        page: the page of docs/parts that shows it.
+        config: a config with one, whose name is ``{}``.
+        facts: attributes that are shown where they are set.
+        first: names of a plain function's first parameter that make it one of these.
+        keywords: of one part.
+    """
 
     registry: Registry[Any]
     page: str
-    describe: Callable[[str, Any], Reference]
-    accepts: Callable[[Any], bool]
+    config: str = ""
+    facts: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    keywords: Callable[[Any], Keywords] = _plain_keywords
 
     @property
     def words(self) -> str:
@@ -49,47 +75,215 @@ class Kind:
     @property
     def plural(self) -> str:
         """Several of it in words."""
-        first, of, rest = self.words.partition(" of ")
-        return f"{first}s of {rest}" if of else self.words.replace("way with", "ways with") if (
-            self.words.startswith("way ")
-        ) else f"{self.words}s"  # fmt: skip
+        head, space, rest = self.words.partition(" of ") if " of " in self.words else self.words.partition(" with ")
+        return f"{head}s{space}{rest}"
 
     def reference(self, name: str) -> Reference:
         """One entry by its name or reference."""
-        way = self.registry.way(name)
-        sources = {entry.name: entry.source for entry in self.registry.entries()}
         value = self.registry.get(name)
-        found = self.describe(name, value)
-        source = sources.get(name) or source_of(getattr(value, "fn", value))
-        return replace(found, way=way, source=source, name=found.name.rpartition(":")[2])
+        made = _surrogate(value) if hasattr(value, "surrogate") else value
+        fn = getattr(made, "fn", None) or made
+        formula = _formula(name, value)
+        about = getattr(value, "about", "")
+        own, file = (read_docs(about), Docs()) if about else (docs_of(fn), file_docs_of(fn, name))
+        main, other = (file, own) if file.says_use or not own.summary else (own, file)
+        shown = main is file and inspect.isroutine(fn) and other.summary not in ("", formula)
+        sources = {entry.name: entry.source for entry in self.registry.entries()}
+        reference = Reference(
+            kind=self.words,
+            name=name.rpartition(":")[2],
+            way=self.registry.way(name),
+            source=sources.get(name) or source_of(fn),
+            summary=main.summary or formula.partition("\n")[0],
+            formula=formula,
+            facts={key: _fact(getattr(value, key)) for key in self.facts if getattr(value, key, None)},
+            prose=tuple(dict.fromkeys((*([f"{other.summary}."] if shown else []), *main.prose, *other.prose))),
+            keywords=_keywords(value, *self.keywords(value), {**other.arguments, **main.arguments}),
+            config=main.config or other.config or self.config.format(name),
+            example="\n".join(filter(None, (main.example, other.example))),
+        )
+        return _with_calls(reference, name, own.arguments) if self.page == "tools" else reference
+
+
+def _fact(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple | list) else "yes" if value is True else str(value)
+
+
+def _formula(name: str, value: Any) -> str:
+    """The formula that a part declares, its keywords by name; of an objective that of the whole composition."""
+    if hasattr(value, "surrogate"):
+        from grpo_plus.objectives.compose import compose_objective
+
+        made, _ = compose_objective(value.fn if is_reference(name) else name, beta=0.0)
+        return "" if made is None else "\n".join(line.strip() for line in made.formula().splitlines()[1:])
+    formula = getattr(value, "formula", "")
+    if not isinstance(formula, str):  # a schedule's is a method, which needs its keywords
+        return ""
+    for keyword in value.keywords() if hasattr(value, "keywords") else ():
+        formula = formula.replace(f"{{{keyword}}}", keyword)
+    return formula
+
+
+def _keywords(
+    value: Any, parameters: Mapping[str, inspect.Parameter], functions: tuple[Any, ...], meanings: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """Columns of a verifier and keywords, each with the values that it takes and its meaning."""
+    hints: dict[str, Any] = {}
+    for fn in reversed(functions if parameters else ()):
+        hints |= hints_of(fn)
+        meanings = {**docs_of(fn).arguments, **meanings}
+    shown = {name: (source, meanings.get(name, _GIVEN.get(name, ""))) for name, source in _columns(value)}
+    for name, each in parameters.items():
+        default = "required" if each.default is each.empty else _yaml_word(each.default)
+        values = spell(hints.get(name, Any)).removeprefix("typing.")
+        shown[name] = (f"{values} ({default})", meanings.get(name, ""))
+    return shown
+
+
+def _yaml_word(value: Any) -> str:
+    """A default as a config writes it, shortened."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return value if isinstance(value, str) and value.isidentifier() else short(value, 60)
+
+
+def _columns(value: Any) -> Iterator[tuple[str, str]]:
+    """Parameters of a verifier that are filled for each completion, and from where."""
+    form = getattr(value, "form", None)
+    if form is None:
+        return
+    for name, needed in form.columns.items():
+        yield name, "required column" if needed else "optional column"
+    for name in value.traits.gold_columns:
+        yield name, "optional column"
+    for name in (*form.reserved, *form.extras):
+        yield name, "filled for it"
+
+
+def _with_calls(reference: Reference, name: str, meanings: Mapping[str, str]) -> Reference:
+    """The reference of a tool or environment with what the model may call."""
+    from grpo_verifiers.tools.registry import show_part
+
+    shown = show_part(name)
+    return replace(
+        reference,
+        name=shown.name,
+        keywords={key: (text, meanings.get(key, "")) for key, text in shown.keywords.items()},
+        calls=tuple(method.schema["function"] for method in shown.methods),
+        problems=tuple(f"cannot be used: {problem}" for problem in shown.problems),
+    )
+
+
+_GIVEN = {
+    "prompt": "the prompt, as the dataset has it.",
+    "prompts": "the prompts, as the dataset has them.",
+    "messages": "the conversation.",
+    "completion_ids": "the sampled token ids.",
+    "completion_text": "the sampled ids decoded, special tokens included.",
+    "turns": "what the model did between calls of tools.",
+    "turn_spans": "where the model's own turns are; None without tools.",
+    "solution": "read by the check of the data, where there is such a column.",
+}
+
+
+# -- keywords of kinds whose parts have more than those of one function
+
+
+def _of_estimator(part: Any) -> Keywords:
+    from grpo_plus.advantages import parameters_of
+    from grpo_plus.advantages.spread import spread
+
+    return {key: each for key, each in parameters_of(part).items() if each.kind is each.KEYWORD_ONLY}, (part.fn, spread)
+
+
+def _of_selection(part: Any) -> Keywords:
+    from grpo_plus.selection.checking import parameters_of
+    from grpo_plus.selection.part import common
+
+    return parameters_of(part), (part.fn, common)
+
+
+def _of_piece(piece: Any) -> Keywords:
+    return piece.keywords(), (piece.fn,)
+
+
+def _surrogate(preset: Any) -> Any:
+    from grpo_plus.objectives import piece_registries
+
+    whole = not isinstance(preset.surrogate, str)
+    return preset.surrogate if whole else piece_registries["surrogate"].get(preset.surrogate)
+
+
+def _of_preset(preset: Any) -> Keywords:
+    """Those of its surrogate, with the values of the preset, and of its reduction."""
+    from grpo_plus.objectives import piece_registries
+
+    pieces = [_surrogate(preset)]
+    if isinstance(preset.surrogate, str):
+        pieces.append(piece_registries["reduce"].get(preset.reduce))
+    keywords = {key: each for piece in reversed(pieces) for key, each in piece.keywords().items()}
+    changed = {key: keywords[key].replace(default=value) for key, value in preset.keywords.items() if key in keywords}
+    return {**keywords, **changed}, tuple(piece.fn for piece in pieces)
+
+
+def _of_verifier(part: Any) -> Keywords:
+    options = part.form.options if hasattr(part, "form") else ()
+    return {key: inspect.signature(part.fn).parameters[key] for key in options}, (part.fn,) if options else ()
+
+
+def _nothing(part: Any) -> Keywords:  # noqa: ARG001 - every kind is asked alike
+    return {}, ()
+
+
+# -- the kinds
 
 
 def kinds() -> list[Kind]:
     """Every kind of parts, in the order in which they are listed."""
     from grpo_plus.advantages import advantages
     from grpo_plus.objectives import objectives, piece_registries
+    from grpo_plus.objectives.schedule import SCHEDULES
     from grpo_plus.selection import selections
     from grpo_verifiers.steps import SEGMENTERS
     from grpo_verifiers.tools.registry import ENVIRONMENTS, TOOLS
     from grpo_verifiers.verifying import REGISTRY
 
-    takes = _takes_first
+    unit = ("per", "group_relative", "scope", "reads_values", "reads_steps", "reads_states")
+    schedules = {name: f"{made.__module__}:{made.__name__}" for name, made in SCHEDULES.items()}
+    compositions = {name: f"grpo_verifiers.compose:{name}" for name in _COMPOSITIONS}
+    dead_groups = {name: f"grpo_plus.selection.dead_groups.{name}:{name.capitalize()}" for name in _WAYS}
+    kl = "objective: grpo\nbeta: 0.04\nobjective_kwargs: {{kl: {{estimator: {}}}}}"
+    schedule = "objective: grpo\nbeta: 0.04\nobjective_kwargs: {{kl: {{schedule: {}}}}}"
+    steps = "verifiers: [{{name: math_steps, kwargs: {{steps: {}}}}}]"
+    runs = ("isolation", "timeout", "gives_steps")
     return [
-        Kind(advantages, "advantages", _estimator, lambda value: _is_a(value, "Estimator") or takes(value, "table")),
-        Kind(objectives, "objectives", _objective, lambda value: _is_a(value, "Preset") or takes(value, "batch")),
+        Kind(advantages, "advantages", "advantage: {}", unit, ("table",), _of_estimator),
+        Kind(objectives, "objectives", "objective: {}", _PIECES, ("batch",), _of_preset),
         *(
-            Kind(registry, "objectives", _piece, functools.partial(_is_piece, kind))
+            Kind(
+                registry,
+                "objectives",
+                kl if kind == "kl" else f"objective: grpo\nobjective_kwargs: {{{{{kind}: {{}}}}}}",
+                ("ratios", "reduce", "per_completion"),
+                keywords=_of_piece,
+            )
             for kind, registry in piece_registries.items()
         ),
-        Kind(_schedules(), "objectives", _schedule, _nothing),
-        Kind(selections, "selection", _selection, lambda value: _is_a(value, "Selection") or takes(value, "history")),
-        Kind(_dead_groups(), "selection", _way, _nothing),
-        Kind(REGISTRY, "verifiers", _verifier, _is_verifier),
-        Kind(_compositions(), "verifiers", _composition, _nothing),
-        Kind(SEGMENTERS, "verifiers", _segmenter, lambda value: takes(value, "text")),
-        Kind(TOOLS, "tools", _tool, lambda value: inspect.isroutine(value) or inspect.isclass(value)),
-        Kind(ENVIRONMENTS, "tools", _tool, lambda value: inspect.isclass(value) and hasattr(value, "reset")),
+        Kind(Registry("KL schedule", builtins=schedules), "objectives", schedule),
+        Kind(selections, "selection", "selection: {}", ("draws",), ("history",), _of_selection),
+        Kind(Registry("way with dead groups", builtins=dead_groups), "selection", "dead_groups: {}"),
+        Kind(REGISTRY, "verifiers", "verifiers: [{}]", runs, ("completion", "completions"), _of_verifier),
+        Kind(Registry("composition of verifiers", builtins=compositions), "verifiers"),
+        Kind(SEGMENTERS, "verifiers", steps, first=("text",), keywords=_nothing),
+        Kind(TOOLS, "tools", "tools: [{}]", ("timeout",), keywords=_nothing),
+        Kind(ENVIRONMENTS, "tools", "environment: {}", ("timeout",), keywords=_nothing),
     ]
+
+
+_PIECES = ("ratio", "surrogate", "kl", "reduce")
+_COMPOSITIONS = ("all_of", "any_of", "gated", "weighted", "Route")
+_WAYS = ("keep", "replay", "resample", "roulette")
+"""Named rather than imported: these need torch."""
 
 
 def is_part(name: str) -> bool:
@@ -102,325 +296,26 @@ def references(name: str) -> list[Reference]:
     every = kinds()
     if is_reference(name):
         return [_kind_of(import_reference(name), every).reference(name)]
-    found = [kind.reference(name) for kind in every if name in kind.registry]
-    if not found:
+    same = [kind.reference(name) for kind in every if name in kind.registry]
+    if not same:
         known = {each.lower(): each for kind in every for each in kind.registry.names()}
         near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=5)]
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise UnknownNameError(f"unknown part {name!r}.{meant} grpo-plus plugins lists all that there are, by kind.")
-    return found
+    return same
 
 
 def _kind_of(value: Any, every: list[Kind]) -> Kind:
-    """The kind of an object: the one that it is registered as, or the first that takes such an object."""
+    """The kind of an object: the one that it is registered as, or the one of its class or first parameter."""
     fn = getattr(value, "fn", value)
     for kind in every:
         if any(getattr(each, "fn", each) is fn for each in kind.registry.registered()):
             return kind
-    environments = every[-1]
-    if environments.accepts(value):
-        return environments
-    return next((kind for kind in every if kind.accepts(value)), every[-2])
-
-
-def _is_a(value: Any, name: str) -> bool:
-    return type(value).__name__ == name and type(value).__module__.startswith("grpo_plus.")
-
-
-def _is_piece(kind: str, value: Any) -> bool:
-    return _is_a(value, "Piece") and value.kind == kind
-
-
-def _nothing(value: Any) -> bool:  # noqa: ARG001 - every kind is asked alike
-    return False
-
-
-def _takes_first(value: Any, name: str) -> bool:
-    """A function whose first parameter has that name."""
-    if not inspect.isroutine(value):
-        return False
-    return next(iter(inspect.signature(value).parameters), None) == name
-
-
-def _is_verifier(value: Any) -> bool:
-    from grpo_verifiers.base import Verifier
-
-    if isinstance(value, Verifier):
-        return True
-    if not inspect.isroutine(value):
-        return False
-    return bool({"completion", "completions"} & {*inspect.signature(value).parameters})
-
-
-# -- kinds that are no registries of their own
-
-
-_WAYS = ("keep", "replay", "resample", "roulette")
-
-
-def _dead_groups() -> Registry[Any]:
-    folder = "grpo_plus.selection.dead_groups"  # named rather than imported: these need torch
-    return Registry("way with dead groups", builtins={name: f"{folder}.{name}:{name.capitalize()}" for name in _WAYS})
-
-
-def _schedules() -> Registry[Any]:
-    from grpo_plus.objectives.schedule import SCHEDULES
-
-    places = {name: f"{made.__module__}:{made.__name__}" for name, made in SCHEDULES.items()}
-    return Registry("KL schedule", builtins=places)
-
-
-def _compositions() -> Registry[Any]:
-    names = ("all_of", "any_of", "gated", "weighted", "Route")
-    return Registry("composition of verifiers", builtins={name: f"grpo_verifiers.compose:{name}" for name in names})
-
-
-# -- one description a kind
-
-
-def _estimator(name: str, part: "Estimator") -> Reference:
-    from grpo_plus.advantages import parameters_of
-    from grpo_plus.advantages.spread import spread
-
-    unit = {
-        "completion": "one value a completion",
-        "step": "one value a step, put onto its tokens",
-        "token": "one value a token",
-        "parts": "as its parts",
-    }[part.per]
-    facts = {
-        "gives": unit,
-        "compares": "completions of one prompt" if part.group_relative else "nothing within a prompt: works with one",
-    }
-    if part.per == "parts":
-        facts.pop("compares")
-    if part.scope == "batch":
-        facts["scale"] = "of the whole generation batch"
-    needs = [
-        *(["a critic's values (critic)"] if part.reads_values else []),
-        *(["scores of steps (a verifier that gives steps)"] if part.reads_steps and not part.reads_states else []),
-        *(["states before turns (an environment with state_key)"] if part.reads_states else []),
-    ]
-    facts |= {"needs": ", ".join(needs)} if needs else {}
-    parameters = {key: each for key, each in parameters_of(part).items() if each.kind is each.KEYWORD_ONLY}
-    options = options_of(parameters, {**hints_of(spread), **hints_of(part.fn)}, (part.fn, spread))
-    own = docs_of(part.fn)
-    return described(
-        Reference("advantage estimator", name, formula=part.formula, facts=facts, options=options),
-        file_docs_of(part.fn, name),
-        own if own.summary != part.formula else replace(own, summary=""),
-        {"advantage": name, "advantage_kwargs": defaults(options)},
-    )
-
-
-def _objective(name: str, preset: "Preset") -> Reference:
-    from grpo_plus.objectives import piece_registries
-    from grpo_plus.objectives.compose import compose_objective
-    from grpo_plus.objectives.pieces import Piece
-
-    whole = isinstance(preset.surrogate, Piece)
-    surrogate: Piece = preset.surrogate if isinstance(preset.surrogate, Piece) else (
-        piece_registries["surrogate"].get(preset.surrogate)
-    )  # fmt: skip
-    made, problems = compose_objective(name if not is_reference(name) else surrogate.fn, beta=0.0)
-    formula = "" if made is None else "\n".join(line.strip() for line in made.formula().splitlines()[1:])
-    kl = "none: beta must be 0" if preset.kl is None and not preset.own_kl else preset.kl or "its own, by beta"
-    facts = {"KL term": kl, "reduction": preset.reduce}
-    if not whole:
-        facts = {"ratio": preset.ratio, "surrogate": str(preset.surrogate), **facts}
-    options = _piece_options(surrogate, preset.keywords)
-    if not whole:
-        reduce = piece_registries["reduce"].get(preset.reduce)
-        options = (*options, *(each for each in _piece_options(reduce) if each not in options))
-    docs, more = (read_docs(preset.about), Docs()) if preset.about else _piece_docs(surrogate)
-    return described(
-        Reference("objective", name, formula=formula, facts=facts, options=options, problems=tuple(map(str, problems))),
-        docs,
-        more,
-        {"objective": name, "objective_kwargs": defaults(options)},
-    )
-
-
-def _piece(name: str, piece: "Piece") -> Reference:
-    from grpo_plus.objectives import piece_registries
-
-    options = _piece_options(piece)
-    facts: dict[str, str] = {}
-    if piece.kind == "surrogate":
-        facts["ratio"] = ", ".join(piece.ratios) if piece.ratios else "any"
-        facts |= {"reduction": piece.reduce} if piece.reduce else {}
-    if piece.per_completion:
-        facts["one value"] = "a completion, so no advantages per token"
-    chosen = {piece.kind: name, **defaults(options)}
-    config: dict[str, Any] = {"objective": "grpo", "objective_kwargs": chosen}
-    if piece.kind == "kl":
-        config = {"objective": "grpo", "beta": 0.04, "objective_kwargs": {"kl": {"estimator": name}}}
-    kind = piece_registries[piece.kind].kind if piece.kind != "loss" else "objective"
-    formula = piece.formula
-    for keyword in piece.keywords():
-        formula = formula.replace(f"{{{keyword}}}", keyword)
-    return described(
-        Reference(kind, name, formula=formula, facts=facts, options=options),
-        *_piece_docs(piece),
-        config,
-    )
-
-
-def _piece_docs(piece: "Piece") -> tuple[Docs, Docs]:
-    """What its file says, where it is its own, and what its function says; the file's summary comes first."""
-    own, file = docs_of(piece.fn), file_docs_of(piece.fn, piece.name)
-    if not (own.summary and file.summary):
-        return own, file
-    return file, replace(own, prose=(f"{own.summary}.", *own.prose))
-
-
-def _piece_options(piece: "Piece", changed: Mapping[str, Any] | None = None) -> tuple[Option, ...]:
-    found = options_of(piece.keywords(), hints_of(piece.fn), (piece.fn,))
-    return tuple(
-        replace(each, default=yaml_word(changed[each.name])) if changed and each.name in changed else each
-        for each in found
-    )
-
-
-def _schedule(name: str, made: type) -> Reference:
-    options = options_of(keywords_of(made), hints_of(made), (made,)) if keywords_of(made) else ()
-    term = {"schedule": {"name": name, **defaults(options)} if options else name}
-    return described(
-        Reference("KL schedule", name, options=options),
-        docs_of(made),
-        Docs(),
-        {"objective": "grpo", "beta": 0.04, "objective_kwargs": {"kl": term}},
-    )
-
-
-def _selection(name: str, part: "Selection") -> Reference:
-    from grpo_plus.selection.checking import parameters_of
-    from grpo_plus.selection.part import common
-
-    options = options_of(parameters_of(part), {**hints_of(common), **hints_of(part.fn)}, (part.fn, common))
-    facts = {"draws": "by its weights" if part.draws else "in TRL's own order"}
-    own = docs_of(part.fn)
-    return described(
-        Reference("selection", name, formula=part.formula, facts=facts, options=options),
-        file_docs_of(part.fn, name),
-        own if own.summary != part.formula else replace(own, summary=""),
-        {"selection": name, "selection_kwargs": defaults(options)},
-    )
-
-
-def _way(name: str, made: type) -> Reference:
-    options = options_of(keywords_of(made), hints_of(made), (made,))
-    own = docs_of(made)
-    return described(
-        Reference("way with dead groups", name, options=options),
-        file_docs_of(made, name),
-        replace(own, summary=""),
-        {"dead_groups": name, "dead_groups_kwargs": defaults(options)},
-    )
-
-
-def _verifier(name: str, part: Any) -> Reference:
-    from grpo_verifiers.function import FunctionVerifier
-
-    if not isinstance(part, FunctionVerifier):
-        facts = {"gives steps": yes(part.gives_steps), "columns": ", ".join(part.required_columns.values()) or "none"}
-        return Reference("verifier", name, summary=str(part.describe()), facts=facts, config=written(verifiers=[name]))
-    own, file = docs_of(part.fn), file_docs_of(part.fn, part.fn.__name__)
-    said = {**file.arguments, **own.arguments}
-    parameters = inspect.signature(part.fn).parameters
-    options = options_of({key: parameters[key] for key in part.form.options}, hints_of(part.fn), (part.fn,))
-    asked = {"name": name, "kwargs": {each.name: "…" for each in options if each.default is None}}
-    return described(
-        Reference("verifier", name, facts=_verifier_facts(part), columns=tuple(_columns(part, said)), options=options),
-        own,
-        replace(file, summary="") if own.summary else file,
-        {"verifiers": [asked if asked["kwargs"] else name]},
-    )
-
-
-def _verifier_facts(part: "FunctionVerifier") -> dict[str, str]:
-    facts = {
-        "gives steps": yes(part.gives_steps),
-        "states an answer": yes(part.reader is not None) + (": samples vote (maj@k)" if part.reader else ""),
-        "runs": {"process": "in a worker process", "inline": "in the trainer", "ray": "on a Ray cluster"}[
-            part.isolation
-        ],
-        "seconds for a call": "no limit" if part.timeout is None else f"{part.timeout:g}",
-    }
-    if part.traits.boxes:
-        facts["runs"] = "programs in boxes of their own"
-    if part.traits.golds or part.traits.trials:
-        facts["checks the data"] = "golds and tests before training, and with grpo-plus verify --check-golds"
-    return facts
-
-
-def _columns(part: "FunctionVerifier", said: Mapping[str, str]) -> Iterator[Column]:
-    for name, needed in part.form.columns.items():
-        yield Column(name, "required" if needed else "optional", plain(said.get(name, "")))
-    for name in part.traits.gold_columns:
-        meaning = said.get(name, "read by the check of the data, where there is such a column.")
-        yield Column(name, "optional", plain(meaning))
-    for name in (*part.form.reserved, *part.form.extras):
-        yield Column(name, "given", plain(said.get(name, _GIVEN.get(name, ""))))
-
-
-_GIVEN = {
-    "prompt": "the prompt, as the dataset has it.",
-    "prompts": "the prompts, as the dataset has them.",
-    "messages": "the conversation.",
-    "completion_ids": "the sampled token ids.",
-    "completion_text": "the sampled ids decoded, special tokens included.",
-    "turns": "what the model did between calls of tools.",
-    "turn_spans": "where the model's own turns are; None without tools.",
-}
-
-
-def _composition(name: str, made: Any) -> Reference:
-    parameters = {
-        key: each
-        for key, each in inspect.signature(made).parameters.items()
-        if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
-    }
-    return described(
-        Reference("composition of verifiers", name, options=options_of(parameters, hints_of(made), (made,))),
-        docs_of(made),
-        Docs(),
-        None,
-    )
-
-
-def _segmenter(name: str, fn: Any) -> Reference:
-    own, file = docs_of(fn), file_docs_of(fn, name)
-    asked = {"name": "math_steps", "kwargs": {"steps": name}}
-    return described(
-        Reference("segmenter", name), own, replace(file, summary="") if own.summary else file, {"verifiers": [asked]}
-    )
-
-
-def _tool(name: str, part: Any) -> Reference:
-    from grpo_verifiers.tools.registry import show_part
-
-    shown = show_part(name)
-    fn = part.fn
-    own, file = docs_of(fn), file_docs_of(fn, name)
-    asked = (inspect.isclass(fn) and fn.__init__ is object.__init__) or fn
-    hints, parameters = ({}, {}) if asked is True else (hints_of(fn), inspect.signature(fn).parameters)
-    options = options_of({key: parameters[key] for key in shown.keywords}, hints, (fn,))
-    required = {each.name: "…" for each in options if each.default is None}
-    entry: Any = {"name": name, "kwargs": required} if required else name
-    is_tool = shown.kind == "tool"
-    called = {each.name for each in options}
-    arguments = {key: text for key, text in own.arguments.items() if key in called}
-    return described(
-        Reference(
-            shown.kind,
-            shown.name,
-            facts={"seconds for a call": f"{shown.timeout:g}"},
-            options=options,
-            calls=tuple(method.schema["function"] for method in shown.methods),
-            problems=tuple(f"cannot be used: {problem}" for problem in shown.problems),
-        ),
-        replace(own, arguments=arguments),
-        replace(file, summary=""),
-        {"tools": [entry]} if is_tool else {"environment": entry},
-    )
+    *_, tools, environments = every
+    if inspect.isclass(value):
+        return environments if hasattr(value, "reset") else tools
+    if hasattr(value, "required_columns"):
+        return next(kind for kind in every if kind.words == "verifier")
+    names = [*inspect.signature(fn).parameters] if inspect.isroutine(fn) else []
+    verifies = {"completion", "completions"} & {*names}
+    return next((kind for kind in every if kind.first and ({*names[:1]} | verifies) & {*kind.first}), tools)

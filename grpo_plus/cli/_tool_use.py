@@ -15,31 +15,8 @@ if TYPE_CHECKING:
 
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
 _OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error", "kwargs"}
-_OF_PROGRAMS = {
-    "aggregate",
-    "language",
-    "scoring",
-    "time_limit",
-    "total_limit",
-    "memory",
-    "float_tolerance",
-    "max_source",
-}
-_OF_TEXT = (
-    "choice", "exact", "language", "length_cosine", "length_kimi", "length_overlong", "math", "numeric", "regex",
-    "repetition", "tag_count", "think_format", "tool_used", "tool_valid", "turn_reward", "turns_overlong",
-)  # fmt: skip
-HARMLESS: Mapping[str, Mapping[str, Collection[str] | None]] = {
-    "tools": {"calculator": (), "python": {"memory", "output"}},
-    "verifiers": {
-        **dict.fromkeys(_OF_TEXT),
-        "code": _OF_PROGRAMS,
-        "code_steps": _OF_PROGRAMS,
-        "math_steps": {"aggregate", "rounding", "distinct", "max_steps"},
-    },
-}
-"""Built-in parts that a record may ask for, with keywords that run nothing, read no file and reach no machine; None:
-all of them."""
+HARMLESS: Mapping[str, Collection[str]] = {"calculator": (), "python": {"memory", "output"}}
+"""Built-in tools that a record may ask for, with keywords that run nothing, read no file and reach no machine."""
 _READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
 
 
@@ -98,7 +75,7 @@ def _trusted(folder: Path, trained: dict[str, Any], *, trust: bool) -> dict[str,
 
 
 def code_in(record: Mapping[str, Any]) -> list[str]:
-    """Code in a record's entries: all but built-in parts by their exact names, with keywords of `HARMLESS`.
+    """Code in a record's entries: all but built-in tools by their exact names, with keywords of `HARMLESS`.
 
     >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
     ['./mine.py:look', 'theirs']
@@ -115,16 +92,12 @@ def _entries(value: Any) -> list[Any]:
 def _named(field: str, entry: Any) -> Iterator[str]:
     values = {"name": entry} if isinstance(entry, str) else entry
     name = values.get("name") if isinstance(values, Mapping) else None
-    parts = HARMLESS.get(field, {})
-    if not isinstance(name, str) or name not in parts:
+    if field != "tools" or not isinstance(name, str) or name not in HARMLESS:
         yield visible(str(entry if not isinstance(name, str) else name)[:200])
         return
-    harmless, keywords = parts[name], values.get("kwargs") or {}
+    keywords = values.get("kwargs") or {}
     more = [str(key) for key in values if key not in _OF_ENTRIES]
-    if not isinstance(keywords, Mapping):
-        more.append("kwargs")
-    elif harmless is not None:
-        more += [str(key) for key in keywords if key not in harmless]
+    more += [str(key) for key in keywords if key not in HARMLESS[name]] if isinstance(keywords, Mapping) else ["kwargs"]
     if more:
         yield visible(f"{name} with {', '.join(more)}"[:200])
 

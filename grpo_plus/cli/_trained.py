@@ -1,4 +1,4 @@
-"""How a run made its prompts and drew its completions, read from its record: ``eval`` and ``chat`` do the same."""
+"""How a run made its prompts and drew its completions, read from its record."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,6 @@ class Trained:
     most: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     template_keywords: Mapping[str, Any] = field(default_factory=dict)
-    four_bit: bool = False
-    verifiers: Sequence[Any] = ()
-    plugins: Sequence[str] = ()
 
     def told(self) -> str:
         """What is taken from the run, in a line."""
@@ -75,9 +72,6 @@ def _of(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> 
         most if isinstance(most, int) and most > 0 else None,
         {name: config[name] for name in SAMPLING if isinstance(config.get(name), int | float)},
         dict(keywords) if isinstance(keywords, Mapping) else {},
-        bool(command.get("load_in_4bit")),
-        [each for each in config.get("verifiers") or [] if HIDDEN not in json.dumps(each)],
-        [each for each in config.get("plugins") or [] if isinstance(each, str)],
     )
     if HIDDEN in json.dumps([dict(found.prompt), dict(found.template_keywords)], ensure_ascii=False):
         raise UserError(

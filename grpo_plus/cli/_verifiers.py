@@ -1,4 +1,4 @@
-"""The options of ``eval``, ``verify`` and ``chat`` that name verifiers, and the verifiers that they make."""
+"""The options of ``eval`` and ``verify`` that name verifiers, and the verifiers that they make."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,15 +30,15 @@ def add_verifier_options(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--timeout", type=float, help="seconds for one completion")
 
 
-def make_verifiers(options: argparse.Namespace, otherwise: Sequence[Any] = ()) -> "list[Verifier]":
-    """The verifiers of a command line, with their options; those of ``otherwise`` where it names none."""
+def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
+    """The verifiers of a command line, with their options."""
     import yaml
 
     from grpo_plus.recipe.entries import build_verifiers, read_entries
     from grpo_verifiers.verifying import load_plugins
 
     plugins = load_plugins(options.plugin)
-    entries, problems = read_entries([_read(text) for text in options.verifier] or otherwise, "--verifier")
+    entries, problems = read_entries([_read(text) for text in options.verifier], "--verifier")
     raise_all(problems)
     labels = [entry.label for entry in entries]
     columns: dict[str, dict[str, str]] = {label: {} for label in labels}

@@ -6,12 +6,11 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, count
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._agreement import Agreement
 from grpo_plus.record.files import plain
 from grpo_verifiers.errors.messages import readable, unknown
 from grpo_verifiers.exec.policy import has_reason
@@ -74,7 +73,6 @@ class Results:
             print(f"rows: {self.rows}, mean score: {means[self.labels[0]]}")
         else:
             print(f"rows: {self.rows}, mean scores: {', '.join(f'{label} {mean}' for label, mean in means.items())}")
-            console.print(self._agreement())
         for label in self.labels:
             if self.rows and self.silent[label] == self.rows:
                 print(f"{label} returned None for all {self.rows} rows, without a reason: is a 'return' missing?")
@@ -100,21 +98,6 @@ class Results:
                 share = f"{number / max(1, self.rows):.1%}"
                 cells += [str(number), share] if one else [f"{number} ({share})"]
             table.add_row(status, *cells)
-        return table
-
-    def _agreement(self) -> Any:
-        from rich.table import Table
-
-        table = Table("agreement", "both right", "only the first", "only the second", "neither", "agree", "kappa")
-        for one, other in combinations(self.labels, 2):
-            pairs = zip(self.scores.get(one, ()), self.scores.get(other, ()), strict=True)
-            found = Agreement.of(pairs)
-            cells = [str(number) for number in (found.both, found.first, found.second, found.neither)]
-            share = "none" if found.share is None else f"{found.share:.1%}"
-            kappa = "none" if found.kappa is None else f"{found.kappa:.3f}"
-            table.add_row(f"{one}, {other}", *cells, share, kappa)
-            if found.apart:
-                table.add_row(f"  {found.apart} rows without a score of one", *[""] * 6)
         return table
 
 

@@ -36,8 +36,8 @@ def run(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     ks = _ks(options.k, options.n)
     local_data(options.dataset, None, "--dataset")
-    options.loaded = base_and_adapter(options, PROG)
-    found = as_trained(options)
+    options.loaded = _base_and_adapter(options)
+    found = _as_trained(options)
     try:
         verifiers = make_verifiers(options)
     except (ConfigError, VerifierError) as error:
@@ -79,7 +79,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--config", help="configuration of a hub dataset")
     data.add_argument("--split", default="test", help="split of the dataset (default: test)")
     data.add_argument("--limit", type=int, help="only the first rows")
-    add_prompt_options(data)
+    _add_prompt_options(data)
     judge = parser.add_argument_group("verifier")
     add_verifier_options(judge)
     calls = parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
@@ -87,21 +87,20 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
     draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
-    add_draw_options(draws)
+    _add_draw_options(draws)
     draws.add_argument("--batch", type=int, default=64, help="completions drawn together (default: 64)")
     loading = parser.add_argument_group("loading")
-    add_loading_options(loading)
+    _add_loading_options(loading)
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
     options: argparse.Namespace = parser.parse_args(arguments)
     return options
 
 
-def add_prompt_options(group: "argparse._ActionsContainer", *, columns: bool = True) -> None:
-    """Declare how prompts are made; with the ``columns`` of a dataset, or without one."""
-    if columns:
-        group.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
-        group.add_argument("--user", help="the prompt's text, with {column} placeholders")
+def _add_prompt_options(group: "argparse._ActionsContainer") -> None:
+    """Declare how prompts are made."""
+    group.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
+    group.add_argument("--user", help="the prompt's text, with {column} placeholders")
     group.add_argument("--system", help="a system message before every prompt")
     group.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
     group.add_argument(
@@ -110,7 +109,7 @@ def add_prompt_options(group: "argparse._ActionsContainer", *, columns: bool = T
     group.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
 
 
-def add_draw_options(group: "argparse._ActionsContainer") -> None:
+def _add_draw_options(group: "argparse._ActionsContainer") -> None:
     """Declare how completions are drawn."""
     group.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
     group.add_argument("--top-p", type=float)
@@ -121,7 +120,7 @@ def add_draw_options(group: "argparse._ActionsContainer") -> None:
     group.add_argument("--seed", type=int, default=0)
 
 
-def add_loading_options(group: "argparse._ActionsContainer") -> None:
+def _add_loading_options(group: "argparse._ActionsContainer") -> None:
     """Declare how a model is loaded."""
     group.add_argument("--adapter", help="folder of an adapter to put on the model")
     group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
@@ -140,7 +139,7 @@ def _ks(given: str | None, n: int) -> list[int]:
         raise UserError(f"-k is {given!r}, expected whole numbers separated by commas, like 1,4,8.") from error
 
 
-def as_trained(options: argparse.Namespace) -> Trained:
+def _as_trained(options: argparse.Namespace) -> Trained:
     """Take from the run of the model what no flag says; tells what, and changes ``options``."""
     if options.settings_from is not None and options.no_run_settings:
         raise UserError("--settings-from and --no-run-settings are both given: keep one.")
@@ -151,7 +150,7 @@ def as_trained(options: argparse.Namespace) -> Trained:
     else:
         found = None if options.no_run_settings else trained(places(options.adapter, options.model))
     run = found or Trained(Path())
-    own = prompt_of(options)
+    own = _prompt_of(options)
     asked = {"column", "user"} & own.keys()
     options.prompt = {
         key: value for key, value in run.prompt.items() if not (asked and key in ("column", "user"))
@@ -190,7 +189,7 @@ def _evaluate(
     _require(verifiers, rows, options, run)
     store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
-        model, tokenizer = load_model(base, adapter, options)
+        model, tokenizer = _load_model(base, adapter, options)
         rows = _with_prompts(rows, tokenizer, options, called=tools is not None)
         done = store.done if store else []
         total = len(rows) * options.n
@@ -253,10 +252,10 @@ def _rows(options: argparse.Namespace) -> Any:
     return rows
 
 
-def prompt_of(options: argparse.Namespace) -> dict[str, str]:
+def _prompt_of(options: argparse.Namespace) -> dict[str, str]:
     """The ``prompt`` mapping of flags."""
     given = {
-        "column": getattr(options, "prompt_column", None), "user": getattr(options, "user", None),
+        "column": options.prompt_column, "user": options.user,
         "system": options.system, "template": options.template,
     }  # fmt: skip
     return {key: value for key, value in given.items() if value is not None}
@@ -272,7 +271,7 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
     try:
         check_columns(rows, options.prompt, f"--split {options.split}")
     except UserError as error:
-        if options.prompt == prompt_of(options):
+        if options.prompt == _prompt_of(options):
             raise
         raise UserError(
             f"{error} It is the prompt of the run {run.folder}: give --prompt-column or --user, or --no-run-settings."
@@ -298,7 +297,7 @@ def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace, *, cal
     return with_prompts(rows, prompt, chat=chat)
 
 
-def base_and_adapter(options: argparse.Namespace, prog: str) -> tuple[str, str | None]:
+def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     """The base model and the adapter: a folder with an adapter names its base itself."""
     import json
 
@@ -314,7 +313,7 @@ def base_and_adapter(options: argparse.Namespace, prog: str) -> tuple[str, str |
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"{config} cannot be read: {error}.") from error
         if not named:
-            raise UserError(f"{base} is an adapter that names no base model: {prog} BASE --adapter {base}")
+            raise UserError(f"{base} is an adapter that names no base model: {PROG} BASE --adapter {base}")
         say(f"{base} is an adapter on {named}.")
         return str(named), str(base)
     looks_local = base.startswith((".", "/", "~")) or Path(base).expanduser().is_dir()
@@ -327,7 +326,7 @@ def _environments(tools: "ToolUse") -> "list[ToolPart]":
     return list(tools.config().recipe.environments.values())
 
 
-def load_model(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
+def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
     """The model, with its adapter, and its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

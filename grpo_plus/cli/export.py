@@ -63,13 +63,12 @@ def next_steps(out: Path) -> list[str]:
     folder, gguf = shlex.quote(str(out)), shlex.quote(f"{out.name}.gguf")
     name = re.sub(r"[^a-z0-9._-]+", "-", out.name.lower()).strip("-.") or "trained"
     return [
-        f"vLLM: vllm serve {folder}",
+        f"vLLM: vllm serve {folder}, and vllm chat to talk to it",
         "GGUF and Ollama, with a clone of llama.cpp and its requirements (not run here):",
         f"  python llama.cpp/convert_hf_to_gguf.py {folder} --outfile {gguf} --outtype bf16",
         f"  llama.cpp/build/bin/llama-quantize {gguf} {shlex.quote(f'{out.name}-4bit.gguf')} Q4_K_M   (4 bits)",
         f"  printf 'FROM ./%s\\n' {gguf} > Modelfile && ollama create {name} -f Modelfile && ollama run {name}",
         "The chat template goes along in the GGUF; the run's system prompt is a line SYSTEM of the Modelfile.",
-        f"Try it here first: grpo-plus chat {folder}",
     ]
 
 

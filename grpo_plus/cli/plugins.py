@@ -1,21 +1,16 @@
 """``grpo-plus plugins``: all parts that a config can name, and their sources; with a name, all about that part."""
 
 import importlib.util
-import json
+import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors import VerifierError
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the parts as tables, or some of them in full."""
+    """Print a line for each part, or some of them in full."""
     parser = Parser(prog="grpo-plus plugins", description=__doc__)
     parser.add_argument(
         "plugins",
@@ -23,19 +18,10 @@ def run(arguments: Sequence[str]) -> int:
         metavar="NAME",
         help="a part to show, by name or reference (./file.py:attr); a module or ./file.py is imported first",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of parts")
     options = parser.parse_args(arguments)
-    from rich.console import Console
-
     try:
         names = _loaded(options.plugins)
-        console = Console(markup=False, highlight=False)
-        if options.json:
-            print(json.dumps(_described(names) if names else _listed(), indent=2, ensure_ascii=False))
-        elif names:
-            _show(console, names)
-        else:
-            _list(console)
+        print(_in_full(names) if names else _list())
     except (VerifierError, TypeError) as error:
         raise UserError(str(error)) from error
     return 0
@@ -57,36 +43,27 @@ def _loaded(given: Sequence[str]) -> list[str]:
     return [each for each in rest if each not in modules]
 
 
-def _described(names: Sequence[str]) -> list[dict[str, object]]:
+def _in_full(names: Sequence[str]) -> str:
+    from grpo_plus.cli._part_pages import blocks
     from grpo_plus.cli._parts import references
 
-    return [asdict(part) for name in names for part in references(name)]
+    def wrapped(text: str) -> str:
+        return textwrap.fill(text.replace("``", "`"), 100, subsequent_indent="  " * text.startswith("- "))
+
+    parts = [
+        [f"{part.kind} {part.name} ({part.way}), from {part.source}", *blocks(part, wrapped), *part.problems]
+        for name in names
+        for part in references(name)
+    ]
+    return "\n\n\n".join("\n\n".join(lines) for lines in parts)
 
 
-def _listed() -> list[dict[str, object]]:
+def _list() -> str:
     from grpo_plus.cli._parts import kinds
 
-    return [{"kind": kind.words, **asdict(entry)} for kind in kinds() for entry in kind.registry.entries()]
-
-
-def _show(console: "Console", names: Sequence[str]) -> None:
-    from grpo_plus.cli._part_text import text_of
-    from grpo_plus.cli._parts import references
-
-    width = console.width if console.is_terminal else 100
-    parts = [part for name in names for part in references(name)]
-    console.print("\n\n".join(text_of(part, width) for part in parts), soft_wrap=True)
-
-
-def _list(console: "Console") -> None:
-    from rich.table import Table
-
-    from grpo_plus.cli._parts import kinds
-
-    width = max(console.width, 100) if not console.is_terminal else None
+    lines = []
     for kind in kinds():
-        table = Table("name", "way", "where from", title=kind.plural, title_justify="left")
-        for entry in kind.registry.entries():
-            table.add_row(entry.name, entry.way, entry.source)
-        console.print(table, width=width)
-    console.print("grpo-plus plugins NAME shows a part: formula, paper, when to use it, keywords and an example.")
+        entries = kind.registry.entries()
+        width = max((len(entry.name) for entry in entries), default=0)
+        lines += [kind.plural, *(f"  {entry.name:<{width}}  {entry.way}, {entry.source}" for entry in entries), ""]
+    return "\n".join([*lines, "grpo-plus plugins NAME shows a part: formula, paper, keywords, an example."])

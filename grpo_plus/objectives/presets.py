@@ -18,7 +18,7 @@ class Preset:
         unbiased: whether the KL estimate may be multiplied by the ratio; False where the algorithm never does.
         why_no_kl: what to say to somebody who sets `beta` all the same.
         own_kl: a user's loss that reads `beta` and the reference itself.
-        about: its docstring, in the layout of `grpo_verifiers.docstrings`; that of its surrogate unless given.
+        about: its docstring, in the layout that CONTRIBUTING.md shows; that of its surrogate unless given.
     """
 
     name: str

@@ -94,7 +94,7 @@ def _start_problems(options: RewardModelOptions) -> list[str]:
     try:
         kind = read_kind(Path(options.start))
     except ValueError as error:
-        return [f"{where}, {error}: name a folder that grpo-plus reward-model train, or a run, has written."]
+        return [f"{where}, {error}: name a folder that trl reward, or a run, has written."]
     problems = []
     if kind.head != options.head:
         problems.append(f"{where}, whose head is {kind.head!r}, but head is {options.head!r}: set head: {kind.head}.")

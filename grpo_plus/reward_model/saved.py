@@ -17,32 +17,19 @@ class TakenError(FileExistsError):
     """The place is not free."""
 
 
-def place_problem(folder: Path, *, overwrite: bool, what: str = "output_dir") -> str | None:
-    """The reason why a model cannot be written to ``folder``, which is ``what``; None if it can."""
+def place_problem(folder: Path) -> str | None:
+    """The reason why a reward model cannot be written to ``folder``; None if it can."""
     restore_folder(folder)
     if not folder.exists():
         return None
     if not folder.is_dir():
-        return f"{what} {folder} is a file."
-    if not any(folder.iterdir()):
-        return None
-    if not (folder / FILE).is_file():
-        return f"{what} {folder} holds other files and no reward model of ours: name another folder, or empty it."
-    return (
-        None
-        if overwrite
-        else f"{what} {folder} holds a reward model already: set overwrite_output_dir, or name another."
-    )
+        return f"the reward model's folder {folder} is a file."
+    if any(folder.iterdir()) and not (folder / FILE).is_file():
+        return f"the reward model's folder {folder} holds other files and no reward model of ours: empty it."
+    return None
 
 
-def write_whole(
-    folder: Path,
-    write: Callable[[Path], None],
-    about: Mapping[str, Any],
-    *,
-    overwrite: bool,
-    what: str = "output_dir",
-) -> None:
+def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
     """Have ``write`` fill a draft, and put it at ``folder``, where a reader finds all of it or what was there before.
 
     Raises:
@@ -51,10 +38,10 @@ def write_whole(
     """
     try:
         with folder_lock(folder, timeout=WAIT):
-            if problem := place_problem(folder, overwrite=overwrite, what=what):
+            if problem := place_problem(folder):
                 raise TakenError(problem)
             with replaced_folder(folder) as draft:
                 write(draft)
                 (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     except TimeoutError as error:
-        raise TakenError(f"another process has been writing to {what} {folder} for {WAIT:g} s.") from error
+        raise TakenError(f"another process has been writing to the folder {folder} for {WAIT:g} s.") from error

@@ -185,7 +185,7 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
             model.save_pretrained(draft)
         host.processing_class.save_pretrained(draft)
 
-    write_whole(folder, write, about, overwrite=True, what="the folder")
+    write_whole(folder, write, about)
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:

@@ -92,7 +92,7 @@ class RewardModelHook(Hook):
             for name in ("image", "images")
             if name in (getattr(data, "column_names", None) or ())
         ]
-        if place := place_problem(Path(args.output_dir) / NAME, overwrite=True, what="the reward model's folder"):
+        if place := place_problem(Path(args.output_dir) / NAME):
             problems.append(f"reward_model: {place}")
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if self._learns and options.head == "outcome" and rows < 2:
@@ -382,7 +382,7 @@ class RewardModelHook(Hook):
         self.scorer.load_tensors(tensors)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Save it beside the trained model, in the form of ``grpo-plus reward-model train``."""
+        """Save it beside the trained model."""
         if self.host.args.should_save:
             folder = Path(self.host.args.output_dir) / NAME
             try:

@@ -39,8 +39,6 @@ EARLY = [
     (("eval", "base", "--dataset", "nothing.jsonl", *GIVEN), "'nothing.jsonl' does not exist"),
     (("eval", "base", "--dataset", "rows.jsonl", "--verifier", "exat"), "Did you mean 'exact'?"),
     (("eval", "base", "--dataset", "rows.jsonl", "-k", "a", *GIVEN), "-k is 'a'"),
-    (("chat", "./nothing", "--once", "a"), "does not exist or holds no config.json"),
-    (("chat", "base", "--once", "a", "--verifier", "exat"), "Did you mean 'exact'?"),
     (("verify", "nothing.jsonl", "--verifier", "exact"), "does not exist"),
     (("export", "nothing", "--out", "x"), "the run nothing is no folder: it does not exist"),
     (("report", "nothing"), "nothing does not exist"),

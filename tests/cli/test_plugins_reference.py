@@ -1,11 +1,13 @@
 """``grpo-plus plugins NAME``: a part in full, of this package or of a user, with a docstring or without."""
 
-import json
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 
+from grpo_plus.cli._parts import references
 from grpo_plus.objectives import objectives
 from grpo_plus.selection import selections
 
@@ -101,35 +103,37 @@ def mine(tmp_path, monkeypatch):
 
 
 def described(cli, *names):
-    out = cli.done("plugins", "--json", *names)
-    return json.loads(out)
+    """The references of names, after the files among them have been imported as the command does."""
+    cli.done("plugins", *names)
+    return [part for name in names if name != "./mine.py" for part in references(name)]
 
 
 def test_a_built_in_verifier_is_shown_in_full(cli):
     out = cli.done("plugins", "numeric")
     for text in (
-        *("verifier numeric (built-in), from grpo_verifiers.text:numeric", "gives steps: no", "states an answer: yes"),
-        "  answer: required column\n      the expected number, as a number or text",
-        "  rel_tol: a number of at least 0 and less than 1 (1e-09)\n      tolerance as a share of the answer.",
-        *("Scores: 1 correct; 0 wrong", "config:\n  verifiers: [numeric]", ">>> numeric("),
+        "verifier numeric (built-in), from grpo_verifiers.text:numeric",
+        "- `answer`: required column. the expected number, as a number or text",
+        "- `rel_tol`: a number of at least 0 and less than 1 (1e-09). tolerance as a share of the answer.",
+        *("Scores: 1 correct; 0 wrong", "verifiers: [numeric]", ">>> numeric("),
     ):
         assert text in out
+    assert "gives_steps: yes" in cli.done("plugins", "math_steps")
 
 
 def test_an_objective_shows_its_composition_with_the_keywords_of_its_preset(cli):
     (part,) = described(cli, "ppo_clip")
-    assert part["facts"] == {"ratio": "token", "surrogate": "clip", "KL term": "k3", "reduction": "token_mean"}
-    assert {option["name"]: option["default"] for option in part["options"]}["dual"] == "3.0"
-    assert "[dual = 3.0]" in part["formula"]
+    assert part.facts == {"ratio": "token", "surrogate": "clip", "kl": "k3", "reduce": "token_mean"}
+    assert part.keywords["dual"][0].endswith("(3.0)")
+    assert "[dual = 3.0]" in part.formula
     (part,) = described(cli, "dr_grpo")
-    assert [option["name"] for option in part["options"]][-1] == "length"
-    assert described(cli, "cispo")[1]["formula"] == "sg[min(r, epsilon_max)]·A·lp_t"
+    assert "length" in part.keywords
+    assert described(cli, "cispo")[1].formula == "sg[min(r, epsilon_max)]·A·lp_t"
 
 
 def test_a_name_of_several_kinds_shows_all(cli, mine):
-    kinds = [part["kind"] for part in described(cli, "constant", "target")]
+    kinds = [part.kind for part in described(cli, "constant", "target")]
     assert kinds == ["reduction", "KL schedule", "objective", "surrogate"]
-    parts = [(part["kind"], part["way"]) for part in described(cli, "./mine.py", "zscore")]
+    parts = [(part.kind, part.way) for part in described(cli, "./mine.py", "zscore")]
     assert parts == [("advantage estimator", "built-in"), ("verifier", "registered")]
 
 
@@ -144,51 +148,53 @@ def test_a_name_that_leads_nowhere_is_one_message(cli, mine):
 
 def test_parts_without_a_docstring_show_what_their_code_declares(cli, mine):
     bare, loss, chosen = described(cli, "./mine.py", "shown_bare", "shown_loss", "shown_selection")
-    assert bare["summary"] == ""
-    facts = ["one value a token", "completions of one prompt", "of the whole generation batch"]
-    assert [bare["facts"][name] for name in ("gives", "compares", "scale")] == facts
-    options = [(each["name"], each["values"], each["default"]) for each in bare["options"]]
-    assert options == [("gain", "a number of at least 0 and at most 2", "1.5"), ("mode", "one of 'a', 'b'", "b")]
-    assert bare["config"] == "advantage: shown_bare\nadvantage_kwargs: {gain: 1.5, mode: b}"
-    assert "mine.py:11" in bare["source"]
-    assert loss["formula"] == "L = −A·log p [power = 2]\nloss = reduce(L), reduce = Σ_t / tokens"
-    assert loss["facts"]["KL term"] == "none: beta must be 0"
-    defaults = {"least": "0.5", "explore": "0.1", "weighted": "false", "decay": "0.7"}
-    assert {each["name"]: each["default"] for each in chosen["options"]} == defaults
+    assert bare.summary == ""
+    assert bare.facts == {"per": "token", "group_relative": "yes", "scope": "batch"}
+    assert bare.keywords == {
+        "gain": ("a number of at least 0 and at most 2 (1.5)", ""),
+        "mode": ("one of 'a', 'b' (b)", ""),
+    }
+    assert bare.config == "advantage: shown_bare"
+    assert "mine.py:11" in bare.source
+    assert loss.formula == "L = −A·log p [power = 2]\nloss = reduce(L), reduce = Σ_t / tokens"
+    defaults = {"least": "(0.5)", "explore": "(0.1)", "weighted": "(false)", "decay": "(0.7)"}
+    assert {name: values.split()[-1] for name, (values, _) in chosen.keywords.items()} == defaults
     assert "It has no docstring" in cli.done("plugins", "shown_bare")
 
 
 def test_a_docstring_of_a_user_shows_in_the_same_places(cli, mine):
     told, check = described(cli, "./mine.py", "shown_told", "shown_check")
-    assert (told["formula"], told["prose"]) == ("gain · R", ["Twice is enough."])
-    assert told["labelled"] == {"use": "Use it when one reward is not enough.", "paper": "of nobody, arXiv:2402.03300."}
-    assert told["options"][0]["meaning"] == "how much more."
-    assert told["config"] == "advantage: shown_told\nadvantage_kwargs: {gain: 2.0}"
-    assert (told["example"], check["summary"]) == (">>> 1 + 1\n2", "Score 1 where all is well")
-    columns = [(each["name"], each["source"], each["meaning"]) for each in check["columns"]]
-    assert columns == [("answer", "required", "digits."), ("hint", "optional", "")]
-    assert (check["facts"]["gives steps"], check["facts"]["seconds for a call"]) == ("yes", "2")
-    assert check["labelled"] == {"scores": "1 correct; 0 wrong."}
+    assert told.formula == "gain · R"
+    use = "Use it when one reward is not enough."
+    assert told.prose == ("Twice is enough.", use, "Paper: of nobody, arXiv:2402.03300.")
+    assert told.keywords["gain"][1] == "how much more."
+    assert told.config == "advantage: shown_told\nadvantage_kwargs: {gain: 2.0}"
+    assert (told.example, check.summary) == (">>> 1 + 1\n2", "Score 1 where all is well")
+    columns = {"answer": ("required column", "digits."), "hint": ("optional column", "")}
+    assert check.keywords == {**columns, "radix": ("an integer from 2 to 36 (10)", "of the digits.")}
+    assert (check.facts["gives_steps"], check.facts["timeout"]) == ("yes", "2.0")
+    assert check.prose == ("Scores: 1 correct; 0 wrong.",)
 
 
 def test_a_reference_is_shown_as_what_it_is(cli, mine):
     for reference, kind, config in (
         ("told", "advantage estimator", "advantage: shown_told"),
-        ("by_table", "advantage estimator", "advantage: ./mine.py:by_table\nadvantage_kwargs: {k: …}"),
-        ("reward", "verifier", "verifiers: ['./mine.py:reward']"),
-        ("check", "verifier", "verifiers: ['./mine.py:check']"),
-        ("paragraphs", "segmenter", "verifiers: [{name: math_steps, kwargs: {steps: './mine.py:paragraphs'}}]"),
+        ("by_table", "advantage estimator", "advantage: ./mine.py:by_table"),
+        ("reward", "verifier", "verifiers: [./mine.py:reward]"),
+        ("check", "verifier", "verifiers: [./mine.py:check]"),
+        ("paragraphs", "segmenter", "verifiers: [{name: math_steps, kwargs: {steps: ./mine.py:paragraphs}}]"),
     ):
         (part,) = described(cli, f"./mine.py:{reference}")
-        assert (part["kind"], part["way"], part["name"]) == (kind, "reference", reference)
-        assert part["config"].startswith(config)
+        assert (part.kind, part.way, part.name) == (kind, "reference", reference)
+        assert part.config.startswith(config)
+        assert yaml.safe_load(part.config)
 
 
-def test_the_list_as_json_has_every_kind(cli):
-    out = cli.done("plugins", "--json")
-    listed = json.loads(out)
-    assert {"kind": "verifier", "name": "math", "way": "built-in", "source": "grpo_verifiers.math:math"} in listed
-    assert {"segmenter", "KL schedule", "way with dead groups", "tool", "ratio"} <= {each["kind"] for each in listed}
+def test_the_list_has_every_kind(cli):
+    out = cli.done("plugins")
+    assert re.search(r"^  math +built-in, grpo_verifiers.math:math$", out, re.MULTILINE)
+    kinds = ("segmenters", "KL schedules", "ways with dead groups", "tools", "ratios", "compositions of verifiers")
+    assert {*kinds} <= {*out.splitlines()}
 
 
 @pytest.mark.slow

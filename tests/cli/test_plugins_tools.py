@@ -25,8 +25,8 @@ def test_tools_and_environments_are_listed_and_shown(cli, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     out = cli.done("plugins", "calculator", "./mine.py:ring", "./mine.py:Room", "./mine.py:bad")
     assert "tool calculator" in out
-    assert "digits: an integer from 1 to 100 (12)" in out
-    assert "bell: a string (required)" in out
+    assert "- `digits`: an integer from 1 to 100 (12)." in out
+    assert "- `bell`: a string (required)." in out
     assert '"name": "ring"' in out
     assert "environment Room" in out
     assert '"name": "leave"' in out

@@ -8,6 +8,8 @@ import pytest
 import trl
 import yaml
 
+from grpo_plus.cli._tool_use import code_in
+from grpo_verifiers.tools.registry import TOOLS
 from tests.cli.test_explain import of_tokens
 
 GAME = '''
@@ -121,3 +123,38 @@ def test_gigpo_trains_from_yaml_and_says_how_many_turns_met_a_state_again(cli, p
     assert logged(tmp_path)["advantages/anchored_fraction"] == 1.0
     info = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())
     assert info["parts"]["advantage"]["name"] == "gigpo"
+
+
+def test_a_record_is_data_until_it_is_trusted(cli, tmp_path, tiny_model):
+    run = tmp_path / "theirs"
+    shutil.copytree(tiny_model, run)
+    (run / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (run / "grpo_plus").mkdir()
+    config = {"tools": ["calculator"], "plugins": [f"{run}/evil.py"]}
+    (run / "grpo_plus" / "run.json").write_text(json.dumps({"schema": 1, "status": "done", "config": config}))
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "hi", "answer": "1"}) + "\n")
+    command = ("eval", run, "--dataset", tmp_path / "rows.jsonl", "--split", "train", "--verifier", "exact")
+    assert f"names code: {run}/evil.py" in cli.refused(*command)
+    assert not (tmp_path / "ran").exists()
+    cli(*command, "--trust-run", "--max-completion-length", "3")
+    assert (tmp_path / "ran").exists()
+
+
+def test_records_name_built_in_tools_with_harmless_keywords_or_ask():
+    """Not by a prefix: whatever else an entry says is shown, and waits for --trust-run."""
+    names = [each.name for each in TOOLS.entries() if each.way == "built-in"]
+    assert {name for name in names if code_in({"tools": [name]})} == {"search_documents"}
+    for field, entry, named in [
+        ("tools", "grpo_verifiers.x/../stranger/evil.py:look", "grpo_verifiers.x/../stranger/evil.py:look"),
+        ("tools", ["grpo_verifiers.tools.python:python"], "grpo_verifiers.tools.python:python"),
+        ("tools", {"name": "python", "kwargs": {"level": "none", "memory": 1}}, "python with level"),
+        ("tools", [{"name": "python", "kwargs": ["level"]}], "python with kwargs"),
+        ("tools", [{"name": "python", "isolation": "inline"}], "python with isolation"),
+        ("tools", ["theirs/of-a-hub"], "theirs/of-a-hub"),
+        ("tools", [["python"]], "['python']"),
+        ("environment", "python", "python"),
+        ("environment", {"a": "theirs:Env"}, "{'a': 'theirs:Env'}"),
+        ("plugins", ["python"], "python"),
+        ("tools", {"name": "python", "timeout": 2, "kwargs": {"memory": 0.5}}, None),
+    ]:
+        assert code_in({field: entry}) == ([named] if named else []), entry

@@ -52,7 +52,6 @@ CASES = [
     for start, rows in sections("refused_commands.txt").items()
     for words, _, expected in (row.partition(" => ") for row in rows)
 ]
-CASES += [(["chat", "tiny", "--once", "\udcff"], "the input is no text in UTF-8")]
 
 
 def _names(folder):

@@ -8,12 +8,11 @@ import pytest
 import yaml
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.cli._part_pages import COMMAND, pages
-from grpo_plus.cli._part_text import text_of
+from grpo_plus.cli._docstrings import USE, docs_of, file_docs_of
+from grpo_plus.cli._part_pages import COMMAND, blocks, pages
 from grpo_plus.cli._parts import kinds
 from grpo_plus.recipe.dead_groups import WAYS
 from grpo_verifiers import get_verifier
-from grpo_verifiers.docstrings import docs_of, file_docs_of
 from grpo_verifiers.turns import Call, Turn
 
 ROOT = Path(__file__).parents[2]
@@ -42,19 +41,23 @@ def reference(words, name):
     return kind.reference(name)
 
 
+def labelled(part, label):
+    return next((text for text in part.prose if text.startswith(label)), "")
+
+
 @pytest.mark.parametrize(("kind", "name"), PARTS)
 def test_a_part_says_what_it_is_and_when_to_use_it(kind, name):
     part = reference(kind.words, name)
     assert part.summary
-    assert part.labelled.get("use", "").startswith("Use it when "), "its docstring has no paragraph: Use it when …"
+    assert any(text.startswith(USE) for text in part.prose), "its docstring has no paragraph: Use it when …"
     assert part.config or part.example, "its docstring has neither Config: nor an example"
     assert part.formula or kind.words not in WITH_FORMULA
-    assert not part.links or "paper" in part.labelled, "a paper is named outside of a paragraph: Paper: …"
-    assert [option.name for option in part.options if not option.meaning] == [], "not in Args: of its docstring"
-    assert [column.name for column in part.columns if not column.meaning] == [], "not in Args: of its docstring"
+    papers = [text for text in (part.summary, *part.prose) if "arXiv" in text]
+    assert not papers or labelled(part, "Paper:"), "a paper is named outside of a paragraph: Paper: …"
+    assert [name for name, (_, meaning) in part.keywords.items() if not meaning] == [], "not in Args: of its docstring"
     assert not part.problems
     if kind.words == "verifier":
-        assert "scores" in part.labelled, "its docstring has no paragraph: Scores: …"
+        assert labelled(part, "Scores:"), "its docstring has no paragraph: Scores: …"
     if kind.words in EXAMPLES and name not in OUTSIDE:
         assert part.example
 
@@ -65,10 +68,10 @@ def test_nothing_of_a_docstring_is_lost():
     for kind, name in (part.values for part in PARTS):
         value = kind.registry.get(name)
         fn = getattr(value, "fn", None) or value
-        shown = text_of(reference(kind.words, name), 10_000)
+        shown = "\n".join(blocks(reference(kind.words, name), str))
         for docs in (docs_of(fn), file_docs_of(fn, name)):
-            for text in (*docs.prose, *docs.labelled.values()):
-                assert (text if "\n" in text else text.replace("``", "`")) in shown, name
+            for text in docs.prose:
+                assert text in shown, name
 
 
 @pytest.mark.sample(16)
@@ -130,7 +133,7 @@ def test_a_verifier_gives_the_scores_and_statuses_that_its_docstring_names(name,
     verdict = check.fn(completion, given["turns"], **options) if "turns" in given else check.verify(completion, **given)
     score, status = expected
     assert (verdict.score, verdict.status.value) == (score if score is None else pytest.approx(score), status)
-    said = reference("verifier", name).labelled["scores"]
+    said = labelled(reference("verifier", name), "Scores:")
     assert status.replace("_", " ") in said
     assert score is not None or "None" in said
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.reward_model.bradley_terry import bradley_terry, weighted_mean
+from grpo_plus.reward_model.bradley_terry import bradley_terry
 from grpo_plus.reward_model.process_labels import process_losses
 from grpo_plus.reward_model.ranking import ranked_right, separation
 
@@ -15,7 +15,7 @@ if not FILE.exists():
     pytest.skip("the sources are not here", allow_module_level=True)
 TABLE = FILE.read_text(encoding="utf-8").partition("\n### Golden numbers of reward models\n")[2].partition("\n#")[0]
 ROWS = re.findall(r"^\| `(\w+)` \| `(.*)` \| (.*) \|$", TABLE, re.MULTILINE)
-FUNCTIONS = {one.__name__: one for one in (bradley_terry, weighted_mean, process_losses, ranked_right, separation)}
+FUNCTIONS = {one.__name__: one for one in (bradley_terry, process_losses, ranked_right, separation)}
 
 
 def read(text):

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def write(word):
 
 for last in range(200):
     folder = home / str(last) / "made"
-    write_whole(folder, write("old"), {}, overwrite=False)
+    write_whole(folder, write("old"), {})
     child = os.fork()
     if child == 0:
         seen = 0
@@ -45,12 +46,16 @@ for last in range(200):
                 if seen > last:
                     os.kill(os.getpid(), signal.SIGKILL)
         sys.addaudithook(hook)
-        write_whole(folder, write("new"), {}, overwrite=True)
+        write_whole(folder, write("new"), {})
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         print(last)
         break
 """
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def words(folder):
@@ -76,9 +81,10 @@ def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, c
         folder = tmp_path / str(last) / "made"
         if not folder.exists():
             missing += 1
-            assert place_problem(folder, overwrite=False) is not None  # the next command puts it back
+            assert place_problem(folder) is None  # which puts it back
+            assert folder.exists()
         found.append(words(folder))
-        write_whole(folder, lambda draft: (draft / "config.json").write_text("later"), {}, overwrite=True)
+        write_whole(folder, lambda draft: (draft / "config.json").write_text("later"), {})
         assert {path.name for path in folder.iterdir()} == {"config.json", "grpo_plus_reward_model.json"}
         assert [path.name for path in folder.parent.iterdir()] == ["made"]
     assert found == sorted(found, reverse=True)
@@ -86,44 +92,42 @@ def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, c
     assert missing == (0 if way == "swaps" else 1)
 
 
-def test_every_reader_puts_back_what_a_killed_process_had_moved_away(cli, tmp_path):
+def test_every_reader_puts_back_what_a_killed_process_had_moved_away(tmp_path):
     config = json.dumps({"architectures": ["LlamaForSequenceClassification"]})
     folder, aside = tmp_path / "made", tmp_path / ".made.old"
-    write_whole(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"}, overwrite=False)
+    write_whole(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"})
     looks = [lambda: read_kind(folder), lambda: resolve_rewards(str(folder), [], tmp_path)]
-    looks += [lambda: cli("reward-model", "eval", folder, "--data", tmp_path / "none.jsonl")]
-    for look in (*looks, lambda: place_problem(folder, overwrite=True)):
+    for look in (*looks, lambda: place_problem(folder)):
         folder.rename(aside)
         look()
         assert (folder / "config.json").read_text() == config
         assert not aside.exists()
 
 
-def test_of_two_that_write_at_once_the_second_waits_and_replaces_nothing(tmp_path):
-    folder, inside, go_on, told = tmp_path / "made", threading.Event(), threading.Event(), []
+def test_of_two_that_write_at_once_the_second_waits_for_the_first(tmp_path):
+    folder, inside, go_on, seen = tmp_path / "made", threading.Event(), threading.Event(), []
 
     def slowly(draft):
         inside.set()
         assert go_on.wait(60)
         (draft / "model").write_text("first")
 
-    first = threading.Thread(target=write_whole, args=(folder, slowly, {}), kwargs={"overwrite": False})
+    first = threading.Thread(target=write_whole, args=(folder, slowly, {}))
     first.start()
     assert inside.wait(60)
 
-    def second():
-        with pytest.raises(TakenError, match="holds a reward model already"):
-            write_whole(folder, lambda draft: (draft / "model").write_text("second"), {}, overwrite=False)
-        told.append("refused")
+    def second(draft):
+        seen.append((folder / "model").read_text())
+        (draft / "model").write_text("second")
 
-    other = threading.Thread(target=second)
+    other = threading.Thread(target=write_whole, args=(folder, second, {}))
     other.start()
     other.join(0.3)
     assert other.is_alive()
     go_on.set()
     first.join(60)
     other.join(60)
-    assert (told, (folder / "model").read_text()) == (["refused"], "first")
+    assert (seen, (folder / "model").read_text()) == (["first"], "second")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
@@ -132,12 +136,12 @@ def test_a_place_that_another_process_holds_for_too_long_is_taken(tmp_path, monk
     with folder_lock(tmp_path / "made"):
         code = (
             "import sys; from pathlib import Path; from grpo_plus.reward_model import saved; saved.WAIT = 0.1\n"
-            "try: saved.write_whole(Path(sys.argv[1]), print, {}, overwrite=True)\n"
+            "try: saved.write_whole(Path(sys.argv[1]), print, {})\n"
             "except saved.TakenError as error: print(error)"
         )
         command = [sys.executable, "-c", code, tmp_path / "made"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "another process has been writing to output_dir" in done.stdout
+    assert "another process has been writing to the folder" in done.stdout
     assert not (tmp_path / "made").exists()
 
 
@@ -145,7 +149,45 @@ def test_a_link_keeps_its_place_and_what_it_leads_to_is_replaced(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "made").symlink_to(tmp_path / "disk", target_is_directory=True)
     for word in ("old", "new"):
-        write_whole(tmp_path / "made", lambda draft, w=word: (draft / "model").write_text(w), {}, overwrite=True)
+        write_whole(tmp_path / "made", lambda draft, w=word: (draft / "model").write_text(w), {})
     assert (tmp_path / "made").is_symlink()
     assert (tmp_path / "disk" / "model").read_text() == "new"
     shutil.rmtree(tmp_path / "disk")
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
+    folder = tmp_path / "made"
+    write_whole(folder, lambda draft: (draft / "model").write_text("old"), {"kind": "pairs"})
+
+    def fail(draft):
+        (draft / "model").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_whole(folder, fail, {})
+    assert ((folder / "model").read_text(), names(tmp_path)) == ("old", ["made"])
+
+    rename = Path.rename
+
+    def stale(path, target):
+        if path.name == ".made.new":
+            raise OSError(116, "Stale file handle")
+        return rename(path, target)
+
+    if not swaps:
+        with monkeypatch.context() as patched:
+            patched.setattr("grpo_verifiers.files._swapped", lambda *_: False)
+            patched.setattr(Path, "rename", stale)
+            with pytest.raises(OSError, match="Stale"):
+                write_whole(folder, lambda draft: (draft / "other").write_text("new"), {})
+        assert ((folder / "model").read_text(), names(tmp_path)) == ("old", ["made"])
+    write_whole(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"})
+    assert (names(folder), names(tmp_path)) == (["grpo_plus_reward_model.json", "other"], ["made"])
+
+
+def test_a_folder_with_other_files_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years")
+    with pytest.raises(TakenError, match="holds other files and no reward model of ours"):
+        write_whole(tmp_path, lambda draft: (draft / "model").write_text("new"), {})
+    assert names(tmp_path) == ["thesis.txt"]

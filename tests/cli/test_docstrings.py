@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_verifiers.docstrings import Docs, docs_of, file_docs_of, papers, read_docs
+from grpo_plus.cli._docstrings import Docs, docs_of, file_docs_of, read_docs
 
 WHOLE = """The summary, over
     two lines.
@@ -57,9 +57,16 @@ WHOLE = """The summary, over
 def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_name(monkeypatch):
     docs = read_docs(WHOLE)
     assert docs.summary == "The summary, over two lines"
-    assert docs.prose == ("Some prose, on two lines.", "=== ===\na   b\n=== ===", "And ``more`` prose.")
-    paper = "somebody, arXiv:2402.03300, and somebody else."
-    assert docs.labelled == {"use": "Use it when it rains.", "paper": paper, "assumes": "Assumes rain.", "degenerate": "no rain."}  # fmt: skip
+    assert docs.prose == (
+        "Some prose, on two lines.",
+        "=== ===\na   b\n=== ===",
+        "Use it when it rains.",
+        "And ``more`` prose.",
+        "Paper: somebody, arXiv:2402.03300, and somebody else.",
+        "Assumes rain.",
+        "Degenerate case: no rain.",
+    )
+    assert docs.says_use
     assert docs.arguments == {"one": "the first, on two lines: yes.", "two": "the second.", "rest": "others."}
     assert docs.config == "advantage: sign\nadvantage_kwargs:\n  band: 0.5\n\nobjective: dapo"
     assert docs.example == ">>> 1 + 1\n2"
@@ -75,18 +82,13 @@ def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_nam
         assert bool(file_docs_of(fn, "midrange").summary) is counts
 
 
-def test_labels_count_at_the_beginning_of_a_paragraph_and_keep_all():
-    docs = read_docs("Sums.\n\nTake care. Use it when it rains.\n\nAssumption is no label.\n\nPapers: neither.")
-    assert (docs.labelled, len(docs.prose)) == ({}, 3)
-    uses = "Use it when it rains.\n\nUse it when it snows."
-    assert read_docs(f"Sums.\n\n{uses}").labelled == {"use": uses.replace("\n\n", " ")}
-
+def test_a_class_without_a_docstring_says_nothing():
     @dataclass
     class Bare:
         x: int = 0
 
     assert docs_of(Bare) == Docs()
-    assert papers("arXiv:2402.03300; arXiv 1506.02438; arXiv:2402.03300, 2402.99999") == ["2402.03300", "1506.02438"]
+    assert not read_docs("Sums.\n\nTake care. Use it when it rains.").says_use
 
 
 WORDS = st.sampled_from(
@@ -98,7 +100,7 @@ WORDS = st.sampled_from(
 def test_any_text_can_be_read(text):
     docs = read_docs(text)
     assert "\n" not in docs.summary
-    assert all(isinstance(each, str) for each in (*docs.prose, *docs.labelled.values(), *docs.arguments.values()))
+    assert all(isinstance(each, str) for each in (*docs.prose, *docs.arguments.values()))
 
 
 @given(st.lists(st.text("abc ,", min_size=1, max_size=20).map(str.strip).filter(bool), min_size=1, max_size=5))
