@@ -62,10 +62,11 @@ def _machines(parsed: "Parsed") -> int:
     """The machines that the ranks of one run are spread over."""
     from accelerate.commands.launch import launch_command_parser
 
-    from grpo_plus.cli._launch import settings
+    from grpo_plus.recipe.options import read_yaml
 
     launch, _ = launch_command_parser().parse_known_args([*parsed.launch, "script"])
-    return int(settings(launch)("num_machines") or 1)
+    file = read_yaml(Path(launch.config_file)) if launch.config_file else {}
+    return int(launch.num_machines or file.get("num_machines") or 1)
 
 
 def _problem(make: Callable[[], object]) -> str:

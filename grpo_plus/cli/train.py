@@ -5,13 +5,13 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._ranks import own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
@@ -118,7 +118,6 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         stopped=getattr(trainer.recorder, "interrupted", None),
         before_exit=display and display.abandon,
         leads=_is_main(),
-        lost=own().dead,
     )
     trainer.add_callback(interruption)
     trainer.diagnosing.says_at_end = False
@@ -415,7 +414,7 @@ def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
 
     if not distributed.is_initialized():
         return
-    own().done()  # before any rank can have ended
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     trainer.accelerator.wait_for_everyone()
     if distributed.get_backend() != "gloo":
         return
