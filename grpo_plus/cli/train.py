@@ -101,8 +101,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
     from grpo_plus.cli._progress import ProgressDisplay
-    from grpo_plus.cli._space import check_space
-    from grpo_plus.cli._unsaved import finish, lost
+    from grpo_plus.cli._unsaved import lost, unsaved
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -121,7 +120,6 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     )
     trainer.add_callback(interruption)
     trainer.diagnosing.says_at_end = False
-    _tell(*check_space(trainer))
     try:
         if trainer.measure:
             trainer.measure.before(_tell, resumes=choice.checkpoint is not None)
@@ -140,9 +138,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                     if trainer.recorder is not None:
                         trainer.recorder.write_report(last=True)  # the one of training knew no accuracy after it
-                with trainer.saving.sparing("the model card"):
+                if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-            unsaved = finish(trainer, model, again, stopped=stopped)
     except (
         VerifierError,
         EstimatorOutputError,
@@ -165,8 +162,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     finally:
         if display:
             display.close()
-    if unsaved is not None:
-        _warn(unsaved)
+    if told := unsaved(trainer, model, again, stopped=stopped):
+        _warn(told)
         return UNSAVED
     if stopped:
         found = None if interruption.stopped else trainer.diagnosing.stopped_by
