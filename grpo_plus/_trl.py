@@ -1136,27 +1136,6 @@ def trackers(host: Host) -> "list[TrainerCallback]":
 
 
 @contextmanager
-def table_folder(host: Host) -> "Iterator[None]":
-    """The folder of the table of completions, made again where it is gone; without it, nothing writes the table.
-
-    Raises:
-        OSError: it cannot be made. The body has run by then.
-    """
-    failure, wanted = None, host.log_completions
-    try:
-        if wanted and host.accelerator.is_main_process:
-            Path(host.args.output_dir, "completions").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        failure, host.log_completions = error, False
-    try:
-        yield
-    finally:
-        host.log_completions = wanted
-    if failure is not None:
-        raise failure
-
-
-@contextmanager
 def printable_table(shown: "Callable[[Any], Any]") -> "Iterator[None]":
     """TRL's table of completions prints texts as ``shown`` returns them."""
     from trl.trainer import grpo_trainer

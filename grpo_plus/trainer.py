@@ -300,22 +300,6 @@ class GRPOPlusTrainer(GRPOTrainer):
         save = super()._save_checkpoint
         self.saving.save(_trl.checkpoint_folder(self, trial), lambda: save(model, trial))
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        save = partial(super()._save_optimizer_and_scheduler, output_dir)
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            self.saving.together(save)
-            return
-        with self.saving.holding():
-            save()
-
-    def _save_scaler(self, output_dir: str) -> None:
-        with self.saving.holding():
-            super()._save_scaler(output_dir)
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        with self.saving.holding():
-            super()._save_rng_state(output_dir)
-
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         score = super()._generate_and_score_completions
 
@@ -372,8 +356,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         return self.hooks.step(lambda: step(model, inputs, num_items_in_batch))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As in TRL; a table of completions that cannot be written costs itself."""
-        with self.saving.sparing("the table of completions"), _trl.table_folder(self), _trl.printable_table(shown):
+        """As in TRL; the table of completions shows texts as they may be printed."""
+        with _trl.printable_table(shown):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
@@ -389,7 +373,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
         """TRL's model card, with the parts that trained the model added to it."""
-        with self.saving.beside("the model card"):
+        with self.saving.holding():
             super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
             if self.is_world_process_zero():
                 card.complete(self)

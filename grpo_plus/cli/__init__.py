@@ -14,7 +14,6 @@ from types import TracebackType
 
 from grpo_plus import __version__
 from grpo_plus.cli._parent import end_with_parent
-from grpo_plus.cli._ranks import own
 from grpo_verifiers.errors.frames import exits_caught, place, plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
@@ -37,7 +36,6 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     end_with_parent()
-    own()
     for stream in (sys.stdout, sys.stderr):  # a name or a table that the terminal's encoding lacks ends no command
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -68,18 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # a plug-in may raise anything
         if told := _fault(error):
             return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {told}", 2)
-        if own().failed(redact_text("".join(traceback.format_exception(error))), 1, error):
-            return 1
         sys.excepthook = _redacted_traceback
         raise
-    own().done()
     return code
 
 
 def _failed(text: str, code: int) -> int:
-    """Say why the command ends, which the launcher does for a rank; gives the exit code."""
-    if not own().failed(redact_text(text), code):
-        print(redact_text(text), file=sys.stderr)
+    """Say why the command ends; gives the exit code."""
+    print(redact_text(text), file=sys.stderr)
     return code
 
 

@@ -5,12 +5,11 @@ import errno
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -22,82 +21,9 @@ from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
 """Uploads to the hub leave out what begins like this."""
-BEAT = 30.0
-"""Seconds between two signs of life."""
-DEAD_AFTER = 300.0
-"""Seconds without a sign of life after which a run on another machine counts as gone."""
 AUTO = "auto"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
-"""What a file system without locks answers: the sign of life decides there."""
-
-
-class FolderLock:
-    """Says that this process writes into a folder, until it is released or the process ends, however it ends.
-
-    The operating system's lock tells the processes of one machine apart; where a folder is shared between machines, the
-    age of the file's last sign of life does. Use it as a context manager.
-    """
-
-    def __init__(self, folder: Path, beat: float = BEAT) -> None:
-        self.path = folder / LOCK
-        self._beat = beat
-        self._lock = FileLock(
-            self.path, timeout=0.2, thread_local=False
-        )  # not at once: its last holder may be removing it
-        self._file: IO[str] | None = None
-        self._ended = threading.Event()
-
-    def __enter__(self) -> Self:
-        """Take the folder; `UserError` if another run writes there, or nothing can be written there."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._lock.acquire()
-            except Timeout:
-                raise UserError(self._taken(read_json(self.path))) from None
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-            file = open_own(self.path, "a+", encoding="utf-8")
-        except OSError as error:
-            self._lock.release()
-            raise UserError(f"output_dir {self.path.parent}: nothing can be written there ({error}).") from error
-        holder = read_json(self.path)
-        here = socket.gethostname()
-        if holder.get("host", here) != here and time.time() - self.path.stat().st_mtime < DEAD_AFTER:
-            file.close()
-            self._lock.release()
-            raise UserError(self._taken(holder))
-        self._file = file
-        file.truncate(0)
-        file.write(json.dumps({"pid": os.getpid(), "host": here, "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
-        with contextlib.suppress(OSError):  # on a full disk the operating system's lock is enough
-            file.flush()
-        threading.Thread(target=self._live, args=(file,), name="grpo_plus folder lock", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go of it."""
-        self._ended.set()
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
-        self._lock.release()
-        with contextlib.suppress(OSError):
-            if self._file is not None:
-                self._file.close()
-
-    def _live(self, file: IO[str]) -> None:
-        while not self._ended.wait(self._beat):
-            with contextlib.suppress(OSError, ValueError):  # closed in between
-                os.utime(file.fileno())
-
-    def _taken(self, holder: dict[str, Any]) -> str:
-        who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}, since {holder.get('since', '?')}"
-        return (
-            f"output_dir {self.path.parent} is in use: another run writes there ({who}). Wait for it, end it, or set "
-            f"another output_dir. If that machine is gone, its run counts as ended {DEAD_AFTER / 60:.0f} minutes after "
-            f"its last sign of life; removing {self.path} does the same at once."
-        )
+"""What a file system without locks answers."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +140,44 @@ def _names(paths: list[Path]) -> str:
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Hold the folder on the main process; the others write nothing there of their own accord."""
-    if int(os.environ.get("RANK", "0")) != 0:
+    with contextlib.ExitStack() as stack:
+        if int(os.environ.get("RANK", "0")) == 0:
+            stack.enter_context(_locked(folder))
         yield
-        return
-    with FolderLock(folder):
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder until the block or the process ends; `UserError` if another run has, or nothing can be written."""
+    path = folder / LOCK
+    lock = FileLock(path, timeout=0.2, thread_local=False)  # not at once: its last holder may be removing it
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except OSError as error:  # Timeout is one, too
+            if error.errno not in _NO_LOCKS:
+                raise
+        file = open_own(path, "w", encoding="utf-8")
+    except Timeout:
+        holder = read_json(path)
+        who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}, since {holder.get('since', '?')}"
+        raise UserError(
+            f"output_dir {folder} is in use: another run writes there ({who}). Wait for it, end it, or set another "
+            "output_dir."
+        ) from None
+    except OSError as error:
+        lock.release()
+        raise UserError(f"output_dir {folder}: nothing can be written there ({error}).") from error
+    with contextlib.suppress(OSError):  # a full disk
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
+        file.flush()
+    try:
         yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        lock.release()
+        with contextlib.suppress(OSError):
+            file.close()

@@ -4,18 +4,16 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._parent import naming_us
-from grpo_plus.cli._ranks import FOLDER, report
-from grpo_plus.cli._signals import PassedOn
-from grpo_plus.cli._watch import Watch
 from grpo_verifiers.files import temporary_folder
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact_text
@@ -23,20 +21,13 @@ from grpo_verifiers.redaction import redact_text
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
-_MISTAKE = 2
-"""Exit code of a rank that has said what is wrong with its config."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
-    """Start the ranks, and return their exit code; the message of the one that failed first is printed last.
+    """Start the ranks of this machine, and return their exit code; ``command`` is the whole, as it may be printed."""
+    from accelerate.commands.launch import launch_command_parser
 
-    ``command`` is the whole command, as it may be printed.
-    """
-    from accelerate.commands.launch import launch_command, launch_command_parser
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
-    from grpo_plus.checkpoints.disk import UNSAVED
     from grpo_plus.cli._early import LAUNCHED
 
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
@@ -45,91 +36,100 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
     chosen.signals_to_handle = "SIGHUP,SIGQUIT"
     if (parsed.processes or 1) > 1:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
-    resume = f"Resume from the last checkpoint with:\n  {command} --resume_from_checkpoint last"
-    failure: BaseException | None = None
-    codes: dict[int, int] = {}
-    with PassedOn() as signals, _watched(chosen) as watch:
-        if watch:
-            signals.awaited = watch.awaited
-        heard = signals.heard
-        os.environ.update(naming_us({LAUNCHED: "1", **({FOLDER: str(watch.folder)} if watch else {})}))
-        try:
-            launch_command(chosen)
-        except SignalException as error:
-            heard.append(int(error.sigval))
-        except ChildFailedError as error:
-            failure, codes = error, {rank: each.exitcode for rank, each in error.failures.items()}
-        except (subprocess.CalledProcessError, SystemExit) as error:
-            found = error.returncode if isinstance(error, subprocess.CalledProcessError) else error.code
-            failure, codes = error, {0: found} if isinstance(found, int) else {}
-        except RuntimeError as error:  # of torch's store
-            if watch and (missing := watch.missing(error)):
-                print(redact_text(f"grpo-plus train: {missing}"), file=sys.stderr, flush=True)
-                return 1  # no mistake: what starts jobs may try it again
-            failure = error
-        # After a signal, ranks that ended as it asks have not failed; one that could not save has.
-        asked = {code for number in (*heard, signal.SIGTERM) for code in (128 + number, -number)}
-        fault = watch.verdict(codes) if watch and (not heard or set(codes.values()) - asked) else None
-        if watch and fault:
-            print(redact_text(report(fault, watch.others(fault), resume)), file=sys.stderr, flush=True)
-            return fault.code
-        known = next((code for code in (UNSAVED, _MISTAKE) if code in codes.values()), None)
-        if known is None and watch and codes and codes.keys() <= watch.done():
-            known = next((code for code in codes.values() if code > 0), None)
-    if failure is not None and known is None and not heard:
-        raise failure
-    return known or (128 + heard[0] if heard else 0)
+    with _passed_on() as heard, temporary_folder() as folder:
+        if chosen.log_dir is None and str(chosen.tee) == "0":
+            chosen.log_dir = folder  # torch's own would stay
+        os.environ.update(naming_us({LAUNCHED: "1"}))
+        codes = _run(chosen)
+    # After a signal, ranks that ended as it asks have not failed; torch sends SIGTERM to those that are left.
+    asked = {code for number in (*heard, signal.SIGTERM) for code in (128 + number, -number)}
+    failed = {rank: code for rank, code in codes.items() if code not in asked}
+    if not failed:
+        return 128 + (heard or [signal.SIGTERM])[0] if heard or codes else 0
+    code = max(1, *failed.values())
+    if code == 1:
+        ends = ", ".join(f"{rank} {_ending(code)}" for rank, code in sorted(failed.items()))
+        told = f"grpo-plus train: of the ranks, {ends}. Resume from the last checkpoint with:\n"
+        print(redact_text(f"{told}  {command} --resume_from_checkpoint last"), file=sys.stderr, flush=True)
+    return code
+
+
+def _run(chosen: Any) -> Mapping[int, int]:
+    """Run the ranks; gives the exit codes that are not 0."""
+    from accelerate.commands.launch import launch_command
+    from torch.distributed import DistError
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it names every signal that it sends
+    try:
+        launch_command(chosen)
+    except ChildFailedError as error:
+        return {rank: each.exitcode for rank, each in error.failures.items()}
+    except SignalException as error:
+        return {0: 128 + int(error.sigval)}
+    except subprocess.CalledProcessError as error:
+        return {0: error.returncode}
+    except SystemExit as error:
+        return {0: error.code} if isinstance(error.code, int) and error.code else {}
+    except DistError as error:  # of torch's store, where machines have not found each other
+        print(redact_text(f"grpo-plus train: {str(error).splitlines()[0]}"), file=sys.stderr, flush=True)
+        return {0: 1}
+    return {}
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'}"
+    return f"ended with exit code {code}"
 
 
 @contextlib.contextmanager
-def _watched(chosen: Any) -> Iterator["Watch | None"]:
-    """A watch over the ranks, unless torch is to restart those that fail (``--max_restarts``).
+def _passed_on() -> Iterator[list[int]]:
+    """Pass Ctrl-C and SIGTERM on to the ranks, which save and exit; where there are none, end as the signal asks.
 
-    Its folder goes with the launcher; torch's own one would stay, so it is put there, too.
+    A thread does it: while torch's store waits for other machines, Python runs no handler.
     """
-    setting = settings(chosen)
-    with temporary_folder() as folder:
-        if chosen.log_dir is None and str(chosen.tee) == "0":
-            chosen.log_dir = folder
-        if int(setting("max_restarts") or 0) > 0:
-            yield None
-            return
-        ranks = Path(folder, "ranks")
-        ranks.mkdir()
-        # It names every signal that it sends, and the failure that is told here.
-        logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-        with contextlib.ExitStack() as stack:
-            talk = None
-            if (machines := int(setting("num_machines") or 1)) > 1:
-                _check_machines(setting, machines)
-                host, port = str(setting("main_process_ip")), int(setting("main_process_port") or 29500)
-                talk = stack.enter_context(Machines(host, port, int(setting("machine_rank") or 0), machines))
-            yield stack.enter_context(Watch(ranks, talk))
+    import psutil  # type: ignore[import-untyped]  # comes with accelerate
+
+    heard: list[int] = []
+    ours, pythons = socket.socketpair()
+    pythons.setblocking(False)
+
+    def pass_on() -> None:
+        while word := ours.recv(1):
+            if word[0] not in SIGNALS:
+                continue
+            heard.append(word[0])
+            ranks = [child for child in psutil.Process().children() if child.pid not in _cleaners()]
+            for rank in ranks:
+                with contextlib.suppress(psutil.Error):
+                    rank.send_signal(word[0])
+            if not ranks:
+                os._exit(128 + word[0])
+
+    thread = threading.Thread(target=pass_on, name="grpo_plus signals", daemon=True)
+    waker = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    thread.start()
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(waker)
+        pythons.close()  # the thread reads the end of it
+        thread.join()
+        ours.close()
 
 
-def _check_machines(setting: Callable[[str], Any], machines: int) -> None:
-    if setting("main_process_ip") is None:
-        raise UserError(f"num_machines is {machines}, but main_process_ip is not set: give each machine 0's address.")
-    if (ranks := int(setting("num_processes") or 0)) % machines:
-        raise UserError(
-            f"num_processes is {ranks}, which {machines} machines cannot share evenly: it counts the ranks of all."
-        )
-
-
-def settings(chosen: Any) -> Callable[[str], Any]:
-    """Launch arguments by name; what the command line does not set stands in accelerate's config file."""
-    from accelerate.commands.config.config_args import default_config_file
-
-    from grpo_plus.recipe.options import read_yaml
-
-    path = chosen.config_file or (default_config_file if os.path.isfile(default_config_file) else None)  # noqa: PTH113
-    file = read_yaml(Path(path)) if path else {}
-
-    def setting(name: str) -> Any:
-        given = getattr(chosen, name, None)
-        return file.get(name) if given is None else given
-
-    return setting
+def _cleaners() -> list[int]:
+    """What waits for the end of this process, to remove its folders."""
+    try:
+        from grpo_verifiers.sandbox.leftovers import cleaners
+    except ImportError:  # Windows
+        return []
+    return cleaners()
 
 
 def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:

@@ -12,20 +12,14 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
-from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
     from grpo_plus.sweep.manifest import Manifest
-    from grpo_plus.sweep.plan import Plan, Run
+    from grpo_plus.sweep.plan import Plan
 
 PROG = "grpo-plus sweep"
 INTERRUPTED = 130
 CHECKER = ("-m", "grpo_plus.cli._variants")
-GONE = {
-    "--jobs": "--on ray runs as many at a time as there are CPUs and GPUs for; --cpus and --gpus say what one needs",
-    "--devices": "for one run on each of two, write CUDA_VISIBLE_DEVICES=0,1 before the command, and --on ray --gpus 1",
-}
-"""Options of earlier releases, and what does the same."""
 EXAMPLES = """\
 examples:
   grpo-plus sweep config.yaml --vary advantage=zscore,sign,rloo --seeds 3
@@ -61,7 +55,7 @@ def _sweep(arguments: Sequence[str]) -> int:
     from grpo_plus.sweep.manifest import locked, open_manifest
     from grpo_plus.sweep.plan import make_plan
     from grpo_plus.sweep.runner import Stop, run_all
-    from grpo_plus.sweep.show import Line, console, plan_table
+    from grpo_plus.sweep.show import Line, plan_line
     from grpo_plus.sweep.vary import read_seeds, read_variants
 
     options, shared = _options(arguments)
@@ -71,17 +65,16 @@ def _sweep(arguments: Sequence[str]) -> int:
     environment = naming_us({**os.environ, "PYTHONUNBUFFERED": "1"})
     with locked(plan.out) as hold, contextlib.ExitStack() as stack:
         manifest = open_manifest(plan)
-        console(sys.stdout).print(plan_table(plan, manifest))
+        print(plan_line(plan, manifest))
         if manifest.unfinished():
             ray = stack.enter_context(on_ray.connected()) if options.on == "ray" else None
             print("checking every variant before the first run starts", flush=True)
-            checker = (*CHECKER, "--dry") if options.dry_run else CHECKER
             if ray:
-                share = on_ray.prepare(ray, on_ray.Share(plan, naming_us), checker, options.cpus, options.gpus)
+                share = on_ray.prepare(ray, on_ray.Share(plan, naming_us), CHECKER, options.cpus, options.gpus)
             else:
-                check(plan, environment, checker)
+                check(plan, environment, CHECKER)
             if options.dry_run:
-                print(_verdict(plan, manifest))
+                print("dry run: all right; nothing was started, no model was loaded or made.")
                 return 0
             manifest.save()
             line, stop = Line(plan, manifest), Stop()
@@ -91,13 +84,6 @@ def _sweep(arguments: Sequence[str]) -> int:
                 else:
                     run_all(plan, manifest, line, stop, environment=environment, hold=hold)
         return _compare(plan, manifest, arguments)
-
-
-def _verdict(plan: "Plan", manifest: "Manifest") -> str:
-    """The last line of a dry run in which everything is right."""
-    left, variants = len(manifest.unfinished()), len(plan.variants)
-    counted = f"{left} run{'s' * (left != 1)} of {variants} variant{'s' * (variants != 1)}"
-    return f"dry run: all right. {counted} would start; nothing was started, no model was loaded or made."
 
 
 def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
@@ -114,14 +100,8 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
         code = _report(plan, [run.folder for run in finished])
     failed = [run for run, state in states.items() if state == "failed"]
     if failed:
-        print(f"{len(failed)} of {len(plan.runs)} runs failed:", file=sys.stderr)
-        ends: dict[tuple[str, ...], list[Run]] = {}
-        for run in failed:
-            ends.setdefault(tuple(log_tail(run.log)), []).append(run)
-        for tail, runs in ends.items():  # one mistake in the config ends every run with the same lines
-            titles = "; ".join(f"{run.title} (code {manifest.of(run).code})" for run in runs)
-            print(f"\n  {titles}\n  the end of {runs[0].log}:", file=sys.stderr)
-            print("\n".join(f"    {line}" for line in tail), file=sys.stderr)
+        print(f"{len(failed)} of {len(plan.runs)} runs failed; the end of {failed[0].log}:", file=sys.stderr)
+        print("\n".join(f"    {line}" for line in log_tail(failed[0].log)), file=sys.stderr)
     left = len(plan.runs) - len(finished)
     if left:
         print(f"\n{left} of {len(plan.runs)} runs are not finished. To go on:", file=sys.stderr)
@@ -175,9 +155,6 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     options.config = config
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a sweep starts its own processes: start it once, without accelerate launch or torchrun.")
-    for option in (word.partition("=")[0] for word in shared):
-        if option in GONE:
-            raise UserError(f"{option} is gone: {GONE[option]}.")
     for option, value, least in (("--cpus", options.cpus, "above 0"), ("--gpus", options.gpus, "0 or above")):
         if value is None:
             continue
@@ -186,11 +163,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if not 0 <= value < float("inf") or (value == 0 and least == "above 0") or (value > 1 and value % 1):
             raise UserError(f"{option} is {value:g}, expected a number {least}; above 1 a whole one.")
     if not options.vary:
-        meant = next((word for word in shared if nearest(word.partition("=")[0], ["--vary"])), None)
-        hint = (
-            f"unknown option {meant}, did you mean --vary?" if meant else "say what, as in --vary advantage=zscore,sign"
-        )
-        raise UserError(f"nothing varies: {hint}")
+        raise UserError("nothing varies: say what, as in --vary advantage=zscore,sign")
     if shared and not shared[0].startswith("-"):  # a value of no option
         raise UserError(
             f"what is {shared[0]!r}? Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"

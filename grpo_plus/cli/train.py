@@ -5,13 +5,13 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._ranks import own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
@@ -101,8 +101,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
     from grpo_plus.cli._progress import ProgressDisplay
-    from grpo_plus.cli._space import check_space
-    from grpo_plus.cli._unsaved import finish, lost
+    from grpo_plus.cli._unsaved import lost, unsaved
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -118,11 +117,9 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         stopped=getattr(trainer.recorder, "interrupted", None),
         before_exit=display and display.abandon,
         leads=_is_main(),
-        lost=own().dead,
     )
     trainer.add_callback(interruption)
     trainer.diagnosing.says_at_end = False
-    _tell(*check_space(trainer))
     try:
         if trainer.measure:
             trainer.measure.before(_tell, resumes=choice.checkpoint is not None)
@@ -141,9 +138,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                     if trainer.recorder is not None:
                         trainer.recorder.write_report(last=True)  # the one of training knew no accuracy after it
-                with trainer.saving.sparing("the model card"):
+                if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-            unsaved = finish(trainer, model, again, stopped=stopped)
     except (
         VerifierError,
         EstimatorOutputError,
@@ -166,8 +162,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     finally:
         if display:
             display.close()
-    if unsaved is not None:
-        _warn(unsaved)
+    if told := unsaved(trainer, model, again, stopped=stopped):
+        _warn(told)
         return UNSAVED
     if stopped:
         found = None if interruption.stopped else trainer.diagnosing.stopped_by
@@ -415,7 +411,7 @@ def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
 
     if not distributed.is_initialized():
         return
-    own().done()  # before any rank can have ended
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     trainer.accelerator.wait_for_everyone()
     if distributed.get_backend() != "gloo":
         return

@@ -55,7 +55,7 @@ def check(plan: Plan, environment: Mapping[str, str], checker: Sequence[str]) ->
             raise SweepError(f"the variants could not be checked (code {done.returncode}):\n{errors}")
         checked = Checked(**json.loads(read_text(answer)))
     if checked.problems:
-        raise SweepError("\n".join([_listed(checked.problems, len(variants)), *_hints(plan)]))
+        raise SweepError(_listed(checked.problems, len(variants)))
     return checked
 
 
@@ -65,14 +65,3 @@ def _listed(problems: Mapping[str, Sequence[str]], variants: int) -> str:
         where = "in every variant" if len(labels) == variants > 1 else "; ".join(labels)
         lines.append(f"{where}:\n    {problem}".replace("\n", "\n  "))
     return "\n  ".join(["nothing was started, since the config does not work:", *lines])
-
-
-def _hints(plan: Plan) -> list[str]:
-    """The commonest reason why a variant is refused: the keywords of one part do not fit another."""
-    varied = {key.partition(".")[0] for variant in plan.variants for key, _ in variant.values}
-    return [
-        f"{key}_kwargs of the config reach every variant. To give each its own, let both vary together: "
-        f"--vary '{key}=a,b; {key}_kwargs={{}},{{keyword: 1}}'"
-        for key in ("advantage", "objective")
-        if key in varied and plan.values.get(f"{key}_kwargs") and f"{key}_kwargs" not in varied
-    ]

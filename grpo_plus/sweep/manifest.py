@@ -27,13 +27,12 @@ State = Literal["waiting", "running", "finished", "failed", "stopped"]
 class Entry:
     """The state of one run; ``running`` in the file of a sweep that has ended means killed.
 
-    ``flags`` is the command line after the config file. ``code`` is the exit code of the last attempt. ``attempts``
-    counts starts. ``results`` are the final figures of a finished run, by title.
+    ``code`` is the exit code of the last attempt. ``attempts`` counts starts. ``results`` are the final figures of a
+    finished run, by title.
     """
 
     variant: str
     seed: int
-    flags: list[str]
     state: State = "waiting"
     code: int | None = None
     attempts: int = 0
@@ -64,7 +63,7 @@ class Manifest:
     def begin(self, run: Run) -> None:
         """Enter that a run is started."""
         entry = self.of(run)
-        entry.state, entry.code, entry.results, entry.flags = "running", None, {}, list(run.flags)
+        entry.state, entry.code, entry.results = "running", None, {}
         entry.attempts += 1
         self.started[run.name] = time.monotonic()
         self.save()
@@ -110,7 +109,7 @@ def open_manifest(plan: Plan) -> Manifest:
     elif plan.out.is_dir() and any(child.name != LOCK for child in plan.out.iterdir()):
         raise SweepError(f"{plan.out} is not empty and holds no sweep: name another folder with --out.")
     for run in plan.runs:
-        entry = entries.setdefault(run.name, Entry(run.variant.label, run.seed, list(run.flags)))
+        entry = entries.setdefault(run.name, Entry(run.variant.label, run.seed))
         if entry.state == "running":
             entry.state = "stopped"
         elif entry.state == "finished" and not run.folder.is_dir():  # removed since

@@ -1,10 +1,8 @@
-"""The final figures of a run, read from its record as the report reads it, and the progress of a live run."""
+"""The final figures of a run, read from its record as the report reads it."""
 
-import json
 from pathlib import Path
 
 from grpo_plus.checkpoints.folder import read_json
-from grpo_plus.record.files import FOLDER, METRICS, RUN
 from grpo_plus.record.reader import open_run
 from grpo_plus.report.compare import at_the_end
 
@@ -13,7 +11,6 @@ TITLES = {"reward": "final reward", "eval_reward": "held-out reward"}
 ACCURACY = "held-out accuracy"
 SECONDS = "seconds"
 _ACCURACY = ("eval_verifiers/", "/status/correct")
-_TAIL_BYTES = 64 * 1024
 
 
 def final(folder: Path) -> dict[str, float]:
@@ -36,28 +33,3 @@ def _measured_after(folder: Path) -> dict[str, float]:
         return {f"{ACCURACY}, {label}": float(each["pass_at"]["1"]["value"]) for label, each in verifiers.items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
-
-
-def progress(folder: Path) -> str:
-    """The progress of a run in a few words, from the end of its record: this is asked every second."""
-    total = read_json(folder / FOLDER / RUN).get("max_steps")
-    try:
-        lines = read_tail(folder / FOLDER / METRICS).splitlines()
-    except OSError:
-        lines = []
-    for line in reversed(lines):
-        try:
-            row = json.loads(line)
-            step, reward = row["step"], row["values"]["reward"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        of = f" of {total}" if isinstance(total, int) else ""
-        return f"step {step}{of}" + (f", reward {reward:.3f}" if isinstance(reward, int | float) else "")
-    return "starting"
-
-
-def read_tail(path: Path) -> str:
-    """The end of a text file; `OSError` if it cannot be read."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        return file.read().decode("utf-8", "replace")

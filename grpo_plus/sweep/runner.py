@@ -15,7 +15,7 @@ from grpo_plus.checkpoints.folder import last_checkpoint, read_json
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.results import SECONDS, final, read_tail
+from grpo_plus.sweep.results import SECONDS, final
 from grpo_plus.sweep.show import Line
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.files import open_own
@@ -171,10 +171,9 @@ def changed(plan: Plan) -> SweepError:
 
 
 def log_tail(path: Path, lines: int = 12) -> list[str]:
-    """The last lines of a log, without the repainting of progress bars."""
+    """The last lines of a log."""
     try:
-        text = read_tail(path)
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return [f"(the log cannot be read: {error})"]
-    shown = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
-    return [line for line in shown if line][-lines:]
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]

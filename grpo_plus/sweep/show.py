@@ -1,9 +1,7 @@
-"""A sweep on the terminal: a table of the plan, a progress line, and a table of results."""
+"""A sweep on the terminal: a line for each run, and a table of results."""
 
 import contextlib
-import shutil
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
@@ -17,27 +15,14 @@ from grpo_plus.report.compare import mean_and_spread
 from grpo_plus.report.differences import verdict
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.results import SECONDS, progress
-
-EVERY = 1.0
-"""Seconds between updates of the progress line."""
+from grpo_plus.sweep.results import SECONDS
 
 
-def plan_table(plan: Plan, manifest: Manifest) -> Table:
-    """The planned runs, one row for each variant."""
-    table = Table(
-        "variant",
-        "seeds",
-        "state",
-        title=Text(f"{len(plan.runs)} run{'s' * (len(plan.runs) > 1)} in {plan.out}"),
-        title_justify="left",
-    )
-    for variant in plan.variants:
-        runs = [run for run in plan.runs if run.variant.label == variant.label]
-        states = [manifest.of(run).state for run in runs]
-        counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        table.add_row(Text(variant.label), " ".join(str(run.seed) for run in runs), counted)
-    return table
+def plan_line(plan: Plan, manifest: Manifest) -> str:
+    """How many runs there are, and how many in which state."""
+    states = [manifest.of(run).state for run in plan.runs]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return f"{len(plan.runs)} run{'s' * (len(plan.runs) > 1)} in {plan.out}: {counted}"
 
 
 def result_table(plan: Plan, manifest: Manifest) -> Table:
@@ -88,71 +73,38 @@ def console(file: TextIO) -> Console:
 
 @dataclass
 class Line:
-    """A progress line that is redrawn in place; without a terminal, one line for each start and end."""
+    """Prints a line for each start and end of a run."""
 
     plan: Plan
     manifest: Manifest
     file: TextIO = field(default_factory=lambda: sys.stderr)
-    _began: float = field(default_factory=time.monotonic)
-    _looked: float = 0.0
-    _took: list[float] = field(default_factory=list)
     _stopping: bool = False
 
     def began(self, run: Run, where: str = "") -> None:
         """Report the start of a run; ``where``: the machine, if it may be another one."""
-        if where or not self.file.isatty():
-            self.say(f"{self._at(run)} {run.title}: started{where and f' on {where}'}")
+        self.say(f"{self._at(run)} {run.title}: started{where and f' on {where}'}")
 
     def ended(self, run: Run) -> None:
         """Report the end of a run."""
         entry = self.manifest.of(run)
         if entry.state == "finished":
             found = ", ".join(f"{title} {_cell(title, [value])}" for title, value in entry.results.items())
-            self._took.append(time.monotonic() - self._began)
             self.say(f"{self._at(run)} {run.title}: {found}")
         else:
             self.say(f"{self._at(run)} {run.title}: {entry.state} (code {entry.code}), see {run.log}")
 
     def tick(self, live: Sequence[Run], signals: int) -> int:
-        """Redraw the line; gives back the number of signals, the first of which is reported."""
+        """Give back the number of signals, the first of which is reported."""
         if signals and not self._stopping:
             self._stopping = True
             runs = "the run" if len(live) == 1 else f"{len(live)} runs"
             self.say(f"stopping: {runs} may save and leave; Ctrl-C again ends what is still there at once")
-        if self.file.isatty() and time.monotonic() - self._looked >= EVERY:
-            self._looked = time.monotonic()
-            shown = " | ".join(f"{run.title}: {progress(run.folder)}" for run in live)
-            width = shutil.get_terminal_size().columns - 1
-            text = f"{self._count()} done, {_clock(time.monotonic() - self._began)}{self._left()} | {shown}"
-            self._write(f"\r\x1b[K{text[:width]}")
         return signals
 
     def say(self, text: str) -> None:
-        """Print a permanent line."""
-        clear = "\r\x1b[K" if self.file.isatty() else ""
-        self._write(f"{clear}{text}\n")
-
-    def _write(self, text: str) -> None:
+        """Print a line."""
         with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the runs
-            self.file.write(text)
-            self.file.flush()
+            print(text, file=self.file, flush=True)
 
     def _at(self, run: Run) -> str:
         return f"[{self.plan.runs.index(run) + 1} of {len(self.plan.runs)}]"
-
-    def _count(self) -> str:
-        done = sum(self.manifest.of(run).state == "finished" for run in self.plan.runs)
-        return f"{done} of {len(self.plan.runs)}"
-
-    def _left(self) -> str:
-        """The time left, estimated from the runs so far."""
-        if not self._took:
-            return ""
-        waiting = sum(self.manifest.of(run).state in ("waiting", "running", "stopped") for run in self.plan.runs)
-        return f", about {_clock(self._took[-1] / len(self._took) * waiting)} left"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -25,8 +25,7 @@ class Interruption(TrainerCallback):
     """Saves a checkpoint at the end of the step after the first signal.
 
     ``stopped`` is called when training has stopped because of a signal, ``before_exit`` before a second signal ends the
-    process, such as to restore the terminal. The process that ``leads`` prints. Where another rank is ``lost``, no step
-    will be finished any more: the first signal ends the process.
+    process, such as to restore the terminal. The process that ``leads`` prints.
     """
 
     def __init__(
@@ -35,14 +34,12 @@ class Interruption(TrainerCallback):
         stopped: Callable[[], None] | None = None,
         before_exit: Callable[[], None] | None = None,
         leads: bool = True,
-        lost: Callable[[], object] = lambda: None,
     ) -> None:
         self.number: int | None = None
         self.stopped = False
         self._on_stop = stopped
         self._before_exit = before_exit
         self._leads = leads
-        self._lost = lost
         self._heard = 0.0
 
     @property
@@ -65,8 +62,6 @@ class Interruption(TrainerCallback):
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.number is None and self._lost():
-            os._exit(128 + number)
         if self.number is None:
             self.number, self._heard = number, now
             if self._leads:

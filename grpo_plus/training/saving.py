@@ -25,7 +25,8 @@ class Saving:
     """Saves the checkpoints of a run.
 
     A write that fails on any process is told to all of them once all have written. What there is of the checkpoint is
-    then removed, and training goes on. Errors of another kind are raised.
+    then removed, and training goes on. Errors of another kind are raised, and all under FSDP and ZeRO: there the other
+    processes wait for pieces of the model.
 
     Attributes:
         failed: why the last checkpoint was not written; None if it was, or none was due yet.
@@ -36,13 +37,11 @@ class Saving:
         self.failed: FailedWrite | None = None
         self._host, self._hooks = host, hooks
         self._in_a_row = 0
-        self._tried = ""
         self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
         self._args: Any = None
         self._folder = Path()
         self._push = False
         self._best: tuple[float | None, int | None] = (None, None)  # metric and step, as of the last one written
-        self._spared: dict[str, int] = {}  # numbers of the last failures, by what was not written
         self._noted: tuple[int, Sequence[Hook], Undo] | None = None  # the last whole step, its hooks, its random state
         self._as_of: Sequence[Hook] | None = None
 
@@ -57,40 +56,12 @@ class Saving:
         try:
             yield
         except Exception as error:
-            problem = None if self._problems is None else failed_write(error, self._folder)
-            if problem is None or self._problems is None:
+            if self._problems is None or self._host.is_fsdp_enabled or self._host.is_deepspeed_enabled:
                 raise
-            self._problems.append(problem)
-
-    def together(self, write: Callable[[], None]) -> None:
-        """Write what processes exchange pieces for; left out on all where one has failed to write by now.
-
-        One that fails inside of it ends the run, as the others wait for its pieces.
-        """
-        if self._problems is not None and self._agreed() is not None:
-            return
-        try:
-            write()
-        except Exception:
-            self._problems = None  # nobody could be told
-            raise
-
-    @contextlib.contextmanager
-    def sparing(self, what: str) -> Iterator[None]:
-        """Say that something beside the model could not be written, and go on; ``what`` begins the line."""
-        try:
-            yield
-        except Exception as error:
-            problem = failed_write(error, Path(self.args.output_dir))
+            problem = failed_write(error, self._folder)
             if problem is None:
                 raise
-            if problem.number != self._spared.get(what):
-                logger.warning("%s was not written: %s. Training goes on without.", what, problem)
-            self._spared[what] = problem.number
-
-    def beside(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """As `sparing` while a checkpoint is written, which is whole without it; otherwise errors are raised."""
-        return contextlib.nullcontext() if self._problems is None else self.sparing(what)
+            self._problems.append(problem)
 
     def postpones_push(self) -> bool:
         """Whether a push to the Hub has to wait: the checkpoint is not whole yet."""
@@ -121,9 +92,6 @@ class Saving:
             if at.best_global_step == at.global_step and (best is None or self._best[1] is not None):
                 at.best_metric, at.best_global_step = self._best  # the best that is not on the disk is none
             self._not_written(folder, problem)
-        if at.best_model_checkpoint is not None and not Path(at.best_model_checkpoint).is_dir():
-            logger.warning("%s, the best checkpoint so far, is gone.", at.best_model_checkpoint)
-            at.best_model_checkpoint = None
 
     def note(self) -> None:
         """Remember what a checkpoint between two steps holds besides weights, for `keep`."""
@@ -209,32 +177,13 @@ class Saving:
                 logger.warning("%s", line)
 
     def _not_written(self, folder: Path, problem: FailedWrite) -> None:
-        same = self.failed is not None and self.failed.number == problem.number
         self.failed, self._in_a_row = problem, self._in_a_row + 1
         with contextlib.suppress(OSError):  # on every process: their disks may be different ones
             if folder.is_dir():  # a file in its place is somebody's
                 checkpoints.remove(folder)
         if not self._host.is_world_process_zero():
             return
-        last_try, self._tried = folder.name == self._tried, folder.name
-        then = "" if last_try else f"Training goes on. {problem.remedy}: the next try is {_next_try(self._host)}."
-        if same:
-            logger.warning("%s was not written either: %s. %s", folder.name, problem, then)
-            return
         last = checkpoints.last_checkpoint(folder.parent, hashes=False)
         whole = f"The last whole checkpoint is {last.name}." if last else "There is no whole checkpoint yet."
-        rest = " Its remains cannot be removed." if folder.is_dir() else ""
-        logger.warning("%s was not written: %s.%s %s %s", folder.name, problem, rest, whole, then)
-
-
-def _next_try(host: Host) -> str:
-    """When the next checkpoint is due."""
-    at, args = host.state, host.args
-    strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
-    if at.global_step >= at.max_steps or host.control.should_training_stop:
-        return "at the end of training"
-    if strategy == "steps" and at.save_steps > 0:
-        return f"at step {min(at.max_steps, (at.global_step // at.save_steps + 1) * int(at.save_steps))}"
-    return {"epoch": "at the end of the next epoch", "best": "after the next best evaluation"}.get(
-        strategy, "at the next save"
-    )
+        then = f"{problem.remedy}: training goes on, and the next save tries again."
+        logger.warning("%s was not written: %s. %s %s", folder.name, problem, whole, then)

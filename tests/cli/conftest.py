@@ -34,15 +34,6 @@ def _parts_of_this_test_only(tmp_path):
                 registry.unregister(entry.name)
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path_factory, monkeypatch):
-    """The temporary folder: a model that cannot be saved in its own place is put there, and stays."""
-    place = tmp_path_factory.mktemp("temporary")
-    monkeypatch.setenv("TMPDIR", str(place))
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    return place
-
-
 @pytest.fixture
 def folder(tmp_path):
     write_data(tmp_path, REWARDS)

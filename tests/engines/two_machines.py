@@ -39,12 +39,6 @@ class TwoMachines:
         except FileNotFoundError:
             return False
 
-    def cut(self):
-        assert _run("ip", "-n", self.names[1], "link", "set", "cable", "down")
-
-    def mend(self):
-        assert _run("ip", "-n", self.names[1], "link", "set", "cable", "up")
-
     def command(self, number, config, *flags, port=0):
         """The README's command for one of the machines."""
         launch = ["--accelerate_config", EXAMPLES / "accelerate" / "ddp_cpu.yaml", "--num_machines", 2]

@@ -10,7 +10,7 @@ import pytest
 
 import grpo_plus
 from grpo_plus.cli import UserError
-from grpo_plus.cli._folder import FolderLock
+from grpo_plus.cli._folder import LOCK, claimed
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.record.files import RunError, append_line, read_lines
 from grpo_plus.report import write_report
@@ -166,11 +166,10 @@ def test_what_stands_behind_planted_links_stays(tmp_path, victim):
     (tmp_path / "metrics.jsonl").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic links"):
         append_line(tmp_path / "metrics.jsonl", {"step": 1})
-    lock = FolderLock(tmp_path / "out")
-    lock.path.parent.mkdir(parents=True)
-    lock.path.symlink_to(victim)
+    (tmp_path / "out").mkdir(parents=True)
+    (tmp_path / "out" / LOCK).symlink_to(victim)
     with pytest.raises(UserError):
-        lock.__enter__()
+        claimed(tmp_path / "out").__enter__()
     for name in ("s.jsonl", "s.json"):
         (tmp_path / name).symlink_to(victim)
     with pytest.raises(StoreError):

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -86,3 +87,13 @@ GRPOPlusTrainer({tiny_model!r}, reward_funcs=lambda completions, **_: [0.0] * le
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert re.search(r"ConfigError: .*2 processes were started for one run .* knows of 1.* use_cpu: true", done.stderr)
+
+
+def test_checkpoints_on_each_machine_are_refused(monkeypatch):
+    setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True, world_size=16))
+    assert agreement.Agreement(None).problems(setup) == []
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert "save_on_each_node: true" in agreement.Agreement(None).problems(setup)[0]
+    setup.args.save_on_each_node = False
+    assert agreement.Agreement(None).problems(setup) == []

@@ -30,7 +30,7 @@ UNKNOWN = info("size-unknown", "The model's size cannot be told from its config,
 DISK_FITS = ok("checkpoints-fit", "Checkpoints and the model fit on the disk of output_dir.")
 DISK_SHORT = problem(
     "disk-short",
-    "The disk of output_dir has no room for one checkpoint and the model: train refuses to start.",
+    "The disk of output_dir has no room for one checkpoint and the model: the first save would fail.",
     "Free some space, set another output_dir, or save less (save_only_model: true, use_peft: true).",
 )
 DISK_LATER = warning(
