@@ -259,7 +259,9 @@ def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
             try:
                 readers[key](value)
             except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
-                found[key] = f"{key} is {value!r}, which cannot be read: {error}"
+                owner = next((group for group in GROUPS if key in group.__dataclass_fields__), GRPOPlusConfig)
+                wrong = judge(owner, {key: value}).problems
+                found[key] = wrong.get(key, f"{key} is {value!r}, which cannot be read: {error}")
     return found
 
 

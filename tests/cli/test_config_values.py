@@ -61,7 +61,7 @@ def test_all_problems_of_a_file_are_in_one_report(cli, config, folder):
         "datasets": ([{"pth": "x"}], "unexpected keyword argument 'pth'"),
         "measure": ({"split": "test", "temperature": math.inf}, "measure has temperature: inf"),
         "epsilonn": (0.1, "unknown key 'epsilonn'. Did you mean 'epsilon'?"),
-        "num_generations": ("four", "num_generations is 'four'"),
+        "num_generations": ("four", "num_generations is 'four', expected an integer."),
         "beta": ([1], "beta is [1], expected a number."),
         "advantage": ("sgn", "Did you mean 'sign'?"),
         "objective": ("grp", "Did you mean 'grpo'?"),
