@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +17,9 @@ from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402
 from grpo_plus.critic.options import KEYS as CRITIC_KEYS  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
+from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
-from grpo_plus.recipe.packages import missing_deepspeed  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import MonitorOptions, Recipe  # noqa: E402 - same
@@ -235,10 +235,8 @@ class GRPOPlusConfig(GRPOConfig):
         problems: list[Problem] = [*wrong_values.values(), *normalise(self, config_folder())]
         self._accept_consistent_batch_sizes()
         recipe, wrong_parts = read_recipe(self)
-        problems += [*wrong_parts, *unread_problems(self)]
-        if not wrong_values.keys() & GRPOConfig.__dataclass_fields__.keys():  # the host would judge their defaults
-            with _trl.single_generation(self), _trl.no_group(self):
-                problems += self._host_problems(super().__post_init__)
+        problems += [*wrong_parts, *unread_problems(self), *unseen_best_problems(self)]
+        problems += host_problems(type(self), vars(self), self._ask_host, tuple(wrong_values))
         raise_all(problems)
         self._hold(recipe)
 
@@ -282,21 +280,14 @@ class GRPOPlusConfig(GRPOConfig):
         differing, renamed = _trl.under_new_names(given, {name: spec.default for name, spec in fields.items()})
         for name, value in renamed.items():
             setattr(self, name, value)
-        missing = missing_deepspeed(self)
-        for name in missing:
-            setattr(self, name, None)
-        return {**judged.problems, **differing, **missing}
+        return {**judged.problems, **differing}
 
-    @staticmethod
-    def _host_problems(check: Callable[[], None]) -> list[Problem]:
-        """What TRL and transformers say: of combinations, files that are not there, packages that are missing."""
-        try:
-            check()
-        except (ValueError, TypeError) as error:
-            return [str(error)]
-        except Exception as error:  # noqa: BLE001 - an OSError of a file, an ImportError of a backend, a KeyError of a mapping
-            return [f"TRL cannot use the config: {type(error).__name__}: {error}"]
-        return []
+    def _ask_host(self, values: dict[str, Any]) -> None:
+        """Have TRL and transformers check and complete the config with these values in the place of its own."""
+        self.__dict__.clear()
+        self.__dict__.update(values)
+        with _trl.single_generation(self), _trl.no_group(self):
+            super().__post_init__()
 
     @property
     def world_size(self) -> int:

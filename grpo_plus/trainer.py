@@ -16,7 +16,6 @@ from grpo_plus.checkpoints.choice import resume_choice
 from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
-from grpo_plus.recipe.best_metric import best_value_problem
 from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.record import card
@@ -28,7 +27,6 @@ from grpo_plus.report.visible import shown
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
-from grpo_plus.training.beforehand import Beforehand
 from grpo_plus.training.calling import Calling
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.colocate import Colocate
@@ -176,7 +174,6 @@ class GRPOPlusTrainer(GRPOTrainer):
             hook
             for hook in (
                 Agreement(recipe),
-                Beforehand(recipe),
                 self.settings,
                 *drawing,
                 *scoring,
@@ -276,14 +273,6 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
         evaluate = partial(super()._evaluate, trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
         return self.place.evaluation(evaluate, starts=skip_scheduler)
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        problem = best_value_problem(self.args, metrics)
-        if problem is not None:
-            if self.is_world_process_zero():
-                _logger.warning("%s: it is passed over in the search of the best model.", problem)
-            return False
-        return bool(super()._determine_best_metric(metrics, trial))
 
     def _maybe_log_save_evaluate(
         self, tr_loss: Any, grad_norm: Any, *further: Any, learning_rate: float | None = None, **keywords: Any

@@ -4,12 +4,11 @@ import argparse
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
-from trl.scripts.utils import DatasetConfig
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import config_path, is_rank
@@ -19,12 +18,12 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
-from grpo_plus.recipe.best_metric import best_metric_problems
+from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, is_off, mapping, mapping_or_none, read_yaml
-from grpo_plus.recipe.ranges import entry_problems, judge
+from grpo_plus.recipe.ranges import judge
 from grpo_plus.recipe.tools import call_problems
-from grpo_plus.recipe.weights import idle_problems, named_weights
+from grpo_plus.recipe.weights import idle_problems
 from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.options import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
@@ -144,7 +143,8 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         namespace, extra = parser.parse_known_args(rest)
         problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
         problems += warm_start_problems(namespace.warm_start)
-        problems += _judge_beside(parser, vars(namespace))
+        wrong = _judge_beside(parser, vars(namespace))
+        problems += wrong.values()
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
         launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
@@ -152,35 +152,45 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         fills = device is not None or is_rank() or not launch
         filled = fill_parser(parser, rest, file.keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):
-            training, script, model, mixture, _ = parser.parse_args_into_dataclasses(
-                rest, return_remaining_strings=True, look_for_args_file=False
-            )
+            values = vars(parser.parse_known_args(rest)[0])
+            groups = [_built(group, values, wrong) for group in GROUPS]
     except (ValueError, TypeError, VerifierError) as error:
-        raise UserError(_all_problems(error, problems)) from error
+        raise UserError(str(ConfigError([*problems, str(error)]))) from error
+    training, script, model, mixture = groups
+    if refusals := [one for one in groups if isinstance(one, ConfigError)]:
+        problems += [problem for refusal in refusals for problem in refusal.problems]
+        raise UserError(str(ConfigError(problems))) from refusals[0]
     if training.eval_verifiers and training.eval_strategy == "no":
         problems.append(
             "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
         )
     # The trainer says these only after the model loaded. A command has no tools beside those of its config.
     problems += idle_problems(training.recipe, reward_names(script))
-    problems += _best_metric(training, script)
     problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
         raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
 
 
-def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
-    """Problems of values beside the training config; defaults replace them so that all else is checked."""
-    problems: list[str] = []
+def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
+    """By field the problems of values beside the training config; defaults replace them so that all else is checked."""
+    problems: dict[str, str] = {}
     for group in GROUPS[1:]:
         judged = judge(group, values, skip=("prompt", "measure", "warm_start"))
         parser.set_defaults(**judged.instead)
-        problems += judged.problems.values()
-    for position, item in enumerate(values["datasets"] if isinstance(values["datasets"], list | tuple) else ()):
-        if isinstance(item, Mapping):
-            problems += [f"datasets[{position}]: {text}" for text in entry_problems(DatasetConfig, item)]
+        problems |= judged.problems
     return problems
+
+
+def _built(group: type, values: Mapping[str, Any], wrong: Mapping[str, str]) -> Any:
+    """A group of options, or the error with all of its problems."""
+    given = {spec.name: values[spec.name] for spec in fields(group) if spec.init}
+    try:
+        return group(**given)
+    except ConfigError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever the host says
+        return ConfigError(host_problems(group, given, lambda some: group(**some), tuple(wrong)) or [str(error)])
 
 
 def reward_names(script: Any) -> list[str]:
@@ -188,18 +198,6 @@ def reward_names(script: Any) -> list[str]:
     model = script.reward_model_name_or_path
     names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
     return [*([model] if model else []), *names]
-
-
-def _best_metric(training: GRPOPlusConfig, script: PlusScriptArguments) -> list[str]:
-    """A best metric that nothing logs; functions of one's own may log it, which the trainer looks at."""
-    from grpo_plus.cli._rewards import trl_rewards
-
-    names = reward_names(script)
-    if not training.metric_for_best_model or (script.reward_funcs and {*script.reward_funcs} - {*trl_rewards()}):
-        return []
-    rewards = [name for name, _ in named_weights(training.recipe, names)]
-    rewards += [part.label for part in training.recipe.environments.values() if part.rewards]
-    return best_metric_problems(training, training.recipe, rewards)
 
 
 _PYTHON_FILE = re.compile(r"""(?:^|(?<=["'=])|(?<=: ))[^\s"'=:,\[\]{}]+\.py(?=$|[:"',\s}\]])""")
@@ -261,7 +259,9 @@ def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
             try:
                 readers[key](value)
             except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
-                found[key] = f"{key} is {value!r}, which cannot be read: {error}"
+                owner = next((group for group in GROUPS if key in group.__dataclass_fields__), GRPOPlusConfig)
+                wrong = judge(owner, {key: value}).problems
+                found[key] = wrong.get(key, f"{key} is {value!r}, which cannot be read: {error}")
     return found
 
 
@@ -353,15 +353,3 @@ def _configured_processes(path: str | None) -> int | None:
 
 def _raise_user_error(message: str) -> NoReturn:
     raise UserError(message)
-
-
-def _all_problems(error: BaseException, before: Sequence[str]) -> str:
-    """All problems as one message."""
-    found = error.problems if isinstance(error, ConfigError) else (str(error),)
-    if "use_cpu" in str(error) and "bf16" in str(error):  # of transformers, which names no way out for a file
-        text = (
-            "no accelerator is here, and bf16 is on (TRL's default): a run on the CPU takes use_cpu: true and bf16: "
-            "false, and fits small models only."
-        )
-        found = (text,)
-    return str(ConfigError([*before, *found]))

@@ -123,7 +123,6 @@ class _Look:
     def _config(self) -> Iterator[Finding]:
         from grpo_plus.cli._arguments import reward_names
         from grpo_plus.cli._notes import command_notes, prompt_notes
-        from grpo_plus.cli._packages import check_packages
         from grpo_plus.cli._rewards import resolve_rewards
         from grpo_plus.recipe.advantage import running_advantage
         from grpo_plus.recipe.weights import named_weights, weight_problems
@@ -132,19 +131,13 @@ class _Look:
         refused: list[Finding] = []
         functions = reward_names(script)
         told: list[str] = weight_problems(args.recipe, functions)
-        for check in (
-            lambda: check_packages(self.parsed),
-            lambda: resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], self.parsed.folder),
-        ):
-            try:
-                check()
-            except UserError as error:
-                told.append(str(error))
+        try:
+            resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], self.parsed.folder)
+        except UserError as error:
+            told.append(str(error))
         owned = any(part.rewards for part in args.recipe.environments.values())
         if not functions and not args.verifiers and not owned:
             told.append("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
-        if args.max_steps == 0:
-            told.append("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
         for text in told:
             refused += refused_findings(text)
         yield from refused

@@ -71,15 +71,13 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._loads import say_and_check
-    from grpo_plus.cli._packages import check_packages
     from grpo_plus.trainer import GRPOPlusTrainer
 
     problems = []
-    for check in (check_packages, say_and_check):
-        try:
-            check(parsed)
-        except UserError as error:
-            problems.append(str(error))
+    try:
+        say_and_check(parsed)
+    except UserError as error:
+        problems.append(str(error))
     try:
         found = gather(parsed, load)
     except UserError as error:

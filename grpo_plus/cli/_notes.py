@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from grpo_plus.recipe.notes import config_notes, weight_notes
-from grpo_plus.recipe.unread import MODEL_NOTES, Unread, unread_notes
+from grpo_plus.recipe.unread import MODEL_NOTES, unread_notes
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -33,22 +33,5 @@ def prompt_notes(parsed: "Parsed") -> list[str]:
 
 
 def beside_notes(parsed: "Parsed") -> list[str]:
-    """Notes on the options beside the training config: model and data."""
-    script, mixture, config = parsed.script, parsed.mixture, parsed.training
-    measured = isinstance(script.measure, dict) and "split" not in script.measure
-    evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
-    data = (
-        Unread("dataset_config dataset_streaming", lambda _: bool(mixture.datasets), "datasets names the data"),
-        Unread(
-            "dataset_test_split",
-            lambda _: not (evaluates or measured),
-            "nothing is evaluated (eval_strategy, measure)",
-        ),
-        Unread("ignore_bias_buffers", lambda _: True, "neither TRL nor this project looks at it"),
-    )
-    mixed = (Unread("streaming test_split_size", lambda _: not mixture.datasets, "datasets is empty"),)
-    return [
-        *unread_notes(parsed.model, MODEL_NOTES),
-        *unread_notes(script, data),
-        *unread_notes(mixture, mixed),
-    ]
+    """Notes on the options beside the training config."""
+    return unread_notes(parsed.model, MODEL_NOTES)

@@ -281,16 +281,13 @@ def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[st
 
 
 def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[str]:
-    from grpo_plus.recipe.unread import why_unread
-
     objective = config.recipe.objective
     if objective is None:
         title = f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"
-        return [title, *_own_loss(config), *_update_line(config)]
+        return [title, *_update_line(config)]
     lines = [f"objective: {config.objective}", *(f"  {line}" for line in objective.formula().splitlines())]
     lines += _update_line(config) if objective.ratio.piece.name != "none" else []
-    read = [name for name in objective.relevant_fields() if why_unread(config, name) is None]
-    lines.append(f"  options of TRL that matter: {', '.join(read)}")
+    lines.append(f"  options of TRL that matter: {', '.join(objective.relevant_fields())}")
     if objective.makes_targets or objective.pulls_groups:  # a token's weight depends on the other completions
         return lines
     lines.append(f"  lengths                  {_row(lengths)}")
@@ -322,21 +319,6 @@ def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -
         one[row, 0] = 1.0
         weights.append(float(objective.reduce(one, batch)))
     return weights
-
-
-_LOSS_FIELDS = (
-    *("epsilon", "epsilon_high", "delta", "sapo_temperature_neg", "sapo_temperature_pos"),
-    *("vespo_k_pos", "vespo_k_neg", "vespo_lambda_pos", "vespo_lambda_neg"),
-    *("importance_sampling_level", "use_bias_correction_kl", "num_iterations"),
-)
-
-
-def _own_loss(config: "GRPOPlusConfig") -> list[str]:
-    """The settings that TRL's own loss reads."""
-    from grpo_plus.recipe.unread import why_unread
-
-    read = {name: getattr(config, name) for name in _LOSS_FIELDS if why_unread(config, name) is None}
-    return ["  " + ", ".join(f"{name}: {value}" for name, value in read.items() if value is not None)]
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:

@@ -56,7 +56,6 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
     from grpo_plus.cli._loads import say_and_check
     from grpo_plus.cli._notes import beside_notes
-    from grpo_plus.cli._packages import check_packages
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script
@@ -65,7 +64,6 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if parsed.filled:
         _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
     _tell(*beside_notes(parsed))
-    check_packages(parsed)
     _tell(*say_and_check(parsed))
     _quiet_logs()
     if script.torch_threads is not None:

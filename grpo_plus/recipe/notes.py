@@ -1,21 +1,17 @@
 """Notes on valid configs that may surprise."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
-from grpo_plus.recipe.best_metric import best_metric_notes
-from grpo_plus.recipe.built import UNSCORED, reshaping
 from grpo_plus.recipe.critic import critic_notes
 from grpo_plus.recipe.dead_groups import dead_groups_notes
 from grpo_plus.recipe.iterations import moves_within_batch, ratio_moves, steps_per_generation
-from grpo_plus.recipe.options import changed_fields, mapping
+from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.replay import replay_notes
-from grpo_plus.recipe.truncation import shown
+from grpo_plus.recipe.truncation import UNSCORED, reshaping
 from grpo_plus.recipe.unread import unread_notes
-from grpo_verifiers.errors.messages import did_you_mean
 
 if TYPE_CHECKING:
     from grpo_plus.recipe.recipe import Chosen
@@ -37,13 +33,10 @@ def config_notes(config: Any) -> list[str]:
         *_on_policy_notes(config),
         *_ratio_notes(config),
         *_mask_notes(config),
-        *_sampling_notes(config),
         *_truncation_notes(config),
-        *_generation_notes(config),
         *dead_groups_notes(config),
         *replay_notes(config),
         *critic_notes(config),
-        *best_metric_notes(config),
         *unread_notes(config),
     ]
 
@@ -72,16 +65,14 @@ def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Cho
 
 
 def _split_notes(config: Any) -> list[str]:
-    """TRL options that are computed per micro-batch: the gradient then depends on how a batch is split."""
+    """TRL options beside an objective that are computed per micro-batch: its gradient depends on the split then."""
+    if config.objective is None:
+        return []
     found = []
     if config.top_entropy_quantile < 1:
         found.append(f"top_entropy_quantile ({config.top_entropy_quantile:g}) takes the quantile of each micro-batch")
     if getattr(config, "router_aux_loss_coef", None):
         found.append(f"router_aux_loss_coef ({config.router_aux_loss_coef:g}) balances the load of each micro-batch")
-    if config.objective is None and config.loss_type == "bnpo":
-        found.append("loss_type 'bnpo' divides by the tokens of each micro-batch")
-    if config.objective is None and (config.entropy_coef or config.use_adaptive_entropy):
-        found.append("TRL's own loss takes the entropy bonus as a mean over the tokens of each micro-batch")
     return [f"{why}: the gradient depends on how a batch is split." for why in found]
 
 
@@ -109,9 +100,7 @@ def _ratio_notes(config: Any) -> list[str]:
     """Settings for ratios other than 1, if there are none."""
     if ratio_moves(config):
         return []
-    objective = recipe_of(config).objective
-    masks = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))
-    given = [f"{name} ({getattr(config, name)})" for name in masks]
+    objective, given = recipe_of(config).objective, []
     sampler = config.use_vllm and config.vllm_importance_sampling_correction
     of_tokens = sampler and config.vllm_importance_sampling_mode.startswith("token")
     if objective is not None and objective.surrogate.piece.name in _FROM_THE_SAMPLER and of_tokens:
@@ -150,52 +139,9 @@ def _mask_notes(config: Any) -> list[str]:
     return [f"{drops}: with advantages per {per} these are single tokens, not completions."]
 
 
-def _sampling_notes(config: Any) -> list[str]:
-    """A sampling temperature that differs from the loss's."""
-    keywords = mapping("generation_kwargs", config.generation_kwargs)
-    drawn = keywords.get("temperature", config.temperature)
-    if drawn == config.temperature:
-        return []
-    scored = f"the loss scores completions at temperature ({config.temperature!r})"
-    return [f"generation_kwargs draws at temperature {drawn!r}, but {scored}: set temperature instead."]
-
-
 def _truncation_notes(config: Any) -> list[str]:
-    """Draws from another distribution than the one that is scored."""
-    found, cut = [], shown(config)
-    full = "over the vocabulary, but they are drawn from a part of it"
-    if cut and config.use_vllm and config.vllm_importance_sampling_correction:
-        of_what = "a token" if config.vllm_importance_sampling_mode.startswith("token") else "a completion"
-        found.append(
-            f"{cut}: where vLLM does not tell all tokens that could be drawn (a server tells 20 of each place, or "
-            f"what --max-logprobs says; vllm_mode: colocate tells 128, or top_k + 1), the loss scores tokens {full}. "
-            "vLLM's log-probabilities are those within that part, so TRL's importance sampling correction weighs "
-            f"{of_what} by a ratio below 1, the smaller the more was left out. To be without it: top_p 1.0, top_k 0 "
-            "and min_p 0, or use_vllm: false with rollout: auto."
-        )
-    elif cut and (config.use_vllm or recipe_of(config).rollout != "auto"):
-        way_out = "use_vllm: false with rollout: auto" if config.use_vllm else "rollout: auto"
-        found.append(
-            f"{cut}: the loss scores tokens {full}, so its log-probabilities and ratios are not those of what was "
-            f"drawn. To be without it: {way_out}, which scores within that part, or top_p 1.0, top_k 0 and min_p 0."
-        )
+    """Draws from another distribution than the one that is scored, which no rollout of ours scores either."""
     given = {"repetition_penalty": config.repetition_penalty, **mapping("generation_kwargs", config.generation_kwargs)}
     read = {name: value for name, value in given.items() if name == "repetition_penalty" or not config.use_vllm}
-    if changing := reshaping(read):
-        found.append(UNSCORED.format(changing))
-    return found
-
-
-def _generation_notes(config: Any) -> list[str]:
-    """Keys of `generation_kwargs` that transformers stores and never reads."""
-    if config.use_vllm:
-        return []
-    from transformers import GenerationConfig, GenerationMixin
-
-    known = [key for key in vars(GenerationConfig()) if not key.startswith("_")]
-    taken = {*known, *inspect.signature(GenerationMixin.generate).parameters}
-    return [
-        f"generation_kwargs has {key} ({value!r}), which nothing reads when drawing.{did_you_mean(key, known)}"
-        for key, value in mapping("generation_kwargs", config.generation_kwargs).items()
-        if key not in taken
-    ]
+    changing = reshaping(read)
+    return [UNSCORED.format(changing)] if changing else []

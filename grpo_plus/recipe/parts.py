@@ -12,7 +12,6 @@ from grpo_plus.recipe.advantage import (
     parts_of,
     replaced_by_advantage,
 )
-from grpo_plus.recipe.built import built_problems
 from grpo_plus.recipe.critic import choose_critic, critic_problems
 from grpo_plus.recipe.dead_groups import dead_groups_keywords, dead_groups_problems
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
@@ -128,7 +127,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),
-        *built_problems(config),
     ]
 
 

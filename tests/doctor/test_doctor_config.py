@@ -89,7 +89,7 @@ OTHER_ENDS = "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|star
 
 
 @pytest.mark.parametrize(("prepare", "changes", "exit_code", "found"), [
-    (lambda case: None, {"dataset_test_split": "held"}, 0, {"config-note": "dataset_test_split"}),
+    (lambda case: None, {"lora_r": 8}, 0, {"config-note": "lora_r"}),
     (emptied, {}, 2, {"config-invalid": "holds no model: it has no config.json", "rows": "8 of 8 rows"}),
     (lambda case: emptied(case, "{"), {}, 2, {"model-unreadable": "", "tokenizer-unreadable": "", "rows": "8"}),
     (endless, {}, 2, {"eos-missing": "", "turn-never-ends": ""}),

@@ -79,9 +79,6 @@ def test_the_entropy_bonus_is_a_sum_over_rows_by_their_shares(tiny_model, tmp_pa
 OWN = {"objective": None, "beta": 0.1}
 DEPEND = {
     "top_entropy_quantile": {"objective": "grpo", "top_entropy_quantile": 0.4},
-    "top_entropy_quantile of the host": {**OWN, "top_entropy_quantile": 0.4},
-    "bnpo": {**OWN, "loss_type": "bnpo"},
-    "the host's entropy bonus": {**OWN, "entropy_coef": 0.1},
 }
 DO_NOT = {name: {**OWN, "loss_type": name} for name in split_runs.OWN}
 

@@ -209,11 +209,12 @@ def test_the_ratio_is_read_by_every_objective_that_has_one():
 
 
 def test_the_notes_call_it_biased_and_no_ratio_1(tmp_path):
-    settings = {"output_dir": str(tmp_path), **FLOAT32, **REPLAY, "objective": None}
-    notes = config_notes(GRPOPlusConfig(**settings, epsilon=0.3))
+    clip = {"objective": "dapo", "objective_kwargs": {"epsilon_high": 0.3}}
+    settings = {"output_dir": str(tmp_path), **FLOAT32, **REPLAY, **clip}
+    notes = config_notes(GRPOPlusConfig(**settings))
     assert any("'replay' is biased" in note for note in notes)
     assert not any("epsilon" in note for note in notes)
-    notes = config_notes(GRPOPlusConfig(**{**settings, "dead_groups": "keep"}, epsilon=0.3))
+    notes = config_notes(GRPOPlusConfig(**{**settings, "dead_groups": "keep"}))
     assert any("epsilon" in note for note in notes)
 
 

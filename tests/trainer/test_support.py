@@ -287,10 +287,6 @@ KEPT = ({"top_p": 0.9, "rollout": "auto"}, {"top_k": 5, "advantage": "zscore"}, 
 
 
 @pytest.mark.parametrize(("settings", "words"), [
-    ({"top_p": 0.9, "rollout": "stock"}, ["top_p (0.9)", "rollout: auto"]),
-    ({"generation_kwargs": {"min_p": 0.1}}, ["min_p (0.1)", "rollout: auto"]),
-    ({"top_k": 5, "use_vllm": True}, ["top_k (5)", "importance sampling correction", "below 1", "use_vllm: false"]),
-    ({"top_k": 5, "use_vllm": True, "vllm_importance_sampling_correction": False}, ["use_vllm: false with"]),
     *((kept, []) for kept in KEPT), ({"repetition_penalty": 1.2}, ["repetition_penalty (1.2)", "without it"]),
     *(({"generation_kwargs": {name: value}}, [f"{name} ({value!r})", "without it"]) for name, value in (
         ("typical_p", 0.5), ("epsilon_cutoff", 0.05), ("eta_cutoff", 0.05), ("top_h", 0.4), ("suppress_tokens", [7, 8]), ("bad_words_ids", [[7]]),

@@ -1,0 +1,107 @@
+"""The host's own checks of a config: each error in one line with its field, and all of them, not the first alone."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from grpo_plus.recipe.ranges import default_of
+
+Check = Callable[[dict[str, Any]], object]
+"""Raises the first error that the host finds in the values of a dataclass."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """An error of the host that names no way out.
+
+    Attributes:
+        text: a part of it.
+        reads: the fields that it comes from.
+        words: our words for it; ``{}`` is the host's.
+        instead: values with which the rest is checked, where defaults would end in the same error.
+    """
+
+    text: str
+    reads: Sequence[str]
+    words: str
+    instead: Mapping[str, Any] = field(default_factory=dict)
+
+
+_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
+KNOWN = (
+    Known(
+        "You need to assign use_cpu",
+        ("bf16", "bf16_full_eval", "use_cpu"),
+        "no accelerator is here, and bf16 is on (TRL's default): a run on the CPU takes use_cpu: true and bf16: false, "
+        "and fits small models only.",
+        {"use_cpu": True},
+    ),
+    Known(
+        "must be divisible by num_generations",
+        (*_BATCH, "num_generations"),
+        "{} Unless it is set, it is per_device_train_batch_size times the processes times gradient_accumulation_steps: "
+        "make it a multiple of num_generations.",
+    ),
+    Known(
+        "must be divisible by the number of generations used for evaluation",
+        ("per_device_eval_batch_size", "num_generations_eval"),
+        "{} Set per_device_eval_batch_size, or num_generations_eval, which divides it.",
+        {"per_device_eval_batch_size": 0},  # which everything divides
+    ),
+)
+"""Rows of the table in `grpo_plus.recipe.ranges`, for errors that the host raises itself."""
+
+
+def host_problems(kind: type, given: Mapping[str, Any], check: Check, wrong: Sequence[str] = ()) -> list[str]:
+    """What the host says of the values that a dataclass is made of.
+
+    ``check`` stops at the first error: with its field at the default it gets to the next. Fields in ``wrong`` are at
+    their default already, and errors about those are passed over.
+    """
+    values, reset, problems = dict(given), set(wrong), {}
+    defaults = {spec.name: default_of(spec) for spec in fields(kind) if spec.init}
+    while (error := _raised(check, values)) is not None and str(error) not in problems:
+        known = next((one for one in KNOWN if one.text in str(error)), None)
+        about = _about(check, values, defaults, error) if known is None else tuple(known.reads)
+        named = {name for name in defaults if re.search(rf"\b{name}\b", str(error))}
+        problem = _in_one_line(error, {name: values[name] for name in about if not named}, known)
+        problems[str(error)] = problem if reset.isdisjoint({*about, *named}) else ""
+        values |= {name: defaults[name] for name in about} | dict({} if known is None else known.instead)
+        reset |= set(about)
+    return list(filter(None, problems.values()))
+
+
+def unseen_best_problems(config: Any) -> list[str]:
+    """A best model that no evaluation tells: the host trains to the end, and keeps none."""
+    evaluates, saves = (str(getattr(each, "value", each)) for each in (config.eval_strategy, config.save_strategy))
+    if evaluates != "no" or not (saves == "best" or (saves == "no" and config.load_best_model_at_end)):
+        return []
+    asked = "save_strategy is 'best'" if saves == "best" else "load_best_model_at_end is true"
+    return [f"{asked}, but eval_strategy is 'no', so nothing tells which model is the best: set eval_strategy: steps."]
+
+
+def _raised(check: Check, values: Mapping[str, Any]) -> Exception | None:
+    try:
+        check(dict(values))
+    except Exception as error:  # noqa: BLE001 - an OSError of a file, an ImportError of a backend, a KeyError of a mapping
+        return error
+    return None
+
+
+def _about(check: Check, values: Mapping[str, Any], defaults: Mapping[str, Any], error: Exception) -> tuple[str, ...]:
+    """The field without which the error is another one, or none: first those that it names."""
+    changed = [name for name, default in defaults.items() if name in values and repr(values[name]) != repr(default)]
+    changed.sort(key=lambda name: re.search(rf"\b{name}\b", str(error)) is None)
+    found = (name for name in changed if str(_raised(check, {**values, name: defaults[name]})) != str(error))
+    return tuple(next(([name] for name in found), ()))
+
+
+def _in_one_line(error: Exception, unnamed: Mapping[str, Any], known: Known | None) -> str:
+    """An error in one line, with its type where that says what happened, and with fields that it does not name."""
+    text = " ".join(str(error).split())
+    if known is not None:
+        return known.words.format(text)
+    if not isinstance(error, ValueError | TypeError):
+        text = f"TRL cannot use the config: {type(error).__name__}: {text}"
+    return "".join(f"{name} is {value!r:.200}: " for name, value in unnamed.items()) + text
