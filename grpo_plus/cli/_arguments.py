@@ -45,6 +45,7 @@ class PlusScriptArguments(ScriptArguments):
         next_steps: lines to print when training is over; {command} stands for the command that was run, {folder}
             for the folder of the config, {output_dir} for that of the run.
         torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
+        allow_changes: resume under another config, on other data or on another number of processes.
         overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
     """
 
@@ -83,6 +84,10 @@ class PlusScriptArguments(ScriptArguments):
     next_steps: list[str] | None = field(
         default=None,
         metadata={"help": "Lines to print at the end; {command}, {folder} and {output_dir} are filled in."},
+    )
+    allow_changes: bool = field(
+        default=False,
+        metadata={"help": "Resume a run that differs from the checkpoint's; the differences are logged."},
     )
     overwrite_output_dir: bool = field(
         default=False,

@@ -26,7 +26,7 @@ from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, Prompts
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
-from grpo_plus.training.resuming.place import Geometry, Place
+from grpo_plus.training.resuming.data_position import DataPosition, Geometry
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
@@ -41,12 +41,12 @@ class Selecting(Hook):
 
     Weights follow the history at every draw; in rounds that reselect prompts they are those of the round's beginning.
 
-    ``place`` knows which generation batch of which pass is under way, ``advantages`` the rows that it has in the end.
+    ``position`` knows the generation batch under way and its pass, ``advantages`` the rows that it has in the end.
     """
 
     name = "selection"
 
-    def __init__(self, recipe: Recipe, selected: Selected, advantages: Advantages, place: Place) -> None:
+    def __init__(self, recipe: Recipe, selected: Selected, advantages: Advantages, position: DataPosition) -> None:
         self._recipe = recipe
         self._advantages = advantages
         self.selection, self._keywords = selected
@@ -54,7 +54,7 @@ class Selecting(Hook):
         self._explore, self._decay = float(common["explore"]), float(common["decay"])
         self._weighted = selected.weighted
         self._by_rounds = recipe.rounds is not None and recipe.rounds.prompts is not None
-        self._place = place
+        self._position = position
         self.prompts_of_data: Prompts | None = None
         self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
         self._data = ""  # digest of the data that a checkpoint's draws are of
@@ -114,7 +114,7 @@ class Selecting(Hook):
 
     def batch_of_pass(self, number: int, count: int) -> list[int]:
         """The rows of the dataset for the ``count`` prompts of generation batch ``number`` of this pass."""
-        begun = self._place.here.passes
+        begun = self._position.current.passes
         if begun != self._pass:
             self._pass, self._rows, self._shares = begun, [], []
         missing = (number + 1) * count - len(self._rows)
@@ -210,7 +210,7 @@ class Selecting(Hook):
     def _shares_of_batch(self) -> list[float]:
         """The share of each group of the generation batch that is under way, as it was planned."""
         now = Geometry.of(self.host)
-        first = self._place.here.taken // now.block * now.prompts
+        first = self._position.current.taken // now.block * now.prompts
         return self._shares[first : first + now.prompts]
 
     def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:

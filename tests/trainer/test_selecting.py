@@ -54,9 +54,9 @@ def select(build):
 def drawn(select):
     """The same, trained."""
 
-    def drawn(*name, resume=None, **settings):
+    def drawn(*name, resume=None, allow=False, **settings):
         trainer, notes = select(*name, **settings)
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=resume, allow_changes=allow)
         return trainer, notes
 
     return drawn
@@ -285,7 +285,7 @@ def saved(drawn, tmp_path):
 @pytest.fixture
 def resumed(drawn, saved, tmp_path):
     settings = {**WIDE, "max_steps": 6, "output_dir": str(tmp_path / "again")}
-    return lambda **changes: drawn(**{**settings, **changes}, resume=saved[2])
+    return lambda **changes: drawn(**{**settings, **changes}, resume=saved[2], allow=True)
 
 
 def test_a_history_is_kept_as_far_as_the_prompts_are(saved, resumed, caplog):
@@ -311,7 +311,7 @@ def test_a_history_of_another_dataset_is_left_behind(resumed, caplog):
 def test_a_checkpoint_without_a_history_is_gone_on_from(drawn, tmp_path):
     drawn(None, **SAVES, max_steps=4)
     checkpoint, again = (str(tmp_path / name) for name in ("out/checkpoint-4", "again"))
-    trainer, notes = drawn(**SAVES, max_steps=8, output_dir=again, resume=checkpoint)
+    trainer, notes = drawn(**SAVES, max_steps=8, output_dir=again, resume=checkpoint, allow=True)
     assert len(notes.drawn) == 4
     assert trainer.selecting.history.drawn.sum() == 4
 

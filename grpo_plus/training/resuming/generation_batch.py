@@ -1,6 +1,6 @@
 """What a run carries from one optimizer step to the next on each process: the generation batch and unlogged metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -112,9 +112,6 @@ class GenerationBatch(Hook):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Those that the state speaks of."""
         self._tensors = tensors
-
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Another number of processes cuts batches differently: a new one is drawn."""
 
     def is_held(self) -> bool:
         """Every process has its part of a generation batch to go on with."""
