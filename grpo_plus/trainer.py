@@ -25,7 +25,6 @@ from grpo_plus.record.files import FINDINGS, ROUNDS
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.report.visible import shown
-from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
 from grpo_plus.training.beforehand import Beforehand
@@ -248,15 +247,8 @@ class GRPOPlusTrainer(GRPOTrainer):
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:
                 on_all_machines(checkpoint)
-                self._restore(checkpoint, allow_changes=allow_changes)
+                self.resume_check.restore(self.hooks, checkpoint, allow_changes=allow_changes)
             return super().train(checkpoint and str(checkpoint), *arguments, **keywords)
-
-    def _restore(self, checkpoint: Path, *, allow_changes: bool) -> None:
-        """Compare the run with the checkpoint's, and load the state of all hooks."""
-        saved = state.read(checkpoint).get(self.resume_check.name)
-        self.resume_check.compare(saved, checkpoint, allow_changes=allow_changes)
-        rank, processes = self.accelerator.process_index, self.accelerator.num_processes
-        state.load(self.hooks, checkpoint, rank=rank, processes=processes, anew=allow_changes)
 
     def _checkpoint(self, resume: Any) -> Path | None:
         """The checkpoint to resume from, the same on all processes."""

@@ -159,7 +159,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_sealed(checkpoint: Path) -> bool:
-    """Whether a checkpoint is ours, so that it has a manifest once it is whole."""
+    """Whether a checkpoint has, or lacks, a manifest; one of TRL's own trainer needs none."""
     return (checkpoint / manifest.FILE).exists() or (checkpoint / STATE_FILE).exists()
 
 

@@ -19,6 +19,7 @@ class StepClock(Hook):
     """
 
     name = "clock"
+    begins_anew = True
 
     def __init__(
         self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter

@@ -57,7 +57,6 @@ class Selecting(Hook):
         self._position = position
         self.prompts_of_data: Prompts | None = None
         self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
-        self._data = ""  # digest of the data that a checkpoint's draws are of
         self._begin()
 
     def _begin(self) -> None:
@@ -256,14 +255,18 @@ class Selecting(Hook):
 
     # Checkpoints.
 
+    @property
+    def identity(self) -> str:
+        """A history is of its data."""
+        return f"a history of the data {self.prompts_of_data.data}" if self.prompts_of_data else self.name
+
     def state_dict(self) -> dict[str, Any]:
-        """Bounds of the rewards, and which pass over which data the draws are of; empty before the first draw."""
+        """Bounds of the rewards, and which pass the draws are of; empty before the first draw."""
         history = self._history
         if history is None or not (self._rows or bool(history.drawn.any())):
             return {}
-        assert self.prompts_of_data is not None
         bounds = [None if math.isnan(one) else one for one in (history.low, history.high)]
-        return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "data": self.prompts_of_data.data}
+        return {"bounds": bounds, "graded": history.graded, "pass": self._pass}
 
     def tensors(self) -> dict[str, Tensor]:
         """Evidence of prompts that were drawn, by digest; the generator; rows and shares of this pass; a round's π."""
@@ -285,29 +288,22 @@ class Selecting(Hook):
         """Go on from the bounds; the rest needs the tensors."""
         low, high = (math.nan if one is None else float(one) for one in state["bounds"])
         self._history = replace(self.history, low=low, high=high, graded=bool(state["graded"]))
-        self._pass, self._data = int(state["pass"]), str(state["data"])
+        self._pass = int(state["pass"])
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from them; what is of prompts that the dataset lacks by now is dropped, and said."""
+        """Restore what `tensors` returned."""
         known = self.prompts_of_data
         assert known is not None
-        here = known.found(tensors["digests"])
-        pairs = [(place, prompt) for place, prompt in enumerate(here) if prompt is not None]
-        places, prompts = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).unbind(dim=1)
+        prompts = torch.tensor(known.found(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):
-            fresh[name][prompts] = tensors["evidence"][places, column]
+            fresh[name][prompts] = tensors["evidence"][:, column]
         self._history = replace(self.history, **fresh)
         self._generator.set_state(tensors["generator"])
-        same = self._data == known.data
-        if same and not self.host.args.ignore_data_skip:
+        if not self.host.args.ignore_data_skip:
             self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
-        if same and self._by_rounds:
+        if self._by_rounds:
             self._held = tensors.get("held")
-        if not same and self.host.accelerator.is_main_process:
-            logger.warning("%s", _of_other_data(len(here), len(pairs), len(known)))
-        if not pairs:
-            self._history = self._empty(self.host.num_generations)
 
     # Reports.
 
@@ -375,16 +371,3 @@ def _data_problem(data: Any) -> str | None:
     if getattr(data, "format", {}).get("type") == "custom":
         return "knows prompts as train_dataset stores them, but it has a transform: apply it with map first."
     return None
-
-
-def _of_other_data(held: int, here: int, prompts: int) -> str:
-    """A sentence about a history of other data than that of the run: prompts it holds, those still here, those here."""
-    if not here:
-        return (
-            f"the checkpoint's history of prompts is of another dataset: none of its {held} prompts is in this one, "
-            "and the selection starts without a history."
-        )
-    return (
-        f"the training data changed: the checkpoint's history has {held} prompts, {held - here} of them are gone and "
-        f"dropped, and {prompts - here} of {prompts} prompts have no history. The prompts of this pass are drawn anew."
-    )

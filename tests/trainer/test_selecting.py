@@ -288,23 +288,10 @@ def resumed(drawn, saved, tmp_path):
     return lambda **changes: drawn(**{**settings, **changes}, resume=saved[2], allow=True)
 
 
-def test_a_history_is_kept_as_far_as_the_prompts_are(saved, resumed, caplog):
-    before = saved[0]
-    old = thirds()["prompt"]
+def test_a_history_of_other_data_begins_anew(resumed, caplog):
     data = Dataset.from_list([*thirds().select(range(6, 18)), {"prompt": "c9", "level": 1.0}])
-    trainer, _ = resumed(data=data)
-    (told,) = [record.message for record in caplog.records if "training data changed" in record.message]
-    assert "of 13 prompts have no history" in told
-    visits = dict(zip(data["prompt"], trainer.selecting.history.drawn.tolist(), strict=True))
-    for prompt, count in zip(old, before.selecting.history.drawn.tolist(), strict=True):
-        if prompt in visits and count > 2:
-            assert visits[prompt] > 0, prompt
-
-
-def test_a_history_of_another_dataset_is_left_behind(resumed, caplog):
-    data = Dataset.from_list([{"prompt": f"c{number}", "level": 1.0} for number in range(100, 118)])
     trainer, notes = resumed(data=data)
-    assert caplog.text.count("is of another dataset") == 1
+    assert "allow_changes: these begin anew: selection" in caplog.text
     assert trainer.selecting.history.drawn.sum() == 2 * len(notes.drawn[0]) / 4  # two steps of three groups each
 
 

@@ -177,7 +177,7 @@ class DataPosition(Hook):
         return drawn, skipped
 
     def _restart(self, found: tuple[int, int], now: Geometry, checkpoint: str) -> tuple[bool, Position]:
-        """Whether the run goes on within the generation batch of the checkpoint, and the position."""
+        """Whether the generation batch of the checkpoint goes on, and the position."""
         if self._saved is None:  # a checkpoint of the host's own trainer: its reckoning holds
             passes, taken = found
             return False, start_of_batch(Position(0, passes, taken), now)

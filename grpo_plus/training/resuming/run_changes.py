@@ -1,6 +1,6 @@
 """A resumed run against its checkpoint: the same config, or a table of what differs and ``allow_changes``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from grpo_plus.training.agreement import check
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.resuming.rates import own_rates
 from grpo_plus.training.resuming.run_fingerprint import differences, fingerprint, model_of
-from grpo_plus.training.state import StateError
+from grpo_plus.training.state import StateError, load, read
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
@@ -47,7 +47,7 @@ class ResumeCheck(Hook):
 
     def __init__(self, recipe: Recipe) -> None:
         self.changed: Changes = {}
-        self._differs = self._compared = False
+        self._differs = False
         self._recipe = recipe
         self._optimizer: str | None = None
         self._weights = ""
@@ -67,13 +67,12 @@ class ResumeCheck(Hook):
     @contextmanager
     def training(self) -> Iterator[None]:
         """Take the fingerprint; that of the main process is the run's."""
-        self.changed, self._differs, self._compared = {}, False, False
+        self.changed, self._differs = {}, False
         mine = self._fingerprint()
         if self.host.accelerator.num_processes > 1:
             check(_common(mine))
         self._now = _trl.gather_objects([mine])[0]
-        with _trl.silent_comparison(lambda: self._compared):
-            yield
+        yield
 
     def _fingerprint(self) -> dict[str, Any]:
         return fingerprint(self.host, self._recipe, weights=self._weights, optimizer=self._optimizer)
@@ -82,22 +81,28 @@ class ResumeCheck(Hook):
         """The fingerprint."""
         return self._now or self._fingerprint()
 
-    def compare(self, part: Any, checkpoint: Path, *, allow_changes: bool) -> None:
-        """Compare with this hook's part of a checkpoint; one of TRL's own trainer has none.
+    def restore(self, hooks: Sequence[Hook], checkpoint: Path, *, allow_changes: bool) -> None:
+        """Compare the runs, then load the state of all hooks.
 
         Raises:
-            StateError: something differs that is not allowed to.
+            StateError: something differs that is not allowed to, or the state of a hook does not fit.
         """
+        self.compare(read(checkpoint).get(self.name), checkpoint, allow_changes=allow_changes)
+        rank, processes = self.host.accelerator.process_index, self.host.accelerator.num_processes
+        load(hooks, checkpoint, rank=rank, processes=processes, anew=allow_changes)
+
+    def compare(self, part: Any, checkpoint: Path, *, allow_changes: bool) -> None:
+        """Compare with this hook's part of a checkpoint; one of TRL's own trainer has none."""
         if not isinstance(part, dict) or not part.get("state"):
             return
         differing = changes(part["state"], self.state_dict())
-        self._differs, self._compared = bool(differing), True
+        self._differs = bool(differing)
         self.changed = {name: pair for name, pair in differing.items() if name not in LENGTH}
         if not self.changed:
             return
         text = f"the checkpoint {checkpoint} was saved by a run that differs from this one:\n{table(self.changed)}\n"
         if names := fixed(self.changed, self.state_dict()):
-            cannot = f"{', '.join(names)} cannot change within a run. Resume with the config that saved it, or start "
+            cannot = f"{', '.join(names)} cannot change in a run. Resume with its config, or start "
             raise StateError([f"{text}{cannot}a new run from its weights: model_name_or_path: {checkpoint}."])
         if not allow_changes:
             allowed = "set allow_changes (--allow_changes): this run then goes on from it with a new generation batch."
@@ -134,7 +139,7 @@ def changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple
 
 
 def fixed(changed: Changes, now: Mapping[str, Any]) -> list[str]:
-    """Names of changes that no run can go on with, whatever is allowed."""
+    """Names of changes that are never allowed."""
     never = [*_FIXED]
     if now["adapters"]:
         never.append("model.weights")  # an adapter means nothing on another base

@@ -118,7 +118,7 @@ def data_of(data: Any) -> dict[str, Any] | None:
 
 
 def model_of(host: Host) -> dict[str, Any]:
-    """Class, storage and config of the model, its parameters, and those of them that are trained."""
+    """Class, storage and config of the model; digests of its parameters and of those that are trained."""
     model = _trl.plain_model(host, host.model)
     bits, config = bits_of(model), getattr(model, "config", None)
     stored = f"{bits} bits" if bits else method_of(config)
@@ -130,10 +130,8 @@ def model_of(host: Host) -> dict[str, Any]:
         "class": type(model).__name__,
         "quantisation": stored,
         "dtype": str(getattr(model, "dtype", "")).removeprefix("torch."),
-        "parameters": sum(_size(tensor) for _, tensor in base),
         "shapes": _digest(f"{_base_name(name)} {_shape(tensor)}" for name, tensor in base),
         "weights": _digest(_values(tensor) for _, tensor in sampled),
-        "trained": sum(_size(tensor) for _, tensor in trained),
         "trained_shapes": _digest(f"{name} {_shape(tensor)}" for name, tensor in trained),
         "config": {key: value for key, value in keys.items() if key not in _MODEL_LEFT_OUT},
     }
@@ -181,10 +179,6 @@ def _base_name(name: str) -> str:
 
 def _shape(tensor: Any) -> tuple[int, ...]:
     return tuple(getattr(tensor, "ds_shape", tensor.shape))  # DeepSpeed leaves an empty tensor in place of a shard
-
-
-def _size(tensor: Any) -> int:
-    return int(getattr(tensor, "ds_numel", tensor.numel()))
 
 
 def _values(tensor: Tensor) -> str:
