@@ -11,7 +11,7 @@ import torch
 
 from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.sampling.attention import leave_out_cudnn
-from grpo_plus.sampling.decode import Finished, decode, is_adapted
+from grpo_plus.sampling.decode import decode, is_adapted
 from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
@@ -111,18 +111,16 @@ class Sampler:
         self,
         prompts: Sequence[list[int]],
         seeds: Sequence[int],
-        finished: Finished | None = None,
         most: int | None = None,
     ) -> list[list[int]]:
         """Tokens of one completion for each prompt, with the end token; at most ``most``, if given.
 
-        Where our decoder draws, ``finished`` is told of each as soon as it has ended. Where the model must generate by
-        itself (`refusal` says why), the first seed serves the whole batch.
+        Where the model must generate by itself (`refusal` says why), the first seed serves the whole batch.
         """
         sampling = self._sampling if most is None else replace(self._sampling, most=most)
         with without_dropout(self._model), random_state_kept():
             if self.refusal is None:
-                return self._decode(prompts, seeds, sampling, finished)
+                return self._decode(prompts, seeds, sampling)
             torch.manual_seed(seeds[0] & 0x7FFF_FFFF)
             return self._generate(prompts, sampling)
 
@@ -155,9 +153,7 @@ class Sampler:
             repetition_penalty=d.repetition_penalty,
         )
 
-    def _decode(
-        self, prompts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling, finished: Finished | None
-    ) -> list[list[int]]:
+    def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling) -> list[list[int]]:
         most = sampling.most
         streams = [random.Random(seed) for seed in seeds]  # noqa: S311 - samples, not secrets
         numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
@@ -173,7 +169,6 @@ class Sampler:
             most_rows=affordable_rows(self._plain, max(map(len, prompts)) + most, self._device),
             device=self._device,
             uniform=uniform,
-            finished=finished,
             drafts=self._drafts,
             again=self._alone,
         )

@@ -18,8 +18,6 @@ from grpo_plus.sampling.sampler import Numbers, Sampling, pick, processors
 
 Uniform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Numbers in [0, 1) for rows and their places, two tensors of one shape on the device."""
-Finished = Callable[[int, list[int]], None]
-"""Told of a row and its tokens when it has ended."""
 
 WORTH = 256
 """Tokens of completions that are learnt from together."""
@@ -88,7 +86,6 @@ def decode(
     most_rows: int | None = None,
     device: Any = None,
     uniform: Uniform | None = None,
-    finished: Finished | None = None,
     support: Support | None = None,
     drafts: Drafts | None = None,
     again: bool = True,
@@ -101,13 +98,13 @@ def decode(
 
     The model needs a plain growing cache and must take positions. At most ``most_rows`` rows are in flight; None for
     all. ``uniform`` gives the numbers that pick the tokens; None makes them from one number of torch's own generator.
-    Either way a row's draw does not depend on the others. ``finished`` is told of each row once, while others run.
+    Either way a row's draw does not depend on the others.
 
     With ``drafts`` several tokens are read in a pass where it pays. Each is picked as without them, by the row's own
     number, and the first that differs from its guess ends what is kept: equal tokens, but for the rounding of a pass
     with several columns, which may move a number across the border between two tokens.
     """
-    decoding = _Decoding(model, prompts, sampling, most_rows, device, uniform, finished, support, drafts)
+    decoding = _Decoding(model, prompts, sampling, most_rows, device, uniform, support, drafts)
     return decoding.run(again=again)
 
 
@@ -122,12 +119,11 @@ class _Decoding:
         most_rows: int | None,
         device: Any,
         uniform: Uniform | None,
-        finished: Finished | None,
         support: Support | None,
         drafts: Drafts | None,
     ) -> None:
         self.model, self.prompts, self.sampling, self.device = model, prompts, sampling, device
-        self.finished, self.support = finished, support
+        self.support = support
         self.result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
         self.chain = processors(sampling)
         self.stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
@@ -264,8 +260,6 @@ class _Decoding:
             if self.drafts is not None:
                 self.ended.append((row, ids))
                 self.unknown += len(ids)
-            if self.finished is not None:
-                self.finished(row, ids)
         if self.flying:
             keep(batch, (~ended_R).nonzero().squeeze(1))
 

@@ -21,9 +21,6 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
-Drawn = Callable[[int, list[int], list[int]], None]
-"""Is told of a completion: its row in the batch, the ids of its prompt, its own."""
-
 METHODS = (
     "generate",
     "_sample",
@@ -42,8 +39,8 @@ class Rollout:
     """Makes a model's ``generate`` leaner for the length of a block.
 
     At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
-    run out. ``report`` is told what each generation cost, ``drawn`` of each whole completion. ``asked`` means that
-    somebody wanted it: a refusal is then a warning. ``stock`` says why the model's own ``generate`` drew last; None
+    run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
+    warning. ``stock`` says why the model's own ``generate`` drew last; None
     where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
     With ``draft`` tokens are guessed, from all completions so far. ``alone`` tells whether passes are this process's
     own, so that one that ran out of memory may be made again.
@@ -53,7 +50,6 @@ class Rollout:
         self,
         most_rows: int | None,
         report: Callable[[Decoded], None],
-        drawn: Drawn | None = None,
         *,
         asked: bool = True,
         draft: bool = False,
@@ -62,7 +58,6 @@ class Rollout:
         self._alone = alone
         self._level = logging.WARNING if asked else logging.INFO
         self.most_rows = most_rows
-        self._drawn = drawn
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
@@ -113,7 +108,6 @@ class Rollout:
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
         noted = Noted() if truncates(sampling) else None
-        finished = None if (tell := self._drawn) is None else lambda row, own: tell(row, prompts[row], own)
         drafts = self._drafts = self._guessing(plain, ids.device)
         # Around all passes, so that weights which autocast has cast are kept from one to the next; it is on inside.
         with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
@@ -123,7 +117,6 @@ class Rollout:
                 sampling,
                 most_rows=rows,
                 device=ids.device,
-                finished=finished,
                 support=noted,
                 drafts=drafts,
                 again=self._alone,

@@ -11,7 +11,7 @@ from grpo_verifiers.errors.messages import readable, type_name
 from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.steps.aggregate import reaggregated
-from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Ahead, Status, Verdict, remade
+from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -108,22 +108,6 @@ class LiveVerifier:
         except Exception as error:  # noqa: BLE001 - of a verifier class that is not ours: its failure, when collected
             pending = error
         self._pending = rows, total, pending
-
-    def begin(self, row: Mapping[str, Any], completion: Any, ids: list[int], decode: Decode) -> None:
-        """Begin on a completion that is drawn, while others still are; whatever goes wrong, `start` says."""
-        if self.only is not None and row.get(self.only) != self.verifier.label:
-            return
-        with contextlib.suppress(Exception):
-            columns = {name: value for name, value in row.items() if name not in ROW_KEYS}
-            columns.setdefault("completion_text", decode(ids))
-            self.verifier.begin(row.get("prompt"), completion, ids, **columns)
-
-    def forget(self) -> Ahead:
-        """Give up what was begun and not asked about; the sum of what was begun."""
-        try:
-            return self.verifier.forget()
-        except Exception:  # noqa: BLE001 - of a verifier class that is not ours: it only saves time
-            return Ahead()
 
     def __call__(
         self,

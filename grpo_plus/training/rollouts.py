@@ -13,7 +13,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.sampling.decode import Decoded
 from grpo_plus.sampling.in_step import in_step
-from grpo_plus.sampling.rollout import Drawn, Rollout
+from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.retry import Retry
 from grpo_verifiers.errors import ConfigError, Problem
@@ -25,15 +25,13 @@ logger = get_logger(__name__)
 class Rollouts(Hook):
     """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
 
-    ``retry`` counts rows that were drawn again, and words the end of a run. ``drawn`` is told of each completion that
-    is whole: its place in the batch, the ids of its prompt, its own.
+    ``retry`` counts rows that were drawn again, and words the end of a run.
     """
 
     name = "rollouts"
     rank_local = True
 
-    def __init__(self, recipe: Recipe, retry: Retry, drawn: Drawn | None = None) -> None:
-        self._drawn = drawn
+    def __init__(self, recipe: Recipe, retry: Retry) -> None:
         self._recipe = recipe
         self._retry = retry
         self._lists: MutableMapping[str, list[float]] = {}
@@ -64,7 +62,6 @@ class Rollouts(Hook):
             self._rollout = Rollout(
                 self._recipe.rollout_rows,
                 self._report,
-                self._drawn,
                 asked=host.args.rollout is not None,
                 draft=self._recipe.rollout_draft == "auto",
                 alone=not self._in_step,

@@ -248,28 +248,6 @@ def test_the_process_that_speaks_ray_may_be_killed(cluster, tmp_path):
     assert shared_runner("ray").pids() != [bridge]
 
 
-def test_what_was_begun_ahead_is_asked_once_and_what_nobody_asked_for_is_given_up(cluster, tmp_path):
-    def noted(completion, *, folder):
-        with Path(folder, "asked").open("a") as file:
-            file.write(completion + "\n")
-        if completion == "sleep":
-            time.sleep(1000)
-        return float(completion)
-
-    assert comes(lambda: len(judges()) == 2)  # else one actor may hold both calls, the second behind the sleeper
-    verifier = get_verifier(noted, isolation="ray", folder=str(tmp_path), timeout=300)
-    verifier.begin(None, "7")
-    verifier.begin(None, "sleep")
-    path = tmp_path / "asked"
-    assert comes(lambda: path.exists() and sorted(path.read_text().split()) == ["7", "sleep"])
-    assert [v.score for v in verifier.verify_batch(None, ["7", "5"])] == [7, 5]
-    ahead = verifier.forget()
-    assert (ahead.used, ahead.dropped) == (1, 1)
-    # The sleeper held one of two workers: they are both free again.
-    assert [v.score for v in verifier.verify_batch(None, [str(number) for number in range(8)])] == list(range(8))
-    assert path.read_text().split().count("7") == 2  # ahead, and of the eight
-
-
 def test_a_plug_in_file_and_the_module_beside_it_travel(cluster, tmp_path):
     (tmp_path / "beside_the_check.py").write_text("def double(text):\n    return 2 * len(text)\n")
     (tmp_path / "my_check.py").write_text(

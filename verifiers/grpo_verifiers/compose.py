@@ -16,7 +16,7 @@ from grpo_verifiers.base.golds import GoldReport, GoldReports, placed
 from grpo_verifiers.errors import ColumnError, KeywordError
 from grpo_verifiers.errors.messages import label_problem, unknown
 from grpo_verifiers.options import Range, value_problems
-from grpo_verifiers.verdict import LARGEST, Ahead, Status, Verdict
+from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
@@ -201,17 +201,6 @@ class Composite(Verifier):
 
         return Pending(finish)
 
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin with every part."""
-        for part in self.parts:
-            part.begin(prompt, completion, completion_ids, **columns)
-
-    def forget(self) -> Ahead:
-        """Give up what any part began and was not asked about since."""
-        return sum((part.forget() for part in self.parts), Ahead())
-
     @abstractmethod
     def _merge(self, row: list[Named]) -> Verdict:
         """One verdict out of the parts' verdicts on one completion."""
@@ -306,12 +295,6 @@ class _Gated(Composite):
             return verdicts, seconds
 
         return Pending(finish)
-
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        for part in self.parts[:1] if self.lazy else self.parts:
-            part.begin(prompt, completion, completion_ids, **columns)
 
     def _passes(self, gate: Verdict) -> bool:
         return gate.score is not None and gate.score >= self.threshold
@@ -418,14 +401,6 @@ class Route(Composite):
             return verdicts, seconds
 
         return Pending(finish)
-
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin with the part for the row."""
-        for value, part in zip(self.values, self.parts, strict=True):
-            if value == columns.get(self.column):
-                part.begin(prompt, completion, completion_ids, **columns)
 
     def _merge(self, row: list[Named]) -> Verdict:  # pragma: no cover - every row has one judge
         return row[0][1]

@@ -21,7 +21,7 @@ from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.verdict import FAULTS, Ahead, Fault, Verdict
+from grpo_verifiers.verdict import FAULTS, Fault, Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers.exec.calls import Place
@@ -391,21 +391,6 @@ class FunctionVerifier(Verifier):
         """The columns that its parameters are filled from."""
         names = [self.columns.get(name, name) for name in self.form.columns if name not in self.options]
         return [name for name in names if name in samples.columns]
-
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin on one completion, where the check judges it by itself and outside this thread."""
-        if self.form.batch:
-            return
-        row = {name: [value] for name, value in columns.items()}
-        ids = None if completion_ids is None else [completion_ids]
-        for call in self._calls(Samples.of(self.label, [prompt], [completion], ids, row)):
-            self._place.begin(call)
-
-    def forget(self) -> Ahead:
-        """Give up what was begun and not asked about since."""
-        return self._place.forget()
 
     def _calls(self, samples: Samples) -> list[tuple[Any, dict[str, Any], int | None]]:
         inline = self.isolation == "inline"

@@ -138,13 +138,6 @@ class Bridge:
     def _on_run(self, number: int, key: str, extra: tuple[float, int | None], payload: bytes) -> None:
         self._queue.append(_Call(number, key, payload, *extra))
 
-    def _on_cancel(self, number: int, *_: Any) -> None:
-        self._queue = collections.deque(call for call in self._queue if call.number != number)
-        for actor in self._actors:
-            if number in actor.calls:
-                actor.calls[number].moves = MOST_MOVES  # where its actor is lost, it does not run again
-                actor.handle.cancel.remote(number)
-
     def _answer(self, call: _Call, outcome: Outcome) -> None:
         self._sock.sendall(pack_reply({**json.loads(pack_outcome(outcome)), "id": call.number}))
 
@@ -231,7 +224,7 @@ class Bridge:
             call.deadline = now + 4 * call.timeout + SPARE
             known = call.key in actor.known
             spec = b"" if known else self._specs[call.key]
-            reply = actor.handle.run.remote(call.number, call.key, spec, call.payload, call.timeout, call.rows)
+            reply = actor.handle.run.remote(call.key, spec, call.payload, call.timeout, call.rows)
             self._ask(actor, "ran", reply, call, known)
 
     def _free(self, call: _Call) -> _Actor | None:

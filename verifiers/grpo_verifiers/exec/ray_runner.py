@@ -188,15 +188,6 @@ class RayRunner:
         self._put("batch", batch)
         return batch
 
-    def cancel(self, batch: Batch) -> None:
-        """Give up what is left of a batch, without waiting; a runner that closes gives it up itself."""
-        with self._lock:
-            asked = not self.closed and self._owner == os.getpid() and not batch.done()
-            if asked:
-                self._inbox.append(("cancel", batch))
-        if asked:
-            self._ring()
-
     def warm(self, spec: CheckSpec) -> None:
         """Connect to the cluster, start actors and have them load a check, without waiting."""
         self._put("warm", spec)
@@ -271,27 +262,17 @@ class RayRunner:
                 pass
         while self._inbox:
             kind, about = self._inbox.popleft()
-            self._needed = self._needed or kind != "cancel"
+            self._needed = True
             if kind == "warm":
                 self._specs[about.identity] = about
                 while len(self._specs) > KEPT_SPECS:
                     del self._specs[next(iter(self._specs))]
                 self._send_spec(about)
-            elif kind == "batch":
+            else:
                 for index in range(len(about.payloads)):
                     self._number += 1
                     self._open[self._number] = about, index
                     self._send(self._number)
-            else:
-                self._cancel(about)
-
-    def _cancel(self, batch: Batch) -> None:
-        for number in [number for number, (each, _) in self._open.items() if each is batch]:
-            del self._open[number]
-            if self._link is not None and self._link.ready:
-                self._link.send(("cancel", number, "", None))
-        for index in range(len(batch.payloads)):
-            batch.put(index, Outcome("broken", message="it was cancelled"))
 
     def _send_spec(self, spec: CheckSpec) -> None:
         link = self._link
@@ -357,7 +338,7 @@ class RayRunner:
     def _reply(self, link: _Link, reply: Mapping[str, Any]) -> None:
         if "id" in reply:
             number = reply["id"] if type(reply["id"]) is int else 0
-            if (asked := self._open.get(number)) is not None:  # else it was cancelled
+            if (asked := self._open.get(number)) is not None:
                 batch, index = asked
                 outcome = unpack_outcome(reply, batch.rows[index])
                 del self._open[number]

@@ -102,11 +102,6 @@ class Runner:
             self._running().submit(_kind(spec), batch)
         return batch
 
-    def cancel(self, batch: Batch) -> None:
-        """Give up what is left of a batch, without waiting; its open calls get an outcome that says so."""
-        if self._scheduler is not None and not batch.done():
-            self._scheduler.cancel(batch)
-
     def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
         self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), self.workers)
