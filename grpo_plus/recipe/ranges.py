@@ -40,7 +40,6 @@ SCALARS = (bool, int, float, str, NoneType)
 OFF: Mapping[str, Any] = {
     "dead_groups": "keep",
     "rollout": "stock",
-    "rollout_draft": "none",
     "engine": "stock",
     "report_to": "none",
     "debug": "",

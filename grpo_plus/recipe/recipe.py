@@ -171,7 +171,6 @@ class Recipe:
         stop_on: names of the findings that end the run.
         rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
-        rollout_draft: whether tokens are guessed from other completions.
         vllm_sync: how weights go to a vLLM server; None: what there is decides.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
             ``entry point`` or ``reference``.
@@ -198,7 +197,6 @@ class Recipe:
     stop_on: tuple[str, ...] = ()
     rollout: str = "stock"
     rollout_rows: int | None = None
-    rollout_draft: str = "auto"
     vllm_sync: str | None = None
     records: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)

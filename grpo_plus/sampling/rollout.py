@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,6 @@ import torch
 
 from grpo_plus.memory.shape import head_sizes
 from grpo_plus.sampling.decode import Decoded, decode, is_adapted
-from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.sampler import read_sampling
 from grpo_plus.sampling.support import Noted, truncates
 from grpo_verifiers.redaction import get_logger
@@ -42,8 +41,7 @@ class Rollout:
     run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
     warning. ``stock`` says why the model's own ``generate`` drew last; None
     where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
-    With ``draft`` tokens are guessed, from all completions so far. ``alone`` tells whether passes are this process's
-    own, so that one that ran out of memory may be made again.
+    ``alone`` tells whether passes are this process's own, so that one that ran out of memory may be made again.
     """
 
     def __init__(
@@ -52,7 +50,6 @@ class Rollout:
         report: Callable[[Decoded], None],
         *,
         asked: bool = True,
-        draft: bool = False,
         alone: bool = True,
     ) -> None:
         self._alone = alone
@@ -61,9 +58,6 @@ class Rollout:
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
-        self._draft = draft
-        self._drafts: Drafts | None = None
-        self._former: tuple[Mapping[str, Any], Mapping[str, torch.Tensor]] | None = None
         self.supports: list[torch.Tensor] | None = None
 
     @contextmanager
@@ -108,7 +102,6 @@ class Rollout:
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
         noted = Noted() if truncates(sampling) else None
-        drafts = self._drafts = self._guessing(plain, ids.device)
         # Around all passes, so that weights which autocast has cast are kept from one to the next; it is on inside.
         with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
             decoded = decode(
@@ -118,7 +111,6 @@ class Rollout:
                 most_rows=rows,
                 device=ids.device,
                 support=noted,
-                drafts=drafts,
                 again=self._alone,
             )
         if noted is not None:
@@ -135,23 +127,6 @@ class Rollout:
         width = max(map(len, decoded.completions))
         filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]
         return torch.cat([ids, torch.tensor(filled, dtype=ids.dtype, device=ids.device)], dim=1)
-
-    def _guessing(self, model: Any, device: Any) -> Drafts | None:
-        if not self._draft or self._drafts is not None:
-            return self._drafts
-        drafts = Drafts(model, device)
-        if self._former is not None:
-            drafts.load(*self._former)
-            self._former = None
-        return drafts
-
-    def known(self) -> tuple[Mapping[str, Any], Mapping[str, torch.Tensor]]:
-        """What guesses are made from, for `learnt`; empty before the first."""
-        return (self._former or ({}, {})) if self._drafts is None else self._drafts.state()
-
-    def learnt(self, counts: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
-        """Guess from what `known` returned."""
-        self._former, self._drafts = (counts, tensors), None
 
     def _say(self, reason: str) -> None:
         self.stock = reason

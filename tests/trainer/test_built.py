@@ -126,7 +126,7 @@ def test_so_they_are_on_the_command_line_and_in_python(tmp_path):
             assert getattr(found.script if name == "measure" else found.training, name) in (None, [], {}), (name, word)
     names = ("critic", "rounds", "tools", "environment", "verifiers", "selection", "generation_kwargs")
     assert GRPOPlusConfig(**BASE, **dict.fromkeys(names, False)).recipe == GRPOPlusConfig(**BASE).recipe
-    assert read(tmp_path, "rollout: auto\nrollout_draft: off")["rollout_draft"] == "none"
+    assert read(tmp_path, "advantage: rloo\nrollout: off")["rollout"] == "stock"
 
 
 @pytest.mark.parametrize("line", ["beta: false", "report_steps: false", "num_generations: null", "learning_rate: false"])  # fmt: skip
