@@ -342,9 +342,7 @@ def _verifier_facts(part: "FunctionVerifier") -> dict[str, str]:
     facts = {
         "gives steps": yes(part.gives_steps),
         "states an answer": yes(part.reader is not None) + (": samples vote (maj@k)" if part.reader else ""),
-        "runs": {"process": "in a worker process", "inline": "in the trainer", "ray": "on a Ray cluster"}[
-            part.isolation
-        ],
+        "runs": {"process": "in a worker process", "inline": "in the trainer"}.get(part.isolation, part.isolation),
         "seconds for a call": "no limit" if part.timeout is None else f"{part.timeout:g}",
     }
     if part.traits.boxes:

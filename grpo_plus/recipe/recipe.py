@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grpo_plus.reward_model.options import RewardModelOptions
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
-    from grpo_verifiers.base.traits import Isolation, OnError
+    from grpo_verifiers.base.traits import OnError
     from grpo_verifiers.tools.part import ToolPart
 
 
@@ -53,7 +53,7 @@ class Entry:
     columns: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     on_error: "OnError | None" = None
-    isolation: "Isolation | None" = None
+    isolation: str | None = None
 
     def build(self, plugins: Sequence[str] = ()) -> "Verifier":
         """The verifier itself; its workers import the plug-ins first."""

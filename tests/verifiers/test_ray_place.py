@@ -18,15 +18,16 @@ import grpo_verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import levels
 from grpo_verifiers.errors import KeywordError, VerifierError
+from grpo_verifiers.exec.isolation import ELSEWHERE
 from grpo_verifiers.exec.outcome import Outcome, Refused
-from grpo_verifiers.exec.ray_bridge import actor_size, room
-from grpo_verifiers.exec.ray_runner import RayRunner
-from grpo_verifiers.exec.ray_station import Station
-from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
-from grpo_verifiers.exec.runner import Runner, pack
+from grpo_verifiers.exec.runner import Runner, pack, shared_runner
 from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.math import math as built_in
+from grpo_verifiers.ray.bridge import actor_size, room
+from grpo_verifiers.ray.relay import pack_outcome, read_fields, unpack_outcome
+from grpo_verifiers.ray.runner import RayRunner
+from grpo_verifiers.ray.station import Station
 from grpo_verifiers.redaction import remember
 from grpo_verifiers.verdict import Step, Verdict
 from tests.waiting import comes
@@ -55,6 +56,29 @@ def ray_there(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
+class Other:
+    """Another way to other machines, as an installed package would bring it."""
+
+    closed = False
+    problem = staticmethod(lambda: "")
+
+    def close(self):
+        pass
+
+
+class Closed:
+    problem = staticmethod(lambda: "not today")
+
+
+@pytest.fixture
+def others():
+    for name, kind in (("other", Other), ("closed", Closed)):
+        ELSEWHERE.register(name, kind)
+    yield
+    for name in ("other", "closed"):
+        ELSEWHERE.unregister(name)
+
+
 def problem(what, **settings):
     with pytest.raises(KeywordError) as raised:
         get_verifier(what, isolation=settings.pop("isolation", "ray"), **settings)
@@ -67,8 +91,8 @@ def test_one_file_imports_ray_and_without_it_the_message_says_what_to_install(mo
     package = Path(grpo_verifiers.__file__).parent
     sources = {path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     importing = [name for name, text in sources.items() if re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE)]
-    assert importing == ["exec/ray_bridge.py"]
-    assert not [name for name, text in sources.items() if re.search(r"import.*ray_bridge|ray_bridge import", text)]
+    assert importing == ["ray/bridge.py"]
+    assert not [name for name, text in sources.items() if re.search(r"import.*ray\.bridge|ray\.bridge import", text)]
 
 
 def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_there, monkeypatch):
@@ -84,6 +108,13 @@ def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_th
     assert "highest ('process') is below level ('full')" in problem("code", level="full", highest="process")
     monkeypatch.setenv("RAY_ADDRESS", "ray://host:10001")
     assert "Ray's client is not supported" in problem(check)
+
+
+def test_another_way_to_other_machines_is_found_by_its_name(others):
+    assert get_verifier(check, isolation="other").spec.target == ""
+    assert "not today" in problem(check, isolation="closed")
+    assert "There is: closed, inline, other, process, ray." in problem(check, isolation="cloud")
+    assert type(shared_runner("other")) is Other
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The places where checks run: this thread, an event loop, worker processes here or on the nodes of a Ray cluster."""
+"""The places where checks run: this thread, an event loop, worker processes here or elsewhere."""
 
 import contextlib
 import hashlib
@@ -83,7 +83,7 @@ class Workers:
         """Start nothing yet; ``timeout`` is in seconds, for one call.
 
         ``first`` is the parameter that takes the completion. ``fast`` answers some calls in this process, or names
-        shorter arguments for a worker. ``isolation`` is ``"process"`` or ``"ray"``.
+        shorter arguments for a worker. ``isolation`` says where its workers are.
         """
         self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
         self._pure, self._fast, self._isolation = pure, fast, isolation

@@ -18,9 +18,9 @@ from typing import Any
 
 from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.relay import pack_outcome
 from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
 from grpo_verifiers.exec.spec import CheckSpec
+from grpo_verifiers.ray.relay import pack_outcome
 
 JUDGES = ("mpmath", "jsonschema")
 """Packages whose versions change verdicts."""
@@ -65,33 +65,31 @@ class Station:
     def warm(self, key: str, spec: bytes) -> bytes:
         """Have its workers load a check."""
         try:
-            if (known := self._spec(key, spec)) is not None and not known.boxes:
+            if not (known := self._spec(key, spec)).boxes:
                 self._runner.warm(known)
         except Exception:  # noqa: BLE001 - the first call says what is wrong
             return b"{}"
         return b"{}"
 
     def run(self, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None) -> bytes:
-        """The outcome of one call, packed; without a spec, that of a check which came before."""
+        """The outcome of one call, packed."""
         try:
-            if (known := self._spec(key, spec)) is None:
-                return b'{"forgot":true}'
-            (outcome,) = self._outcomes(known, key, payload, timeout, rows)
+            (outcome,) = self._outcomes(self._spec(key, spec), key, payload, timeout, rows)
             return pack_outcome(outcome)
         except BaseException as error:  # noqa: BLE001 - nothing pickled may go back
             told = error_fields(error)
             message = f"the actor on {platform.node()} cannot run it: {told['type']}: {told['message']}"
             return pack_outcome(Outcome("broken", message=message, trace=told["trace"]))
 
-    def _spec(self, key: str, spec: bytes) -> CheckSpec | None:
+    def _spec(self, key: str, spec: bytes) -> CheckSpec:
         with self._lock:
-            if key not in self._specs and spec:
+            if key not in self._specs:
                 while len(self._specs) >= MOST_SPECS:
                     oldest = next(iter(self._specs))
                     self._specs.pop(oldest)
                     self._places.pop(oldest, None)
                 self._specs[key] = pickle.loads(spec)  # noqa: S301 - from the trainer
-            return self._specs.get(key)
+            return self._specs[key]
 
     def _outcomes(self, spec: CheckSpec, key: str, payload: bytes, timeout: float, rows: int | None) -> list[Outcome]:
         if not spec.boxes:

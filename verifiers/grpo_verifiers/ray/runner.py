@@ -1,6 +1,6 @@
 """Calls that run on the nodes of a Ray cluster, as the trainer sees them.
 
-The trainer starts one child (`ray_bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
+The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
 outcome, in order: a child that dies is started again, and a cluster that stays away fails what waits.
 """
 
@@ -23,10 +23,10 @@ from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.batch import Batch, Call
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import python_path
-from grpo_verifiers.exec.relay import unpack_outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.lazy import installed
+from grpo_verifiers.ray.relay import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
 
@@ -101,7 +101,7 @@ class _Link:
         self.sock.setblocking(False)
         try:
             self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "grpo_verifiers.exec.ray_bridge", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "grpo_verifiers.ray.bridge", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,
@@ -173,6 +173,22 @@ class RayRunner:
         self._needed = self._was_ready = False
         self._lost_at = self._retry_at = 0.0
         self._losses = 0
+
+    @staticmethod
+    def problem() -> str:
+        """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
+        if not installed("ray"):
+            return "isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
+        if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
+            return (
+                f"isolation is 'ray', and RAY_ADDRESS is {os.environ['RAY_ADDRESS']!r}: Ray's client is not supported; "
+                "join the cluster (ray start --address=HOST:6379 --num-cpus=0) and set RAY_ADDRESS to HOST:6379."
+            )
+        try:
+            ray_settings()
+        except KeywordError as error:
+            return str(error)
+        return ""
 
     # -- called from any thread
 
@@ -390,19 +406,3 @@ def _advice(why: str) -> str:
         f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Look after the cluster (ray start "
         "--head starts one) and RAY_ADDRESS, or leave isolation out."
     )
-
-
-def missing_ray() -> str:
-    """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
-    if not installed("ray"):
-        return "isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
-    if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
-        return (
-            f"isolation is 'ray', and RAY_ADDRESS is {os.environ['RAY_ADDRESS']!r}: Ray's client is not supported; "
-            "join the cluster (ray start --address=HOST:6379 --num-cpus=0) and set RAY_ADDRESS to HOST:6379."
-        )
-    try:
-        ray_settings()
-    except KeywordError as error:
-        return str(error)
-    return ""
