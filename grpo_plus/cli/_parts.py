@@ -171,7 +171,7 @@ def _schedules() -> Registry[Any]:
 
 
 def _compositions() -> Registry[Any]:
-    names = ("all_of", "any_of", "gated", "weighted", "Route")
+    names = ("all_of", "any_of", "gated", "weighted")
     return Registry("composition of verifiers", builtins={name: f"grpo_verifiers.compose:{name}" for name in names})
 
 

@@ -16,10 +16,9 @@ from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.base.traits import Home, OnError, Settings, Traits, traits_of
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
-from grpo_verifiers.exec.environments import lent, named_environment, of_loader
 from grpo_verifiers.exec.form import form_of
 from grpo_verifiers.exec.isolation import isolation_problems
-from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, rubric_check
+from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, lent, named_environment, of_loader, rubric_check
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
