@@ -1,4 +1,4 @@
-"""Tokens a second of our decode loop, with guesses and without, beside the model's own `generate`.
+"""Tokens a second of our decode loop beside the model's own `generate`.
 
     python -m benchmarks.decode                              # both models, 8, 32 and 128 rows
     python -m benchmarks.decode --model quickstart --rows 64 --rounds 9 --json decode.json
@@ -6,9 +6,8 @@
 
 Two models: the quickstart's, and one of 20 million parameters with a BPE vocabulary of 8,000, trained for some three
 minutes on the sources of Python's standard library and kept in ``--home`` for the next time. Groups of 8 completions;
-each round has prompts of its own, and the three draw in turn. Plain and guessed draw the same tokens, but for ties in
-rounding; what was guessed from is kept from round to round, as in training. Medians over the rounds, in seconds of the
-processor, or of the clock on a GPU.
+each round has prompts of its own, and the two draw in turn. Medians over the rounds, in seconds of the processor, or of
+the clock on a GPU.
 """
 
 import argparse
@@ -30,7 +29,6 @@ import torch
 
 from grpo_plus import quickstart
 from grpo_plus.sampling.decode import decode
-from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.sampler import Sampling
 
 GROUP = 8
@@ -38,7 +36,6 @@ VOCABULARY = 8000
 CONTEXT = 96
 PROMPT = 24
 ROUNDS = {"quickstart": 40, "text": 6}
-"""What is guessed from grows from round to round: a few tell how it begins."""
 
 
 def library_text() -> list[str]:
@@ -149,44 +146,27 @@ def generated(model: Any, prompts: list[list[int]], sampling: Sampling) -> list[
 
 
 def measure(model: Any, source: Iterator[list[int]], sampling: Sampling, rows: int, rounds: int) -> dict[str, Any]:
-    """Median tokens a second of the three."""
-    drafts = Drafts(model, model.device)
-    found: dict[str, list[float]] = {"generate": [], "plain": [], "guessed": []}
-    ratios, equal, passes, useful = [], 0, [], []
+    """Median tokens a second of the two."""
+    found: dict[str, list[float]] = {"generate": [], "ours": []}
     clock = time.perf_counter if model.device.type == "cuda" else time.process_time
     for at in range(rounds + 1):
         prompts = [
             prompt for prompt in itertools.islice(source, max(1, rows // GROUP)) for _ in range(min(GROUP, rows))
         ]
-        drawn = {}
-        for name in [*found, *found][at % 3 : at % 3 + 3]:
+        for name in [*found, *found][at % 2 : at % 2 + 2]:
             torch.manual_seed(at)
             if model.device.type == "cuda":
                 torch.cuda.synchronize()
             start = clock()
             if name == "generate":
-                drawn[name] = generated(model, prompts, sampling)
+                drawn = generated(model, prompts, sampling)
             else:
-                done = decode(
-                    model, prompts, sampling, device=model.device, drafts=drafts if name == "guessed" else None
-                )
-                drawn[name] = done.completions
-                if at and name == "guessed":
-                    passes.append(done.tokens_per_pass)
-                    useful.append(done.useful)
+                drawn = decode(model, prompts, sampling, device=model.device).completions
             if at:  # the first round warms up
-                found[name].append(sum(map(len, drawn[name])) / (clock() - start))
-        if at:
-            ratios.append(found["guessed"][-1] / found["plain"][-1])
-            equal += drawn["plain"] == drawn["guessed"]
-    return {
-        "rows": rows,
-        **{name: statistics.median(speeds) for name, speeds in found.items()},
-        "guessed_by_plain": statistics.median(ratios),
-        "tokens_per_pass": statistics.median(passes),
-        "useful": statistics.median(useful),
-        "rounds_with_equal_tokens": f"{equal}/{rounds}",
-    }
+                found[name].append(sum(map(len, drawn)) / (clock() - start))
+    ratios = [ours / theirs for ours, theirs in zip(found["ours"], found["generate"], strict=True)]
+    speeds = {name: statistics.median(each) for name, each in found.items()}
+    return {"rows": rows, **speeds, "ours_by_generate": statistics.median(ratios)}
 
 
 def main() -> None:
@@ -208,8 +188,8 @@ def main() -> None:
     if options.short:
         options.rows, options.rounds, options.most, options.steps = [8], 2, 24, 4
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    print("| model | rows | generate | plain | guessed | guessed / plain | tokens a pass | useful | equal rounds |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| model | rows | generate | ours | ours / generate |")
+    print("|---|---:|---:|---:|---:|")
     results = []
     for name in ("quickstart", "text") if options.model == "both" else (options.model,):
         if name == "text":
@@ -225,12 +205,8 @@ def main() -> None:
         for rows in options.rows:
             result = {"model": name, **measure(model, source, sampling, rows, rounds)}
             results.append(result)
-            speeds = " | ".join(f"{result[kind]:,.0f}" for kind in ("generate", "plain", "guessed"))
-            print(
-                f"| {name} | {rows} | {speeds} | {result['guessed_by_plain']:.2f} | {result['tokens_per_pass']:.2f} | "
-                f"{result['useful']:.2f} | {result['rounds_with_equal_tokens']} |",
-                flush=True,
-            )
+            speeds = f"{result['generate']:,.0f} | {result['ours']:,.0f} | {result['ours_by_generate']:.2f}"
+            print(f"| {name} | {rows} | {speeds} |", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=1))
 

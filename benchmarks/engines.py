@@ -101,14 +101,12 @@ def drawing(options: argparse.Namespace, url: str | None, why: str) -> list[list
 
     from benchmarks.decode import generated, quickstart_model, quickstart_prompts
     from grpo_plus.sampling.decode import decode
-    from grpo_plus.sampling.drafts import Drafts
     from grpo_plus.sampling.sampler import Sampling
     from grpo_plus.sampling.vllm_http import Client
 
     model, tokenizer = quickstart_model(40 if options.short else 0)
     source = quickstart_prompts(tokenizer)
     sampling = Sampling(most=options.most, stops=(tokenizer.eos_token_id,), pad=tokenizer.pad_token_id, temperature=1.0)
-    drafts = Drafts(model, model.device)
     prompts: dict[int, list[list[int]]] = {}
 
     def of_round(at: int) -> list[list[int]]:
@@ -127,9 +125,7 @@ def drawing(options: argparse.Namespace, url: str | None, why: str) -> list[list
 
     runs = {
         "generate": speed(lambda rows: generated(model, rows, sampling)),
-        "rollout: auto": speed(
-            lambda rows: decode(model, rows, sampling, device=model.device, drafts=drafts).completions
-        ),
+        "rollout: auto": speed(lambda rows: decode(model, rows, sampling, device=model.device).completions),
     }
     if url is not None:
         client = Client(url, patience=60)

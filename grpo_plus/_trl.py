@@ -596,18 +596,6 @@ def repeats_of(sampler: Repeats) -> tuple[int, int, int, int]:
     return prompts, copies, repeats, len(sampler) // (prompts * copies * repeats)
 
 
-def completion_of(host: Host, prompt: Any, prompt_ids: list[int], ids: list[int]) -> Any:
-    """The text or messages that TRL will make of sampled ids, where there are no tools to call."""
-    from trl.data_utils import is_conversational
-
-    if not is_conversational({"prompt": prompt}):
-        return host.processing_class.batch_decode([ids], skip_special_tokens=True)[0]
-    if any(getattr(host._tokenizer, name, None) is not None for name in ("response_template", "response_schema")):
-        return [message_read(host._tokenizer, ids, prompt_ids)]
-    (content,) = host.processing_class.batch_decode([ids], skip_special_tokens=True)
-    return [{"role": "assistant", "content": content}]
-
-
 def parsed_turn(host: Host, row: int, ids: list[int], behind: list[int]) -> dict[str, Any]:
     """The message that TRL's loop over tools will make of a further turn of a row; empty of one without ids."""
     if not ids:

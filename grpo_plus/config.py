@@ -85,8 +85,6 @@ class GRPOPlusConfig(GRPOConfig):
             and lets rows leave that have ended, wherever that has the same distribution; None: ``auto`` where a part
             of ours is set and nothing else draws.
         rollout_rows: most rows drawn at once with ``auto``; None for as many as memory allows.
-        rollout_draft: ``auto`` feeds several tokens a pass where other completions went on in the same way, with the
-            same distribution; ``none`` feeds one.
         vllm_sync: how weights go to a vLLM server (``use_vllm: true``, ``vllm_mode: server``): the ``adapter`` alone,
             all as ``files`` in a folder that it sees, or on TRL's own path with ``nccl``; None: what there is
             decides.
@@ -199,10 +197,6 @@ class GRPOPlusConfig(GRPOConfig):
     rollout_rows: int | None = field(
         default=None,
         metadata={"help": "Most rows drawn at once with rollout auto; unset: what memory allows."},
-    )
-    rollout_draft: Literal["auto", "none"] = field(
-        default="auto",
-        metadata={"help": "auto guesses tokens from other completions, exactly; none does not."},
     )
     vllm_sync: Literal["files", "nccl", "adapter"] | None = field(
         default=None,

@@ -148,7 +148,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
         self.calling = Calling(recipe)
-        self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
+        self.rollouts = Rollouts(recipe, self.retry)
         options = recipe.reward_model
         self.reward_model = None if options is None else RewardModelHook(recipe, options, self.verification)
         learned = [] if self.reward_model is None else [self.reward_model, self.reward_model.pairs]

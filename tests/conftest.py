@@ -151,27 +151,6 @@ def tiny_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def repeating_model(tmp_path_factory):
-    """A folder with a tiny model that was trained to count from 1 to 9, again and again."""
-    import torch
-
-    from grpo_plus.testing import make_tiny_model
-
-    folder = tmp_path_factory.mktemp("repeating")
-    model, tokenizer = make_tiny_model(hidden=64)
-    digits = torch.tensor(tokenizer("123456789", add_special_tokens=False)["input_ids"]).repeat(8)
-    batch = torch.stack([digits[start : start + 54] for start in range(9)])
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(40):
-        optimizer.zero_grad()
-        model(input_ids=batch, labels=batch).loss.backward()
-        optimizer.step()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="session")
 def end_tree():
     """Ends processes with everything below them; a launcher's ranks are in sessions of their own."""
 

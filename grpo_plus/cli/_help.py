@@ -30,7 +30,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     ),
     "tools (what the model may call)": ("tools", "environment"),
     "prompts (which are drawn, how often)": ("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs"),
-    "sampling": ("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),
+    "sampling": ("rollout", "rollout_rows", "vllm_sync"),
     "engine (how the update runs)": ("engine", "engine_tokens_per_pass"),
     "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
     "evaluation": ("eval_verifiers", "measure", "eval_strategy"),

@@ -281,7 +281,7 @@ def kinds() -> list[Kind]:
 
 
 _PIECES = ("ratio", "surrogate", "kl", "reduce")
-_COMPOSITIONS = ("all_of", "any_of", "gated", "weighted", "Route")
+_COMPOSITIONS = ("all_of", "any_of", "gated", "weighted")
 _WAYS = ("keep", "replay", "resample", "roulette")
 """Named rather than imported: these need torch."""
 

@@ -440,8 +440,7 @@ def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
         drawn = "transformers' continuous batching"
     elif config.recipe.rollout == "auto" and why_unread(config, "rollout") is None:
         rows = "as many rows at once as memory allows" if config.rollout_rows is None else f"{config.rollout_rows} rows"
-        drafts = "with drafts" if config.rollout_draft == "auto" else "no drafts"
-        drawn = f"rollout auto, {rows}, {drafts}" + (" (the default beside parts of ours)" * (config.rollout is None))
+        drawn = f"rollout auto, {rows}" + (" (the default beside parts of ours)" * (config.rollout is None))
     else:
         drawn = "TRL's own loop, all rows at once"
     bound, reason = config.engine_tokens_per_pass, why_unread(config, "engine")

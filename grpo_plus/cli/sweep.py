@@ -50,8 +50,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _sweep(arguments: Sequence[str]) -> int:
-    from grpo_plus.sweep import on_ray
     from grpo_plus.sweep.check import check
+    from grpo_plus.sweep.elsewhere import ELSEWHERE
     from grpo_plus.sweep.manifest import locked, open_manifest
     from grpo_plus.sweep.plan import make_plan
     from grpo_plus.sweep.runner import Stop, run_all
@@ -59,6 +59,7 @@ def _sweep(arguments: Sequence[str]) -> int:
     from grpo_plus.sweep.vary import read_seeds, read_variants
 
     options, shared = _options(arguments)
+    connect = ELSEWHERE.get(options.on) if options.on else None
     plan = make_plan(
         Path(options.config).expanduser(), read_variants(options.vary), read_seeds(options.seeds), shared, options.out
     )
@@ -67,10 +68,11 @@ def _sweep(arguments: Sequence[str]) -> int:
         manifest = open_manifest(plan)
         print(plan_line(plan, manifest))
         if manifest.unfinished():
-            ray = stack.enter_context(on_ray.connected()) if options.on == "ray" else None
+            connection = connect(plan, naming_us, options.cpus, options.gpus) if connect else None
+            elsewhere = stack.enter_context(connection) if connection else None
             print("checking every variant before the first run starts", flush=True)
-            if ray:
-                share = on_ray.prepare(ray, on_ray.Share(plan, naming_us), CHECKER, options.cpus, options.gpus)
+            if elsewhere:
+                elsewhere.check(CHECKER)
             else:
                 check(plan, environment, CHECKER)
             if options.dry_run:
@@ -79,8 +81,8 @@ def _sweep(arguments: Sequence[str]) -> int:
             manifest.save()
             line, stop = Line(plan, manifest), Stop()
             with stop.listening():
-                if ray:
-                    on_ray.run_all(ray, share, manifest, line, stop)
+                if elsewhere:
+                    elsewhere.run_all(manifest, line, stop)
                 else:
                     run_all(plan, manifest, line, stop, environment=environment, hold=hold)
         return _compare(plan, manifest, arguments)
@@ -126,6 +128,8 @@ def _report(plan: "Plan", folders: Sequence[Path]) -> int:
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The sweep's own options, and all others, which every run gets."""
+    from grpo_plus.sweep.elsewhere import ELSEWHERE
+
     parser = Parser(
         prog=PROG,
         description=__doc__,
@@ -136,7 +140,9 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B", help="an option and its values")
     parser.add_argument("--seeds", default="1", help="how many (3: seeds 1, 2, 3) or which (7,8); default: 1")
     parser.add_argument("--out", type=Path, help="the sweep's folder; default: the config's output_dir and -sweep")
-    parser.add_argument("--on", choices=["ray"], help="run side by side in a Ray cluster; default: one by one, here")
+    parser.add_argument(
+        "--on", choices=ELSEWHERE.names(), help="run side by side in a Ray cluster; default: one by one, here"
+    )
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument(

@@ -154,7 +154,6 @@ class Measure:
                 trainer.processing_class,
                 drawing,
                 template_keywords=args.chat_template_kwargs,
-                draft=args.rollout_draft == "auto",
                 device=device if self._in_pieces else None,
                 alone=not self._in_pieces,
             )

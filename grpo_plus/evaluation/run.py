@@ -9,9 +9,7 @@ from grpo_plus.evaluation.results import Evaluation, Sample, judges_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
-from grpo_plus.sampling.decode import Finished
 from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.token_spans import decoder
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text
@@ -143,30 +141,15 @@ def draw(
             if turns is not None:
                 drawn = turns.complete(inputs, chosen, seed)
             else:
-                drawn = _completed(sampler, inputs, chosen, seed, _beginner(verification, sampler, inputs))
+                drawn = _completed(sampler, inputs, chosen, seed)
             if waiting is not None:
                 yield _judged(verification, waiting)
             waiting = drawn
             verification.start(inputs, drawn.prompts, drawn.texts, drawn.ids, sampler.tokenizer, turns=drawn.turns)
-            verification.forget()
         if waiting is not None:
             yield _judged(verification, waiting)
     finally:
-        verification.forget()
         verification.settle()
-
-
-def _beginner(verification: Verification, sampler: Sampler, inputs: Sequence[Mapping[str, Any]]) -> Finished:
-    """Begins the checks of a completion that has ended, while others are drawn."""
-    decode = decoder(sampler.tokenizer)
-
-    def begin(place: int, ids: list[int]) -> None:
-        row = inputs[place]
-        completion = _completion(row["prompt"], sampler.text(ids))
-        for live in verification.live:
-            live.begin(row, completion, ids, decode)
-
-    return begin
 
 
 def _completion(prompt: Any, text: str) -> Any:
@@ -182,18 +165,14 @@ def _tokenized(sampler: Sampler, prompt: Any, row: int) -> list[int]:
 
 
 def _completed(
-    sampler: Sampler,
-    inputs: list[dict[str, Any]],
-    chosen: Sequence[tuple[int, int]],
-    seed: int,
-    finished: Finished,
+    sampler: Sampler, inputs: list[dict[str, Any]], chosen: Sequence[tuple[int, int]], seed: int
 ) -> Completed:
     """A completion of one turn for each of the inputs."""
     if "prompt" not in inputs[0]:
         raise ValueError(f"the rows have no column 'prompt', only {', '.join(inputs[0])}.")
     prompts = [given["prompt"] for given in inputs]
     ids = [_tokenized(sampler, prompt, row) for prompt, (row, _) in zip(prompts, chosen, strict=True)]
-    drawn = sampler.complete(ids, [seed_of(seed, *pair) for pair in chosen], finished)
+    drawn = sampler.complete(ids, [seed_of(seed, *pair) for pair in chosen])
     texts = [sampler.text(own) for own in drawn]
     completions = [_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
     samples = [

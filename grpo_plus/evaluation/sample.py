@@ -11,8 +11,7 @@ import torch
 
 from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.sampling.attention import leave_out_cudnn
-from grpo_plus.sampling.decode import Finished, decode, is_adapted
-from grpo_plus.sampling.drafts import Drafts
+from grpo_plus.sampling.decode import decode, is_adapted
 from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
 from grpo_verifiers.options import Range, value_problems
@@ -65,15 +64,14 @@ class Sampler:
         drawing: Drawing,
         template_keywords: Mapping[str, Any] | None = None,
         *,
-        draft: bool = True,
         device: torch.device | None = None,
         alone: bool = True,
     ) -> None:
         """Inspect the unwrapped model, with or without adapters; its mode does not change.
 
-        ``template_keywords`` are further arguments of the chat template. With ``draft`` tokens are guessed, from what
-        this sampler has drawn and nothing else. ``device`` is where passes are made, that of the weights if unset.
-        ``alone`` tells whether passes are this process's own, so that one that ran out of memory may be made again.
+        ``template_keywords`` are further arguments of the chat template. ``device`` is where passes are made, that of
+        the weights if unset. ``alone`` tells whether passes are this process's own, so that one that ran out of memory
+        may be made again.
         """
         self._model = model
         self.tokenizer = tokenizer
@@ -89,7 +87,6 @@ class Sampler:
         self._alone = alone
         leave_out_cudnn(self._device)
         self._plain = model.get_base_model() if is_adapted(model) else model
-        self._drafts = Drafts(self._plain, self._device) if draft and self.refusal is None else None
 
     def tokenize(self, prompt: Any) -> list[int]:
         """Ids of a prompt; a conversation goes through the chat template."""
@@ -111,18 +108,16 @@ class Sampler:
         self,
         prompts: Sequence[list[int]],
         seeds: Sequence[int],
-        finished: Finished | None = None,
         most: int | None = None,
     ) -> list[list[int]]:
         """Tokens of one completion for each prompt, with the end token; at most ``most``, if given.
 
-        Where our decoder draws, ``finished`` is told of each as soon as it has ended. Where the model must generate by
-        itself (`refusal` says why), the first seed serves the whole batch.
+        Where the model must generate by itself (`refusal` says why), the first seed serves the whole batch.
         """
         sampling = self._sampling if most is None else replace(self._sampling, most=most)
         with without_dropout(self._model), random_state_kept():
             if self.refusal is None:
-                return self._decode(prompts, seeds, sampling, finished)
+                return self._decode(prompts, seeds, sampling)
             torch.manual_seed(seeds[0] & 0x7FFF_FFFF)
             return self._generate(prompts, sampling)
 
@@ -155,9 +150,7 @@ class Sampler:
             repetition_penalty=d.repetition_penalty,
         )
 
-    def _decode(
-        self, prompts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling, finished: Finished | None
-    ) -> list[list[int]]:
+    def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling) -> list[list[int]]:
         most = sampling.most
         streams = [random.Random(seed) for seed in seeds]  # noqa: S311 - samples, not secrets
         numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
@@ -173,8 +166,6 @@ class Sampler:
             most_rows=affordable_rows(self._plain, max(map(len, prompts)) + most, self._device),
             device=self._device,
             uniform=uniform,
-            finished=finished,
-            drafts=self._drafts,
             again=self._alone,
         )
         return done.completions

@@ -7,7 +7,7 @@ from typing import Any
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, unknown
-from grpo_verifiers.exec.environments import LOADER
+from grpo_verifiers.exec.rubrics import LOADER
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error", "isolation")

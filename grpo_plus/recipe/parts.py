@@ -32,7 +32,7 @@ READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
     *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record", "tools", "environment"),
     *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "critic", "reward_model"),
-    *("rollout", "rollout_rows", "rollout_draft", "vllm_sync", "hacking_monitor", "stop_on"),
+    *("rollout", "rollout_rows", "vllm_sync", "hacking_monitor", "stop_on"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
 """The fields that a recipe is made of."""
@@ -89,7 +89,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         stop_on=tuple(getattr(config, "stop_on", None) or ()),
         rollout=rollout_of(config),
         rollout_rows=config.rollout_rows,
-        rollout_draft=config.rollout_draft,
         vllm_sync=config.vllm_sync,
         records=sets_parts(config) if config.record is None else config.record,
         origins=origins,

@@ -40,7 +40,6 @@ FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 OFF: Mapping[str, Any] = {
     "dead_groups": "keep",
     "rollout": "stock",
-    "rollout_draft": "none",
     "engine": "stock",
     "report_to": "none",
     "debug": "",

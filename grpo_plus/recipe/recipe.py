@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grpo_plus.reward_model.options import RewardModelOptions
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
-    from grpo_verifiers.base.traits import Isolation, OnError
+    from grpo_verifiers.base.traits import OnError
     from grpo_verifiers.tools.part import ToolPart
 
 
@@ -53,7 +53,7 @@ class Entry:
     columns: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     on_error: "OnError | None" = None
-    isolation: "Isolation | None" = None
+    isolation: str | None = None
 
     def build(self, plugins: Sequence[str] = ()) -> "Verifier":
         """The verifier itself; its workers import the plug-ins first."""
@@ -148,7 +148,6 @@ class Recipe:
         stop_on: names of the findings that end the run.
         rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
-        rollout_draft: whether tokens are guessed from other completions.
         vllm_sync: how weights go to a vLLM server; None: what there is decides.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
             ``entry point`` or ``reference``.
@@ -174,7 +173,6 @@ class Recipe:
     stop_on: tuple[str, ...] = ()
     rollout: str = "stock"
     rollout_rows: int | None = None
-    rollout_draft: str = "auto"
     vllm_sync: str | None = None
     records: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)

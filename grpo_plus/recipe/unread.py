@@ -82,7 +82,7 @@ NOTES: tuple[Unread, ...] = (
         "eval_strategy is 'no', so there is no evaluation but one that you start yourself",
     ),
     Unread(
-        "rollout rollout_rows rollout_draft",
+        "rollout rollout_rows",
         lambda c: _fsdp1(c) or _in_pieces(c),
         "the parameters are sharded (FSDP1, or ZeRO-3 without ds3_gather_for_generation), so TRL draws the "
         "completions, all rows at once",
@@ -104,7 +104,7 @@ PROBLEMS: tuple[Unread, ...] = (
         "leave it unset, or train in one process",
     ),
     Unread(
-        "rollout_rows rollout_draft",
+        "rollout_rows",
         lambda c: rollout_of(c) == "stock",
         "the completions are not drawn by rollout: auto",
         "set rollout: auto, or leave it unset",
@@ -165,7 +165,7 @@ def rollout_func_problems(config: Any) -> list[str]:
     return [
         f"{name} ({_shown(config, name)}) would be read by nobody: rollout_func draws the completions. Remove one of "
         "the two."
-        for name in _set(config, ("rollout", "rollout_rows", "rollout_draft"))
+        for name in _set(config, ("rollout", "rollout_rows"))
     ]
 
 

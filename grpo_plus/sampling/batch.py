@@ -16,8 +16,8 @@ class Batch:
 
     ``text``, (R, S), holds prompt and completion from the left, ``length`` tokens of which ``start`` are the prompt's;
     behind them it repeats the row's first token. ``reach`` is the greatest length. The last token of a row has not been
-    read until `advance` leaves the ``logits``, (R, K, V), behind it and behind the K − 1 guessed tokens ``drafts``, -1
-    for none. ``mask``, (R, C), is 1 where a column of the cache holds a token of the row.
+    read until `advance` leaves the ``logits``, (R, V), behind it. ``mask``, (R, C), is 1 where a column of the cache
+    holds a token of the row.
     """
 
     rows: torch.Tensor
@@ -27,7 +27,6 @@ class Batch:
     cache: Any
     mask: torch.Tensor
     logits: torch.Tensor
-    drafts: torch.Tensor
     reach: int
 
     @property
@@ -36,33 +35,16 @@ class Batch:
         return self.length - self.start
 
     def seen(self) -> torch.Tensor:
-        """What each row has held before each column of the logits, (R * K, S); padding repeats a token of the row."""
-        if not self.drafts.shape[1]:
-            return self.text[:, : self.reach]
-        self._widen(self.drafts.shape[1])
-        text_RS, first_R1 = self.text[:, : self.reach + self.drafts.shape[1]].clone(), self.text[:, :1]
-        ahead_RJ = torch.arange(self.drafts.shape[1], device=text_RS.device) + self.length[:, None]
-        text_RS.scatter_(1, ahead_RJ, torch.where(self.drafts >= 0, self.drafts, first_R1))
-        ends_K = torch.arange(self.logits.shape[1], device=text_RS.device)
-        there_RKS = torch.arange(text_RS.shape[1], device=text_RS.device) < (self.length[:, None] + ends_K)[:, :, None]
-        return torch.where(there_RKS, text_RS[:, None], first_R1[:, None]).flatten(0, 1)
+        """What each row holds, (R, S); padding repeats a token of the row."""
+        return self.text[:, : self.reach]
 
-    def add(self, tokens_RK: torch.Tensor, kept_RK: torch.Tensor | None) -> None:
-        """The first of these tokens, as many as are kept; others are forgotten. None: one a row."""
-        columns = tokens_RK.shape[1]
-        self._widen(columns)
-        if kept_RK is None:
-            self.text.scatter_(1, self.length[:, None], tokens_RK)
-            self.length = self.length + 1
-            return
-        column_K = torch.arange(columns, device=tokens_RK.device)
-        self.text.scatter_(1, self.length[:, None] + column_K, torch.where(kept_RK, tokens_RK, self.text[:, :1]))
-        self.length = self.length + kept_RK.sum(dim=1)
-        self.mask[:, self.mask.shape[1] - columns + 1 :] *= kept_RK[:, 1:] | (self.drafts < 0)
-
-    def _widen(self, more: int) -> None:
-        if self.reach + more > self.text.shape[1]:
-            self.text = _wide(self.text, self.reach + more + max(ROOM, self.reach // 4))
+    def add(self, tokens_R: torch.Tensor) -> None:
+        """The next token of each row."""
+        if self.reach + 1 > self.text.shape[1]:
+            self.text = _wide(self.text, self.reach + 1 + max(ROOM, self.reach // 4))
+        self.text.scatter_(1, self.length[:, None], tokens_R[:, None])
+        self.length = self.length + 1
+        self.reach += 1
 
     def completions(self, places: torch.Tensor) -> list[list[int]]:
         """What rows have drawn so far."""
@@ -100,13 +82,12 @@ def read(model: Any, prompts: Sequence[Sequence[int]], starts: Sequence[int], ro
         cache,
         mask[index],
         logits[index],
-        length_R.new_zeros(len(rows), 0),
         width,
     )
 
 
 def _forward(
-    model: Any, ids_RK: torch.Tensor, mask_RC: torch.Tensor, positions_RK: torch.Tensor, cache: Any, *, last: int = 1
+    model: Any, ids_RK: torch.Tensor, mask_RC: torch.Tensor, positions_RK: torch.Tensor, cache: Any
 ) -> torch.Tensor:
     output = model(
         input_ids=ids_RK,
@@ -114,39 +95,17 @@ def _forward(
         position_ids=positions_RK,
         past_key_values=cache,
         use_cache=True,
-        logits_to_keep=last,
+        logits_to_keep=1,
     )
-    logits_RKV: torch.Tensor = output.logits[:, -last:].float()
-    return logits_RKV
+    logits_RV: torch.Tensor = output.logits[:, -1].float()
+    return logits_RV
 
 
-def advance(model: Any, batch: Batch, drafts_RJ: torch.Tensor | None = None) -> None:
-    """Read the last token of every row, and guesses behind it."""
+def advance(model: Any, batch: Batch) -> None:
+    """Read the last token of every row."""
     last_R1 = batch.length[:, None] - 1
-    token_R1 = batch.text.gather(1, last_R1)
-    if drafts_RJ is None:
-        batch.drafts = token_R1[:, :0]
-        batch.mask = torch.nn.functional.pad(batch.mask, (0, 1), value=1)
-        batch.logits = _forward(model, token_R1, batch.mask, last_R1, batch.cache)
-        return
-    there_RK = torch.nn.functional.pad(drafts_RJ >= 0, (1, 0), value=True)
-    batch.drafts = drafts_RJ
-    batch.mask = torch.cat([batch.mask, there_RK.long()], dim=1)
-    tokens_RK = torch.cat([token_R1, torch.where(drafts_RJ >= 0, drafts_RJ, token_R1)], dim=1)
-    positions_RK = last_R1 + there_RK.cumsum(dim=1) - 1
-    batch.logits = _forward(model, tokens_RK, batch.mask, positions_RK, batch.cache, last=tokens_RK.shape[1])
-
-
-def close_gaps(batch: Batch) -> None:
-    """Drop the columns of guesses that were wrong, once they are a fifth of all."""
-    columns = batch.mask.shape[1]
-    if columns < 1.25 * batch.reach + 8:
-        return
-    order_RC = batch.mask.argsort(dim=1, stable=True)[:, columns - int(batch.mask.sum(dim=1).max()) :]
-    batch.mask = batch.mask.gather(1, order_RC)
-    for layer in batch.cache.layers:
-        index = order_RC[:, None, :, None].expand(-1, layer.keys.shape[1], -1, layer.keys.shape[3])
-        layer.keys, layer.values = layer.keys.gather(2, index), layer.values.gather(2, index)
+    batch.mask = torch.nn.functional.pad(batch.mask, (0, 1), value=1)
+    batch.logits = _forward(model, batch.text.gather(1, last_R1), batch.mask, last_R1, batch.cache)
 
 
 def keep(batch: Batch, index: torch.Tensor) -> None:
@@ -179,7 +138,6 @@ def join(batch: Batch | None, fresh: Batch) -> Batch:
     masks = [torch.nn.functional.pad(part.mask, (width - part.mask.shape[1], 0)) for part in (batch, fresh)]
     reach = max(batch.text.shape[1], fresh.text.shape[1])
     texts = [_wide(part.text, reach) for part in (batch, fresh)]
-    guessed = batch.drafts.shape[1]
     return Batch(
         torch.cat([batch.rows, fresh.rows]),
         torch.cat(texts),
@@ -187,8 +145,7 @@ def join(batch: Batch | None, fresh: Batch) -> Batch:
         torch.cat([batch.start, fresh.start]),
         batch.cache,
         torch.cat(masks),
-        torch.cat([batch.logits, torch.nn.functional.pad(fresh.logits, (0, 0, 0, guessed))]),
-        torch.nn.functional.pad(batch.drafts, (0, 0, 0, len(fresh.rows)), value=-1),
+        torch.cat([batch.logits, fresh.logits]),
         max(batch.reach, fresh.reach),
     )
 

@@ -12,17 +12,11 @@ from typing import Any, Protocol
 import torch
 
 from grpo_plus.memory.errors import is_out_of_memory, release
-from grpo_plus.sampling.batch import Batch, advance, close_gaps, join, keep, read
-from grpo_plus.sampling.drafts import EVERY, LENGTHS, Drafts
+from grpo_plus.sampling.batch import Batch, advance, join, keep, read
 from grpo_plus.sampling.sampler import Numbers, Sampling, pick, processors
 
 Uniform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Numbers in [0, 1) for rows and their places, two tensors of one shape on the device."""
-Finished = Callable[[int, list[int]], None]
-"""Told of a row and its tokens when it has ended."""
-
-WORTH = 256
-"""Tokens of completions that are learnt from together."""
 
 
 class Support(Protocol):
@@ -39,21 +33,15 @@ class Support(Protocol):
 class Decoded:
     """Completions, each with the token that ended it, and what they cost.
 
-    ``row_steps`` are rows times columns that were run, prefills aside, and ``row_passes`` rows times passes;
-    ``prefills`` prompts that were read, for ``reads`` rows. ``places`` is how many rows were in flight at most: fewer
-    than were asked for once memory has run out, ``failures`` times. Of ``tried`` guessed tokens ``right`` ones were
-    those that were drawn.
+    ``row_steps`` are rows times passes, prefills aside; ``prefills`` prompts that were read. ``places`` is how many
+    rows were in flight at most: fewer than were asked for once memory has run out, ``failures`` times.
     """
 
     completions: list[list[int]] = field(default_factory=list)
     row_steps: int = 0
-    row_passes: int = 0
     prefills: int = 0
-    reads: int = 0
     places: int = 0
     failures: int = 0
-    tried: int = 0
-    right: int = 0
 
     @property
     def stock_row_steps(self) -> int:
@@ -62,22 +50,8 @@ class Decoded:
 
     @property
     def saved(self) -> float:
-        """The share of those that were not run; below 0 where wrong guesses took more."""
+        """The share of those that were not run."""
         return 1 - self.row_steps / self.stock_row_steps if self.stock_row_steps else 0.0
-
-    @property
-    def useful(self) -> float:
-        """The share of the row-steps that gave a token which was kept."""
-        return self._stepped / self.row_steps if self.row_steps else 1.0
-
-    @property
-    def tokens_per_pass(self) -> float:
-        """Tokens that a row drew in a pass."""
-        return self._stepped / self.row_passes if self.row_passes else 1.0
-
-    @property
-    def _stepped(self) -> int:
-        return sum(map(len, self.completions)) - self.reads
 
 
 def decode(
@@ -88,9 +62,7 @@ def decode(
     most_rows: int | None = None,
     device: Any = None,
     uniform: Uniform | None = None,
-    finished: Finished | None = None,
     support: Support | None = None,
-    drafts: Drafts | None = None,
     again: bool = True,
 ) -> Decoded:
     """Complete every prompt; there is one for each completion, and equal ones are read once.
@@ -101,14 +73,9 @@ def decode(
 
     The model needs a plain growing cache and must take positions. At most ``most_rows`` rows are in flight; None for
     all. ``uniform`` gives the numbers that pick the tokens; None makes them from one number of torch's own generator.
-    Either way a row's draw does not depend on the others. ``finished`` is told of each row once, while others run.
-
-    With ``drafts`` several tokens are read in a pass where it pays. Each is picked as without them, by the row's own
-    number, and the first that differs from its guess ends what is kept: equal tokens, but for the rounding of a pass
-    with several columns, which may move a number across the border between two tokens.
+    Either way a row's draw does not depend on the others.
     """
-    decoding = _Decoding(model, prompts, sampling, most_rows, device, uniform, finished, support, drafts)
-    return decoding.run(again=again)
+    return _Decoding(model, prompts, sampling, most_rows, device, uniform, support).run(again=again)
 
 
 class _Decoding:
@@ -122,12 +89,10 @@ class _Decoding:
         most_rows: int | None,
         device: Any,
         uniform: Uniform | None,
-        finished: Finished | None,
         support: Support | None,
-        drafts: Drafts | None,
     ) -> None:
         self.model, self.prompts, self.sampling, self.device = model, prompts, sampling, device
-        self.finished, self.support = finished, support
+        self.support = support
         self.result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
         self.chain = processors(sampling)
         self.stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
@@ -139,12 +104,6 @@ class _Decoding:
         self.waiting = sorted(range(len(prompts)), key=lambda row: first[tuple(prompts[row])])  # equal ones together
         self.flying: list[int] = []
         self.batch: Batch | None = None
-        self.drafts, self.unknown = drafts, 0
-        self.passes = 0
-        self.looked: torch.Tensor | None = None
-        if drafts is not None:
-            self.keys = drafts.keys(prompts)
-            self.ended: list[tuple[int, list[int]]] = []
 
     @torch.no_grad()
     def run(self, *, again: bool) -> Decoded:
@@ -159,19 +118,14 @@ class _Decoding:
                 full = True
             if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass
                 self._halve()
-        self._learn()
         return self.result
 
     def _step(self) -> None:
         batch = self.batch = self._filled()
         self._draw(batch)
         if self.flying:
-            guesses_RJ = self._guess(batch)
-            close_gaps(batch)
-            advance(self.model, batch, guesses_RJ)
-            self.passes += 1
-            self.result.row_passes += len(self.flying)
-            self.result.row_steps += len(self.flying) * batch.logits.shape[1]
+            advance(self.model, batch)
+            self.result.row_steps += len(self.flying)
         else:
             self.batch = None
 
@@ -186,74 +140,39 @@ class _Decoding:
             starts = [len(self.prompts[row]) for row in taken]
             batch = join(batch, read(self.model, contexts, starts, taken, self.device))
             self.result.prefills += len(set(map(tuple, contexts)))
-            self.result.reads += len(taken)
         assert batch is not None
         return batch
 
     def _draw(self, batch: Batch) -> None:
-        """One token for every row, and one more for each guess that was right."""
-        rows, columns, vocabulary = batch.logits.shape
-        furthest = batch.reach - self.shortest + columns  # no row has more tokens after this
-        places_RK = batch.drawn[:, None]
-        if columns > 1:
-            places_RK = places_RK + torch.arange(columns, device=batch.length.device)
-        scores_RKV: torch.Tensor = self.chain(batch.seen(), batch.logits.flatten(0, 1)).view(rows, columns, vocabulary)
+        """One token for every row."""
+        places_R = batch.drawn
+        scores_RV: torch.Tensor = self.chain(batch.seen(), batch.logits)
+        vocabulary = scores_RV.shape[1]
+        furthest = batch.reach - self.shortest + 1  # no row has more tokens after this
         if self.sampling.draw:
             if isinstance(self.uniform, Numbers):
                 self.uniform.reserve(min(furthest, self.sampling.most))
-            number_places_RK = places_RK
-            if furthest > self.sampling.most:  # a column may be past the end
-                number_places_RK = places_RK.clamp(max=self.sampling.most - 1)
-            numbers_RK = self.uniform(batch.rows[:, None].expand(-1, columns), number_places_RK)
-            tokens_RK = pick(scores_RKV.flatten(0, 1), numbers_RK.flatten()).view(rows, columns)
+            tokens_R = pick(scores_RV, self.uniform(batch.rows, places_R))
         else:
-            highest_RK, tokens_RK = scores_RKV.max(dim=-1)
-            tokens_RK = torch.where(highest_RK.isnan(), vocabulary, tokens_RK)
-        ends_RK = self._ends(tokens_RK)
+            highest_R, tokens_R = scores_RV.max(dim=-1)
+            tokens_R = torch.where(highest_R.isnan(), vocabulary, tokens_R)
+        ended_R = self._ends(tokens_R)
         if furthest >= self.sampling.most:
-            ends_RK = ends_RK | (places_RK + 1 >= self.sampling.most)
-        wrong_RK, kept_RK = tokens_RK >= vocabulary, None
-        if columns > 1:
-            kept_RK = _kept(tokens_RK, ends_RK, batch.drafts)
-            wrong_RK = wrong_RK & kept_RK
-            ended_R = (ends_RK & kept_RK).any(dim=1)
-        else:
-            ended_R = ends_RK.squeeze(1)
-        numbers = [ended_R.sum(), wrong_RK.sum()]
-        if kept_RK is not None:
-            numbers += [(batch.drafts[:, 0] >= 0).sum(), self._tried(batch, kept_RK), kept_RK[:, 1:].sum()]
-            numbers.append((batch.length + kept_RK.sum(dim=1)).max())
-        elif self.looked is not None and len(self.looked) == rows:
-            there = (self.looked >= 0).sum()
-            numbers += [there, there, (self.looked == tokens_RK[:, 0]).sum()]
-        ends, wrongs, *counts = torch.stack(numbers).tolist()  # the step's only wait for the device
+            ended_R = ended_R | (places_R + 1 >= self.sampling.most)
+        wrong_R = tokens_R >= vocabulary
+        ends, wrongs = torch.stack([ended_R.sum(), wrong_R.sum()]).tolist()  # the step's only wait for the device
         if wrongs:
             raise ValueError("the model's logits are NaN: no token can be drawn. Its weights or inputs are no numbers.")
         if self.support is not None:
-            if kept_RK is None:
-                self.support.note(batch.rows, places_RK[:, 0], scores_RKV[:, 0])
-            else:
-                rows_RK = batch.rows[:, None].expand(-1, columns)
-                self.support.note(rows_RK[kept_RK], places_RK[kept_RK], scores_RKV[kept_RK])
-        batch.add(tokens_RK, kept_RK)
-        batch.reach = counts[3] if columns > 1 else batch.reach + 1
-        if self.drafts is not None and counts:
-            self.drafts.count(rows, *counts[:3])
-            if columns > 1:
-                self.result.tried += counts[1]
-                self.result.right += counts[2]
+            self.support.note(batch.rows, places_R, scores_RV)
+        batch.add(tokens_R)
         if ends:
             self._end(batch, ended_R)
 
-    def _ends(self, tokens_RK: torch.Tensor) -> torch.Tensor:
+    def _ends(self, tokens_R: torch.Tensor) -> torch.Tensor:
         if len(self.sampling.stops) == 1:
-            return tokens_RK == self.sampling.stops[0]
-        return torch.isin(tokens_RK, self.stops)
-
-    @staticmethod
-    def _tried(batch: Batch, kept_RK: torch.Tensor) -> torch.Tensor:
-        """How many guesses were put to the test: those that were right, and the first that was not."""
-        return torch.minimum((batch.drafts >= 0).sum(dim=1), kept_RK.sum(dim=1)).sum()
+            return tokens_R == self.sampling.stops[0]
+        return torch.isin(tokens_R, self.stops)
 
     def _end(self, batch: Batch, ended_R: torch.Tensor) -> None:
         places = ended_R.nonzero().squeeze(1)
@@ -261,50 +180,8 @@ class _Decoding:
         self.flying = [row for row in self.flying if row not in ended]
         for row, ids in ended.items():
             self.result.completions[row] = ids
-            if self.drafts is not None:
-                self.ended.append((row, ids))
-                self.unknown += len(ids)
-            if self.finished is not None:
-                self.finished(row, ids)
         if self.flying:
             keep(batch, (~ended_R).nonzero().squeeze(1))
-
-    def _guess(self, batch: Batch) -> torch.Tensor | None:
-        """The next tokens of each row, where it pays to read them in the same pass."""
-        self.looked = None
-        if self.drafts is None:
-            return None
-        rows = len(self.flying)
-        most = self.drafts.tokens(rows, self.sampling)
-        looks = not most and self.passes % EVERY == 0 and self.drafts.could_pay(rows, self.sampling)
-        if not most and not looks:
-            return None
-        if self.unknown >= WORTH:
-            self._learn()
-        guesses_RJ = self.drafts.guess(batch.text, batch.length, self.keys[batch.rows])
-        if looks:
-            self.looked = guesses_RJ[:, 0]
-            return None
-        # The last token comes without a guess.
-        left_R1 = self.sampling.most - 1 - batch.drawn[:, None]
-        guesses_RJ = guesses_RJ[:, :most]
-        guesses_RJ = torch.where(torch.arange(guesses_RJ.shape[1], device=left_R1.device) < left_R1, guesses_RJ, -1)
-        longest = int((guesses_RJ >= 0).sum(dim=1).max())
-        if not longest:
-            self.drafts.count(rows, 0, 0, 0)
-        return guesses_RJ[:, :longest] if longest else None
-
-    def _learn(self) -> None:
-        """Remember the completions that have ended."""
-        if self.drafts is None or not self.ended:
-            return
-        ended, self.ended, self.unknown = self.ended, [], 0
-        texts = [[*self.prompts[row][-max(LENGTHS) :], *ids] for row, ids in ended]
-        width = max(map(len, texts))
-        text_RS = torch.tensor([text + text[:1] * (width - len(text)) for text in texts], device=self.device)
-        length_R = torch.tensor([len(text) for text in texts], device=self.device)
-        start_R = length_R - torch.tensor([len(ids) for _, ids in ended], device=self.device)
-        self.drafts.learn(text_RS, start_R, length_R, self.keys[[row for row, _ in ended]])
 
     def _halve(self) -> None:
         """Let all rows in flight wait with what they hold so far, and half as many places."""
@@ -318,12 +195,6 @@ class _Decoding:
         self.waiting, self.flying = self.flying + self.waiting, []
         del batch
         release()
-
-
-def _kept(tokens_RK: torch.Tensor, ends_RK: torch.Tensor, drafts_RJ: torch.Tensor) -> torch.Tensor:
-    """Which tokens stay: up to the first that ends its row or differs from its guess."""
-    goes_on_RJ = (tokens_RK[:, :-1] == drafts_RJ) & ~ends_RK[:, :-1]
-    return torch.nn.functional.pad(goes_on_RJ.long().cumprod(dim=1).bool(), (1, 0), value=True)
 
 
 def is_adapted(model: Any) -> bool:

@@ -2,8 +2,8 @@
 
 Under FSDP2 a pass gathers the weights of each layer from all ranks: a rank that makes fewer passes leaves the others
 waiting for its pieces. So ranks agree before every pass whether anybody still draws, and one that has come to its end
-reads a single token as often as the others need. Passes need not be of one kind: prompts, tokens and guesses gather the
-same weights in the same order.
+reads a single token as often as the others need. A pass over prompts and one over tokens gather the same weights in the
+same order.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -14,15 +14,11 @@ import torch
 
 from grpo_plus.memory.shape import head_sizes
 from grpo_plus.sampling.decode import Decoded, decode, is_adapted
-from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.sampler import read_sampling
 from grpo_plus.sampling.support import Noted, truncates
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
-
-Drawn = Callable[[int, list[int], list[int]], None]
-"""Is told of a completion: its row in the batch, the ids of its prompt, its own."""
 
 METHODS = (
     "generate",
@@ -42,33 +38,26 @@ class Rollout:
     """Makes a model's ``generate`` leaner for the length of a block.
 
     At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
-    run out. ``report`` is told what each generation cost, ``drawn`` of each whole completion. ``asked`` means that
-    somebody wanted it: a refusal is then a warning. ``stock`` says why the model's own ``generate`` drew last; None
+    run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
+    warning. ``stock`` says why the model's own ``generate`` drew last; None
     where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
-    With ``draft`` tokens are guessed, from all completions so far. ``alone`` tells whether passes are this process's
-    own, so that one that ran out of memory may be made again.
+    ``alone`` tells whether passes are this process's own, so that one that ran out of memory may be made again.
     """
 
     def __init__(
         self,
         most_rows: int | None,
         report: Callable[[Decoded], None],
-        drawn: Drawn | None = None,
         *,
         asked: bool = True,
-        draft: bool = False,
         alone: bool = True,
     ) -> None:
         self._alone = alone
         self._level = logging.WARNING if asked else logging.INFO
         self.most_rows = most_rows
-        self._drawn = drawn
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
-        self._draft = draft
-        self._drafts: Drafts | None = None
-        self._former: tuple[Mapping[str, Any], Mapping[str, torch.Tensor]] | None = None
         self.supports: list[torch.Tensor] | None = None
 
     @contextmanager
@@ -113,8 +102,6 @@ class Rollout:
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
         noted = Noted() if truncates(sampling) else None
-        finished = None if (tell := self._drawn) is None else lambda row, own: tell(row, prompts[row], own)
-        drafts = self._drafts = self._guessing(plain, ids.device)
         # Around all passes, so that weights which autocast has cast are kept from one to the next; it is on inside.
         with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
             decoded = decode(
@@ -123,9 +110,7 @@ class Rollout:
                 sampling,
                 most_rows=rows,
                 device=ids.device,
-                finished=finished,
                 support=noted,
-                drafts=drafts,
                 again=self._alone,
             )
         if noted is not None:
@@ -142,23 +127,6 @@ class Rollout:
         width = max(map(len, decoded.completions))
         filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]
         return torch.cat([ids, torch.tensor(filled, dtype=ids.dtype, device=ids.device)], dim=1)
-
-    def _guessing(self, model: Any, device: Any) -> Drafts | None:
-        if not self._draft or self._drafts is not None:
-            return self._drafts
-        drafts = Drafts(model, device)
-        if self._former is not None:
-            drafts.load(*self._former)
-            self._former = None
-        return drafts
-
-    def known(self) -> tuple[Mapping[str, Any], Mapping[str, torch.Tensor]]:
-        """What guesses are made from, for `learnt`; empty before the first."""
-        return (self._former or ({}, {})) if self._drafts is None else self._drafts.state()
-
-    def learnt(self, counts: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
-        """Guess from what `known` returned."""
-        self._former, self._drafts = (counts, tensors), None
 
     def _say(self, reason: str) -> None:
         self.stock = reason

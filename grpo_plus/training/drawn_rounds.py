@@ -15,10 +15,7 @@ from grpo_plus.training.hooks import Completion, Completions
 from grpo_verifiers.verdict import Status, Verdict
 
 NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
-SUMMED = (
-    *("memory/retries", "rollout/row_steps", "rollout/prefills"),
-    *("rollout/checked_early", "rollout/checked_early_seconds", "rollout/checked_early_discarded"),
-)
+SUMMED = ("memory/retries", "rollout/row_steps", "rollout/prefills")
 """Metrics that are costs: of all rounds together."""
 AVERAGED = ("rollout/", "verifiers/")
 """Beginnings of metrics that are averaged over the rounds; all others are those of the first one."""

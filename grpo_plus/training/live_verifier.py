@@ -1,7 +1,7 @@
 """A verifier as one of TRL's reward functions: started beforehand, and held to giving verdicts."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.training.token_spans import Decode
@@ -9,9 +9,8 @@ from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
 from grpo_verifiers.errors.messages import readable, type_name
 from grpo_verifiers.exec.failure import error_fields
-from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.steps.aggregate import reaggregated
-from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Ahead, Status, Verdict, remade
+from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -63,18 +62,16 @@ class LiveVerifier:
         self.__name__ = verifier.label
         self.verdicts: list[Verdict] = []
         self.seen, self.asked, self.applied = 0, 0, 0  # completions: all, those to check, those that it applied to
-        self._failures = 0
-        self._pending: tuple[list[int], int, Pending | Exception] | None = None
+        self._pending: tuple[list[int], int, Pending] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Failures in a row, as this class and the verifier count them, and completions; empty at the start."""
+        """Failures in a row, as the verifier counts them, and completions; empty at the start."""
         counts = [self.seen, self.asked, self.applied] if self.seen else []
-        state = {"failures": self._failures, "verifier": self.verifier.state_dict(), "counts": counts}
+        state = {"verifier": self.verifier.state_dict(), "counts": counts}
         return state if any(state.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
-        self._failures = int(state["failures"])
         self.seen, self.asked, self.applied = state.get("counts") or (0, 0, 0)
         if state["verifier"]:
             self.verifier.load_state_dict(state["verifier"])
@@ -100,30 +97,8 @@ class LiveVerifier:
         chosen = {name: picked(values) for name, values in columns.items()}
         if decode is not None and ids is not None:
             chosen.setdefault("completion_text", Decoded(ids, decode))
-        pending: Pending | Exception
-        try:
-            pending = self.verifier.start(picked(prompts), picked(completions), ids, **chosen)
-        except VerifierError:
-            raise
-        except Exception as error:  # noqa: BLE001 - of a verifier class that is not ours: its failure, when collected
-            pending = error
-        self._pending = rows, total, pending
-
-    def begin(self, row: Mapping[str, Any], completion: Any, ids: list[int], decode: Decode) -> None:
-        """Begin on a completion that is drawn, while others still are; whatever goes wrong, `start` says."""
-        if self.only is not None and row.get(self.only) != self.verifier.label:
-            return
-        with contextlib.suppress(Exception):
-            columns = {name: value for name, value in row.items() if name not in ROW_KEYS}
-            columns.setdefault("completion_text", decode(ids))
-            self.verifier.begin(row.get("prompt"), completion, ids, **columns)
-
-    def forget(self) -> Ahead:
-        """Give up what was begun and not asked about; the sum of what was begun."""
-        try:
-            return self.verifier.forget()
-        except Exception:  # noqa: BLE001 - of a verifier class that is not ours: it only saves time
-            return Ahead()
+        with self._working():
+            self._pending = rows, total, self.verifier.start(picked(prompts), picked(completions), ids, **chosen)
 
     def __call__(
         self,
@@ -141,7 +116,9 @@ class LiveVerifier:
         assert self._pending is not None
         rows, total, pending = self._pending
         self._pending = None
-        found, seconds = self._result(pending, len(rows))
+        with self._working():
+            given, seconds = _collected(pending, len(rows))
+        found = [self._remade(verdict) for verdict in given]
         self.verdicts = [_ELSEWHERE] * total
         for row, verdict in zip(rows, found, strict=True):
             self.verdicts[row] = self._rewarding(verdict)
@@ -150,23 +127,18 @@ class LiveVerifier:
         log_verdicts(self.verifier.label, self.verdicts, seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 
-    def _result(self, pending: Pending | Exception, count: int) -> tuple[list[Verdict], list[float]]:
-        """Verdicts that are some, one a completion, and how long each took, whatever class the verifier is of."""
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        """End the run with the error of a verifier class that is not ours: what a failure means is its own to say."""
         try:
-            given, seconds = _collected(pending, count)
+            yield
         except VerifierError:
             raise
         except Exception as error:
-            self._failures += count
-            reason = f"{type_name(type(error))}: {error_fields(error)['message']}"
-            if self._failures >= HOPELESS:
-                raise VerifierFailedError(
-                    f"verifier {self.verifier.label!r} failed on all of the last {self._failures} completions; repair "
-                    f"it: {readable(reason, MAX_DETAIL)}"
-                ) from error
-            return [self.verifier.failed(reason)] * count, []
-        self._failures = 0
-        return [self._remade(verdict) for verdict in given], seconds
+            reason = readable(f"{type_name(type(error))}: {error_fields(error)['message']}", MAX_DETAIL)
+            raise VerifierFailedError(
+                f"verifier {self.verifier.label!r} failed on a batch; repair it: {reason}"
+            ) from error
 
     def _remade(self, verdict: Any) -> Verdict:
         try:
@@ -197,13 +169,10 @@ class LiveVerifier:
             pending = self._pending[2]
             self._pending = None
             with contextlib.suppress(Exception):  # an earlier error is on its way up
-                if not isinstance(pending, Exception):
-                    pending.result()
+                pending.result()
 
 
-def _collected(pending: Pending | Exception, count: int) -> tuple[list[Any], list[float]]:
-    if isinstance(pending, Exception):
-        raise pending
+def _collected(pending: Pending, count: int) -> tuple[list[Any], list[float]]:
     given, seconds = list(pending.result()), [float(second) for second in pending.seconds]
     if len(given) != count:
         raise ValueError(f"it gave {len(given)} verdicts for {count} completions")

@@ -13,7 +13,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.sampling.decode import Decoded
 from grpo_plus.sampling.in_step import in_step
-from grpo_plus.sampling.rollout import Drawn, Rollout
+from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.retry import Retry
 from grpo_verifiers.errors import ConfigError, Problem
@@ -25,20 +25,17 @@ logger = get_logger(__name__)
 class Rollouts(Hook):
     """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
 
-    ``retry`` counts rows that were drawn again, and words the end of a run. ``drawn`` is told of each completion that
-    is whole: its place in the batch, the ids of its prompt, its own.
+    ``retry`` counts rows that were drawn again, and words the end of a run.
     """
 
     name = "rollouts"
     rank_local = True
 
-    def __init__(self, recipe: Recipe, retry: Retry, drawn: Drawn | None = None) -> None:
-        self._drawn = drawn
+    def __init__(self, recipe: Recipe, retry: Retry) -> None:
         self._recipe = recipe
         self._retry = retry
         self._lists: MutableMapping[str, list[float]] = {}
         self._rollout: Rollout | None = None
-        self._guesses: Mapping[str, Any] = {}
         self._in_step = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
@@ -64,9 +61,7 @@ class Rollouts(Hook):
             self._rollout = Rollout(
                 self._recipe.rollout_rows,
                 self._report,
-                self._drawn,
                 asked=host.args.rollout is not None,
-                draft=self._recipe.rollout_draft == "auto",
                 alone=not self._in_step,
             )
         elif host.accelerator.is_main_process:
@@ -83,35 +78,14 @@ class Rollouts(Hook):
         return served or self._in_step or (_trl.zero_stage(self.host) == 3 and not elsewhere)
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows drawn at once, where memory has run out; how often guesses were right."""
+        """The rows drawn at once, where memory has run out."""
         learnt, asked = self.most_rows, self._recipe.rollout_rows
-        if self._rollout is None:
-            return {}
-        guesses = self._known()[0]
-        rows = {} if learnt == asked else {"most_rows": learnt, "asked": asked}
-        return {**rows, **({"guesses": dict(guesses)} if guesses else {})}
+        return {} if self._rollout is None or learnt == asked else {"most_rows": learnt, "asked": asked}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with as many rows at most, unless the config asks for another number by now."""
-        if self._rollout is None:
-            return
-        if "most_rows" in state and state["asked"] == self._recipe.rollout_rows:
+        if self._rollout is not None and state and state["asked"] == self._recipe.rollout_rows:
             self._rollout.most_rows = int(state["most_rows"])
-        self._guesses = state.get("guesses", {})
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What tokens are guessed from."""
-        return dict(self._known()[1])
-
-    def _known(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
-        """What is guessed from; nothing where ``save_only_model`` is set, as another run follows in any case."""
-        return ({}, {}) if self._rollout is None or self.host.args.save_only_model else self._rollout.known()
-
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Guess as the run before: another guess is another pass, and another rounding."""
-        if self._rollout is not None and self._guesses:
-            self._rollout.learnt(self._guesses, tensors)
-            self._guesses = {}
 
     @property
     def most_rows(self) -> int | None:
@@ -168,9 +142,5 @@ class Rollouts(Hook):
         self._lists["rollout/row_steps"].append(float(cost.row_steps))
         self._lists["rollout/row_steps_saved"].append(cost.saved)
         self._lists["rollout/prefills"].append(float(cost.prefills))
-        self._lists["rollout/useful"].append(cost.useful)
-        self._lists["rollout/tokens_per_pass"].append(cost.tokens_per_pass)
-        if cost.tried:
-            self._lists["rollout/drafts_accepted"].append(cost.right / cost.tried)
         if cost.failures:
             self._retry.note(self._lists, cost.failures)

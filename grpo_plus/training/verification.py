@@ -10,7 +10,7 @@ from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
 from grpo_plus.training.applied import nearly_read, never_applied, unnamed_problems
-from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.reward_column import RewardColumn
 from grpo_plus.training.step_source import StepsSeen, steps_seen
@@ -21,7 +21,7 @@ from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.turns import Turn
-from grpo_verifiers.verdict import LARGEST, Ahead, Status, Verdict
+from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +60,6 @@ class Verification(Hook):
         self._rows_may_grow = rows_may_grow
         self._recipe = recipe or Recipe.stock()
         self._rows_checked: set[bool] = set()
-        self._drawing: tuple[Sequence[Mapping[str, Any]], tuple[LiveVerifier, ...]] = ((), ())
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
@@ -117,34 +116,8 @@ class Verification(Hook):
                 logger.warning("%s", sentence)
 
     def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Look at the columns of the first row; from here on `drawn` may be told of completions."""
-        training = self.host.model.training
-        self.check_row(rows[0] if rows else {}, training=training)
-        # Tools add to a completion after it was drawn, so that its place in what is drawn is not its row's.
-        self._drawing = (rows, () if self.host.tools else self.at_work(training=training))
-
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Leave no check under way that nobody asks about, whatever ends the drawing."""
-        try:
-            return draw(rows)
-        finally:
-            self._drawing = ((), ())
-            self.forget()
-
-    def drawn(self, place: int, prompt_ids: list[int], ids: list[int]) -> None:
-        """Begin the checks of a completion that is whole, while others are still drawn."""
-        rows, live = self._drawing
-        if not live or place >= len(rows):
-            return
-        with contextlib.suppress(Exception):  # it only saves time: `start` will say what is wrong
-            row, decode = rows[place], decoder(self.host.processing_class)
-            completion = _trl.completion_of(self.host, row.get("prompt"), prompt_ids, ids)
-            for each in live:
-                each.begin(row, completion, ids, decode)
-
-    def forget(self) -> Ahead:
-        """Give up what was begun and nobody asked about; the sum of what was begun."""
-        return sum((live.forget() for live in self.at_work(training=False)), Ahead())
+        """Look at the columns of the first row."""
+        self.check_row(rows[0] if rows else {}, training=self.host.model.training)
 
     @contextlib.contextmanager
     def scoring(self, completions: Completions) -> Iterator[None]:
@@ -161,14 +134,6 @@ class Verification(Hook):
             )
             yield
             self.log_evaluation(_trl.metric_logger(self.host))
-            ahead = self.forget()
-            if ahead.used or ahead.dropped:
-                early = {
-                    "rollout/checked_early": float(ahead.used),
-                    "rollout/checked_early_seconds": ahead.seconds,
-                    "rollout/checked_early_discarded": float(ahead.dropped),
-                }
-                _trl.log(self.host, early)
         finally:
             self.settle()
 

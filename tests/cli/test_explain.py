@@ -257,12 +257,11 @@ def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, mo
 
 MATH = {"verifiers": ["math"]}
 ASKED = {"column": "question", "template": "think_answer"}
-AUTO = "rollout auto, as many rows at once as memory allows, "
+AUTO = "rollout auto, as many rows at once as memory allows"
 HACKING = {"hacking_monitor": {"every": 1, "verifier": "exact"}, "max_steps": 12, "stop_on": ["nan", "hacking"]}
 TOLD = [
-    (MATH, "drawn by: " + AUTO + "with drafts"),
+    (MATH, "drawn by: " + AUTO),
     (MATH | {"rollout": "stock"}, "drawn by: TRL's own loop"),
-    (MATH | {"rollout_draft": "none"}, AUTO + "no "),
     (MATH | {"use_vllm": True}, "drawn by: vLLM (colocate)"),
     ({"rollout": "auto", "rollout_rows": 4}, "drawn by: rollout auto, 4 rows"),
     ({"use_transformers_continuous_batching": True}, "drawn by: transformers' continuous batching"),

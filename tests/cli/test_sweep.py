@@ -469,6 +469,6 @@ def test_ray_is_imported_by_a_sweep_on_it_alone_which_says_what_to_install(confi
     assert done.returncode == 2
     assert "pip install 'ray>=2.40'" in done.stderr
     assert not (folder / "out-sweep").exists()
-    code = "import sys, grpo_plus.cli.sweep, grpo_plus.sweep.on_ray; print('ray' in sys.modules)"
+    code = "import sys, grpo_plus.cli.sweep, grpo_plus.ray.sweep; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

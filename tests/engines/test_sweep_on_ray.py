@@ -12,7 +12,7 @@ import pytest
 
 import grpo_plus
 from grpo_plus.cli._parent import naming_us
-from grpo_plus.sweep import on_ray
+from grpo_plus.ray import sweep as on_ray
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.runner import Stop, log_tail
 from grpo_plus.sweep.show import Line

@@ -105,7 +105,7 @@ def speaking(monkeypatch, tiny_model):
     """Makes evaluation's sampler say given texts: `speaking(lambda prompt, row: text)`, tokens being characters."""
 
     def speaking(answer):
-        def complete(sampler, prompts, seeds, finished=None, most=None):
+        def complete(sampler, prompts, seeds, most=None):
             texts = [answer(sampler.tokenizer.decode(ids), row) for row, ids in enumerate(prompts)]
             return [sampler.tokenizer.encode(text, add_special_tokens=False)[:most] for text in texts]
 

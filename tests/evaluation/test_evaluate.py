@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_plus.evaluation import Drawing, evaluate, gain
 from grpo_plus.evaluation.run import draw
@@ -23,10 +22,6 @@ ROWS = [{"prompt": f"{'7' * n}+1=", "answer": str(n), "kind": "exact" if n % 2 e
 @pytest.fixture(scope="module")
 def model():
     return make_tiny_model(vocab="0123456789+=", layers=1)
-
-
-def repeating(folder):
-    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +60,6 @@ def test_a_sample_depends_on_its_own_seed_only_and_model_and_random_state_are_le
     network.eval()
 
 
-@pytest.mark.slow
-def test_guessed_tokens_change_no_sample_and_are_of_one_evaluation(repeating_model):
-    network, tokenizer = repeating(repeating_model)
-    drawing = Drawing(max_completion_length=40)
-    samplers = [Sampler(network, tokenizer, drawing, draft=draft) for draft in (False, True, True)]
-    prompts = [samplers[0].tokenize(text) for text in ("1234", "78", "7812345") for _ in range(4)]
-    passes, drawn = [], []
-    for sampler in samplers:
-        counted = []
-        handle = network.register_forward_hook(lambda *_, counted=counted: counted.append(1))
-        drawn.append([sampler.complete(prompts, [seed_of(part, 0, s) for s in range(12)]) for part in range(3)])
-        handle.remove()
-        passes.append(len(counted))
-    assert drawn[0] == drawn[1] == drawn[2]
-    assert passes[1] == passes[2] < 0.75 * passes[0]
-
-
 def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
     network, tokenizer = model
     sampler = Sampler(network, tokenizer, Drawing(max_completion_length=1, temperature=0.7))
@@ -100,8 +78,8 @@ def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
 
 
 @pytest.mark.slow
-def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_model):
-    network, tokenizer = repeating(repeating_model)
+def test_checks_of_a_batch_run_while_the_next_is_drawn_and_each_is_made_once(model):
+    network, tokenizer = model
     events = []
 
     @verifier("evaluate_test_events", isolation="inline")
@@ -110,12 +88,12 @@ def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_mod
         return float(len(completion))
 
     try:
-        rows = [{"prompt": text} for text in ("1234", "78", "7812345", "x")]
+        rows = [{"prompt": text} for text in ("1234", "78", "7812345", "+")]
         sampler = Sampler(network, tokenizer, Drawing(max_completion_length=60, temperature=1.4))
         begun, complete = [], sampler.complete
 
-        def watched(prompts, seeds, finished=None):
-            drawn = complete(prompts, seeds, finished)
+        def watched(prompts, seeds):
+            drawn = complete(prompts, seeds)
             time.sleep(0.1)
             begun.append(len(events))
             return drawn
@@ -126,7 +104,7 @@ def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_mod
         judged = [sample for part in parts for sample in part]
     finally:
         REGISTRY.unregister("evaluate_test_events")
-    assert begun == [8, 16]
+    assert begun == [0, 8]
     assert sorted(events) == sorted(sample.completion for sample in judged)
     scores = [sample.verdicts["evaluate_test_events"]["score"] for sample in judged]
     assert scores == [float(len(sample.completion)) for sample in judged]
@@ -170,7 +148,7 @@ def test_conversations_go_through_the_chat_template_and_each_row_to_its_own_veri
     seen = []
 
     class Watching(Sampler):
-        def complete(self, prompts, seeds, finished=None):
+        def complete(self, prompts, seeds):
             seen.extend(prompts)
             return super().complete(prompts, seeds)
 

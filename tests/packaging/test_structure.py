@@ -135,6 +135,11 @@ def test_the_verifiers_import_neither_torch_nor_trl_nor_the_trainers_package():
             assert not found, f"{path}:{node.lineno} imports {found}"
 
 
+def test_ray_is_two_rooms_that_nothing_else_imports():
+    for name, targets in arrows().items():
+        assert room_of(name).endswith(".ray") or not [each for each in targets if room_of(each).endswith(".ray")], name
+
+
 def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
     for name, targets in arrows().items():
         for target in targets:

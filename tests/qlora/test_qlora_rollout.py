@@ -131,20 +131,9 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
 
 
 @pytest.mark.parametrize("lengths", [[1, 1], [3, 9, 1, 5]])
-def test_without_guesses_every_row_step_gives_a_token(lengths):
+def test_rows_that_end_together_save_nothing(lengths):
     cost = Countdown(9).drawn(lengths)
-    assert cost.useful == cost.tokens_per_pass == 1.0
     assert cost.saved == (0.0 if lengths == [1, 1] else 1 - 14 / 32)
-
-
-@pytest.mark.parametrize("rows", [None, 3])
-def test_each_row_is_told_of_once_when_it_ends_while_others_run(rows):
-    lengths, told = [9, 4, 30, 17, 17, 2], []
-    model = Countdown(30)
-    cost = model.drawn(lengths, 40, most_rows=rows, finished=lambda *ended: told.append((*ended, len(model.passes))))
-    assert sorted((row, ids) for row, ids, _ in told) == list(enumerate(cost.completions))
-    assert [passes for *_, passes in told] == sorted(passes for *_, passes in told)
-    assert told[0][2] < told[-1][2] == len(model.passes)
 
 
 def test_scores_are_noted_once_for_every_token_that_was_drawn():

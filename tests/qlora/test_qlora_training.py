@@ -94,8 +94,7 @@ def test_truncated_sampling_has_the_ratio_one(folder, tmp_path, engine, bf16, li
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_4_bit_model_learns_and_its_base_stays_as_it_is(folder, tmp_path, seed):
     sizes = {"per_device_train_batch_size": 16, "num_generations": 8, "max_steps": 45}
-    draft = {"rollout": "auto", "rollout_draft": "none"}  # a wrong guess takes row-steps
-    run, _ = build(folder, tmp_path, seed=seed, **sizes, **draft)
+    run, _ = build(folder, tmp_path, seed=seed, **sizes, rollout="auto")
     before = base_bytes(run.model)
     run.train()
     course = logged(run, "reward")

@@ -91,7 +91,6 @@ UNLIKE = {
     r"_policy\._warned|Rollouts\._rollout\.(_said|stock)": "said once by each process", r"host\.saving\.": "of a checkpoint under way",
     r"Advantages\.(drawn|table).*|Rollouts\._lists|\.verdicts|Supports\._turns|Recorder\.sampled": "of a generation batch, until the next",
     r"DrawnPrompts\._log": "of lines in the record, which are compared",
-    r"_rollout\._(drafts|former)": "made of the state when the model draws: what it guesses is compared by itself",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
     r"Selecting\._data": "of the checkpoint that it was resumed from", r"DataPosition\._saved": "of the checkpoint that it was resumed from",

@@ -166,12 +166,9 @@ def foreign():
 
 
 @pytest.mark.parametrize("kind", BATCHES)
-def test_a_verifier_class_that_fails_on_a_batch_fails_its_completions(checked, foreign, kind):
+def test_a_verifier_class_that_fails_on_a_batch_ends_the_run(checked, foreign, kind):
     foreign(BATCHES[kind])
-    trainer = checked("foreign", max_steps=3, advantage="center")
-    assert set(trainer._logs["extra"]["foreign_status"]) == {"error"}
-    assert set(trainer._logs["rewards"]["foreign"]) == {0.0}
-    with pytest.raises(VerifierFailedError, match="'foreign' failed on all of the last 32 completions"):
+    with pytest.raises(VerifierFailedError, match="'foreign' failed on a batch; repair it: "):
         checked("foreign", max_steps=5, advantage="center")
 
 

@@ -18,7 +18,6 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
 from tests.memory.test_out_of_memory import Card
 from tests.trainer.carried import Look, differences, unlike
-from tests.trainer.conftest import logged
 
 STEPS, AT = 6, 3
 RUN = {"max_steps": STEPS, "save_strategy": "steps", "save_steps": 1, "max_completion_length": 6}
@@ -296,29 +295,3 @@ def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at
     assert not any("inner/" in str(name) for kind, _, name in whole.record if kind == "eval")
     assert whole.inner.passed == again.inner.passed == len(skipped)
     assert_nothing_lost(whole, again)
-
-
-@pytest.mark.parametrize("draft", ["auto", "none"])
-def test_what_tokens_are_guessed_from_goes_on_with_the_run(trained, repeating_model, tmp_path, draft):
-    settings = {"rollout": "auto", "rollout_draft": draft, "max_completion_length": 40, "learning_rate": 1e-3}
-    settings |= {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
-    folder, given = tmp_path / "out" / "checkpoint-2", {"model": repeating_model}
-    whole = trained(trainer=given, **settings)
-    again = trained(trainer=given, **settings, resume=str(folder))
-    assert bool(list(folder.glob("grpo_plus_rollouts*.safetensors"))) is (draft == "auto")
-    assert_same(whole, again)
-    assert whole.rollouts.state_dict() == again.rollouts.state_dict()
-    one, other = whole.rollouts.tensors(), again.rollouts.tensors()
-    assert all(torch.equal(one[name], other[name]) for name in one.keys() | other.keys())
-    passes, accepted = (logged(whole, f"rollout/{name}") for name in ("tokens_per_pass", "drafts_accepted"))
-    if draft == "none":
-        assert not one
-        assert (passes, accepted, logged(whole, "rollout/useful")) == ([1.0] * 4, [], [1.0] * 4)
-    else:
-        assert min(passes[2:]) > 1.3
-        assert min(accepted[-2:]) > 0.5
-        assert logged(again, "rollout/tokens_per_pass") == passes
-        only = trained(trainer=given, **settings | {"max_steps": 2}, save_only_model=True)
-        assert only.rollouts._rollout.known()[1]["slots"].numel() > 0
-        assert not list(folder.glob("grpo_plus_rollouts*.safetensors"))
-        assert trained(trainer=given, **settings, resume=str(folder)).state.global_step == 4

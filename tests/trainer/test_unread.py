@@ -80,7 +80,6 @@ OURS = [
     ({"report_steps": 5, "record": False, "verifiers": ["math"]}, "report_steps (5)", "record is false"),
     ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
     ({"rollout_rows": 5}, "rollout_rows (5)", "rollout: auto"),
-    ({"rollout_draft": "none"}, "rollout_draft ('none')", "rollout: auto"),
     ({"vllm_sync": "files"}, "vllm_sync ('files')", "use_vllm: true"),
     ({"vllm_sync": "adapter", "use_vllm": True, "vllm_mode": "colocate"}, "vllm_sync ('adapter')", "'colocate'"),
     ({"rollout_rows": 5, "verifiers": ["math"], "use_vllm": True}, "rollout_rows (5)", "rollout: auto"),
@@ -106,7 +105,7 @@ def test_our_rollouts_are_unread_only_where_no_process_has_the_whole_model(tmp_p
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rollout": "auto"}, {"rollout": "auto", "rollout_rows": 4}, {"advantage": "sign", "rollout_draft": "none"}],
+    [{"rollout": "auto"}, {"rollout": "auto", "rollout_rows": 4}],
     ids=str,
 )
 def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, settings):

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from grpo_verifiers import Status, Step, Verdict, all_of, any_of, gated, get_verifier, weighted
-from grpo_verifiers.compose import Route
 from grpo_verifiers.errors import ColumnError, KeywordError
 
 
@@ -87,23 +86,6 @@ def test_lazy_gates_ask_only_about_what_passed_and_the_others_start_all_at_once(
     assert started == ["start a", "start b", "start c", "wait a", "wait b", "wait c"]
 
 
-def test_routing_by_a_column():
-    made = Route({"maths": says("a"), "code": says("b"), 3: says("c")}, column="kind")
-    kinds = ["code", "maths", None, 3, "code"]
-    columns = {"a": [N, C, N, N, N], "b": [W, N, N, N, C], "c": [N, N, N, P, N]}
-    found = made.verify_batch(["p"] * 5, list("vwxyz"), [[1]] * 5, kind=kinds, **columns)
-    assert [v.score for v in found] == [0.0, 1.0, None, 0.5, 1.0]
-    assert found[2].status is Status.NOT_APPLICABLE
-    assert set(made.required_columns.values()) == {"kind", "a", "b", "c"}
-    assert made.check_values(["maths", None, "cod", "cod"]) == [
-        f"{made.label!r}: column 'kind' says 'cod'; there is a route for 'maths', 'code', 3."
-    ]
-    with pytest.raises(ColumnError, match="says 'cod'"):
-        made.verify("x", kind="cod")
-    with pytest.raises(ColumnError, match="unknown column 'kind'"):
-        made.verify("x", kin="code")
-
-
 def test_compositions_nest_and_stay_verifiers():
     extra, metrics = {}, {}
     inner = gated(says("a"), weighted({says("b"): 0.5, says("c"): 0.5}))
@@ -126,7 +108,7 @@ def test_wrong_compositions_and_thresholds_are_refused():
     for make, said in [
         (all_of, "at least one"), (lambda: weighted([says("a")], []), "1 parts, but 0 weights"), (lambda: weighted([says("a")]), "but none weights"),
         (lambda: weighted({says("a"): float("nan")}), "is nan, expected a finite number"), (lambda: weighted({says("a"): "1"}), "is '1'"),
-        (lambda: weighted({says("a"): 1}, [1]), "twice"), (lambda: Route({1: says("a")}, column=""), "column is ''"),
+        (lambda: weighted({says("a"): 1}, [1]), "twice"),
         (lambda: get_verifier(all_of(says("a")), timeout=3), "takes no timeout"),
     ]:  # fmt: skip
         with pytest.raises(KeywordError, match=re.escape(said)):
@@ -155,8 +137,7 @@ def test_golds_are_checked_by_whichever_part_can():
     assert get_verifier("math", columns={"answer": "gold"}).check_golds({"gold": ["1", "2"]}).ok
     assert get_verifier("exact").check_golds(rows) is None
     assert gated("math", "think_format").check_golds(rows).ok is False
-    routed = Route({"maths": "math", "other": "exact"}, column="kind").check_golds(rows)
-    assert next(iter(routed.lines())).startswith("math: 1 of 2")
+    assert next(iter(all_of("math", "exact").check_golds(rows).lines())).startswith("math: 1 of 3")
     assert all_of("exact", "numeric").check_golds(rows) is None
     with pytest.raises(ColumnError, match=r"unknown column 'answer'.*Did you mean 'answers'"):
         get_verifier("math").check_golds({"answers": ["1"]})

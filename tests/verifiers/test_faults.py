@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Step, Verdict, all_of, any_of, gated, get_verifier, verifier, weighted
-from grpo_verifiers.compose import Route
 from grpo_verifiers.errors import KeywordError, UnavailableError, VerifierFailedError
 from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.verdict import FAULTS, LARGEST, MAX_DETAIL, Fault, blamed, excused, kind_of, score_of
@@ -221,7 +220,7 @@ def failing(completion):
 OF_A_PART = [
     (all_of, 0.0), (lambda part, right: any_of(part, part), 0.0), (lambda part, right: weighted({part: 1, right: 0.5}), 0.5),
     (lambda part, right: weighted({part: 1}), 0.0), (gated, 0.0), (lambda part, right: gated(right, part), 0.0),
-    (lambda part, right: gated(right, part, lazy=True), 0.0), (lambda part, right: Route({"x": part}, column="kind"), 0.0),
+    (lambda part, right: gated(right, part, lazy=True), 0.0),
     (lambda part, right: all_of(gated(right, weighted({part: 2})), right), 0.0), (any_of, 1.0),
 ]  # fmt: skip
 
@@ -230,7 +229,7 @@ OF_A_PART = [
 def test_a_part_that_fails_because_of_the_completion_never_excuses_it(make, bad):
     part = get_verifier(failing, isolation="inline", label="part")
     right = get_verifier(lambda completion: 1.0, isolation="inline", label="right")
-    found = make(part, right).verify_batch(None, ["bad", "down"], kind=["x", "x"])
+    found = make(part, right).verify_batch(None, ["bad", "down"])
     kinds = [(1.0, "correct")] * 2 if make is any_of else [(bad, "error"), (None, "error")]
     assert [(v.score, v.status.value) for v in found] == kinds
 

@@ -7,9 +7,7 @@ import pickle
 import re
 import site
 import sys
-import threading
 import types
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -20,16 +18,16 @@ import grpo_verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import levels
 from grpo_verifiers.errors import KeywordError, VerifierError
-from grpo_verifiers.exec.aio import AsyncBatch, Gate
+from grpo_verifiers.exec.isolation import ELSEWHERE
 from grpo_verifiers.exec.outcome import Outcome, Refused
-from grpo_verifiers.exec.ray_bridge import actor_size, room
-from grpo_verifiers.exec.ray_runner import RayRunner
-from grpo_verifiers.exec.ray_station import Station
-from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
-from grpo_verifiers.exec.runner import Runner, pack
+from grpo_verifiers.exec.runner import Runner, pack, shared_runner
 from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.math import math as built_in
+from grpo_verifiers.ray.bridge import actor_size, room
+from grpo_verifiers.ray.relay import pack_outcome, read_fields, unpack_outcome
+from grpo_verifiers.ray.runner import RayRunner
+from grpo_verifiers.ray.station import Station
 from grpo_verifiers.redaction import remember
 from grpo_verifiers.verdict import Step, Verdict
 from tests.waiting import comes
@@ -58,6 +56,29 @@ def ray_there(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
+class Other:
+    """Another way to other machines, as an installed package would bring it."""
+
+    closed = False
+    problem = staticmethod(lambda: "")
+
+    def close(self):
+        pass
+
+
+class Closed:
+    problem = staticmethod(lambda: "not today")
+
+
+@pytest.fixture
+def others():
+    for name, kind in (("other", Other), ("closed", Closed)):
+        ELSEWHERE.register(name, kind)
+    yield
+    for name in ("other", "closed"):
+        ELSEWHERE.unregister(name)
+
+
 def problem(what, **settings):
     with pytest.raises(KeywordError) as raised:
         get_verifier(what, isolation=settings.pop("isolation", "ray"), **settings)
@@ -70,8 +91,8 @@ def test_one_file_imports_ray_and_without_it_the_message_says_what_to_install(mo
     package = Path(grpo_verifiers.__file__).parent
     sources = {path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
     importing = [name for name, text in sources.items() if re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE)]
-    assert importing == ["exec/ray_bridge.py"]
-    assert not [name for name, text in sources.items() if re.search(r"import.*ray_bridge|ray_bridge import", text)]
+    assert importing == ["ray/bridge.py"]
+    assert not [name for name, text in sources.items() if re.search(r"import.*ray\.bridge|ray\.bridge import", text)]
 
 
 def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_there, monkeypatch):
@@ -87,6 +108,13 @@ def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_th
     assert "highest ('process') is below level ('full')" in problem("code", level="full", highest="process")
     monkeypatch.setenv("RAY_ADDRESS", "ray://host:10001")
     assert "Ray's client is not supported" in problem(check)
+
+
+def test_another_way_to_other_machines_is_found_by_its_name(others):
+    assert get_verifier(check, isolation="other").spec.target == ""
+    assert "not today" in problem(check, isolation="closed")
+    assert "There is: closed, inline, other, process, ray." in problem(check, isolation="cloud")
+    assert type(shared_runner("other")) is Other
 
 
 @pytest.mark.parametrize(
@@ -152,22 +180,13 @@ def test_processes_of_ours_find_this_package_and_no_site_folder_before_the_stand
 
 
 @pytest.mark.slow
-def test_what_is_cancelled_while_its_runner_closes_has_an_outcome_and_raises_nothing(monkeypatch):
+def test_what_waits_when_its_runner_closes_has_an_outcome(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    for _ in range(3):
-        runner = RayRunner()
-        batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(200)]
-        assert comes(runner.pids)
-        closing = threading.Thread(target=runner.close)
-        with ThreadPoolExecutor(8) as threads:
-            before = [threads.submit(runner.cancel, batch) for batch in batches[:50]]
-            closing.start()
-            assert comes(lambda runner=runner: runner.closed)
-            after = [threads.submit(runner.cancel, batch) for batch in batches[50:]]
-            assert [each.result(60) for each in (*before, *after)] == [None] * 200
-        closing.join(60)
-        assert {outcome.kind for batch in batches for outcome in batch.wait(0)} == {"broken"}
-        runner.cancel(batches[0])
+    runner = RayRunner()
+    batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(20)]
+    assert comes(runner.pids)
+    runner.close()
+    assert {outcome.kind for batch in batches for outcome in batch.wait(0)} == {"broken"}
 
 
 def read(body, rows=None):
@@ -197,9 +216,6 @@ def test_what_comes_back_is_the_outcome_that_was_sent_or_refused():
     for body in [None, "{}", b"", b"[1]", b"\xff", b"[" * 10**6, b'{"s":' + b"1" * 5000 + b"}", b" " * (9 << 20)]:
         with pytest.raises(WireError):
             read_fields(body)
-    batch = AsyncBatch(later, [("1", {}, None)], 5.0, Gate(1))
-    batch.cancel()
-    assert [outcome.kind for outcome in batch.wait()] in (["broken"], ["value"])
     remember("sk-journey-0123456789abcdefghij")
     told = {"s": 0.0, "k": "raised", "w": "key sk-journey-0123456789abcdefghij " * 1000, "t": "t" * 10**6}
     outcome = unpack_outcome(told, None)
@@ -227,11 +243,11 @@ def test_a_station_answers_in_bytes_whatever_happens(monkeypatch):
     try:
         spec = pickle.dumps(make_spec(check, elsewhere=True))
         replies = [
-            *(station.hello(), station.warm("k", spec), station.warm("bad", b"no pickle"), station.cancel(77)),
-            good := station.run(1, "k", spec, pack(("2", {}, None)), 10.0, None),
-            raised := station.run(2, "k", spec, pack(("raise", {}, None)), 10.0, None),
-            broken := station.run(3, "other", b"no pickle", b"", 10.0, None),
-            unread := station.run(4, "k", spec, b"no pickle", 10.0, None),
+            *(station.hello(), station.warm("k", spec), station.warm("bad", b"no pickle")),
+            good := station.run("k", spec, pack(("2", {}, None)), 10.0, None),
+            raised := station.run("k", spec, pack(("raise", {}, None)), 10.0, None),
+            broken := station.run("other", b"no pickle", b"", 10.0, None),
+            unread := station.run("k", spec, b"no pickle", 10.0, None),
         ]
     finally:
         station._runner.close()

@@ -186,7 +186,7 @@ def test_workers_killed_from_outside_lose_nothing(runner, tmp_path):
     spec = make_spec(work)
     batch = runner.submit(spec, [(str(i), {"folder": str(tmp_path)}, None) for i in range(300)], 10.0)
     killed = set()
-    while not batch.done() and len(killed) < 4:
+    while not batch._done.is_set() and len(killed) < 4:
         time.sleep(0.1)
         # An item that was lost comes first on its next worker, and is given up if that is lost as well.
         past = {tuple(map(int, path.name.split())) for path in tmp_path.iterdir() if path.stat().st_size > 1}

@@ -16,8 +16,8 @@ PAGE = " ".join((ROOT / "docs" / "worker_protocol.md").read_text(encoding="utf-8
 IN_WORKERS = {
     *(("exec/worker.py", "_run"), ("exec/worker.py", "_serve"), ("exec/wire.py", "read_call")),
     ("exec/spec.py", "load"),
-    ("exec/ray_station.py", "_spec"),  # on a node, of what the trainer sent
-    ("exec/ray_station.py", "_start"),
+    ("ray/station.py", "_spec"),  # on a node, of what the trainer sent
+    ("ray/station.py", "_outcomes"),
 }
 
 
@@ -38,7 +38,7 @@ def calls(tree, *names):
 def test_only_what_runs_in_a_worker_unpickles():
     found = set()
     talking = [
-        path for room in ("exec", "sandbox", "code", "steps", "judge") for path in (PACKAGE / room).rglob("*.py")
+        path for room in ("exec", "ray", "sandbox", "code", "steps", "judge") for path in (PACKAGE / room).rglob("*.py")
     ]
     assert len(talking) > 50
     for path in talking:
@@ -57,7 +57,7 @@ def test_only_what_runs_in_a_worker_unpickles():
         assert not any(
             "pickle" in (node.module or "") for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
         ), name
-        if name not in {"exec/worker.py", "exec/wire.py", "exec/ray_bridge.py"}:
+        if name not in {"exec/worker.py", "exec/wire.py", "ray/bridge.py"}:
             assert not calls(tree, "read_call"), f"{name} reads messages that are pickled"
     assert found == IN_WORKERS
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from grpo_verifiers.base import Pending, Verifier, merged
-from grpo_verifiers.base.golds import GoldReport, GoldReports, placed
-from grpo_verifiers.errors import ColumnError, KeywordError
-from grpo_verifiers.errors.messages import label_problem, unknown
+from grpo_verifiers.base.golds import GoldReports
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.errors.messages import label_problem
 from grpo_verifiers.options import Range, value_problems
-from grpo_verifiers.verdict import LARGEST, Ahead, Status, Verdict
+from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
@@ -60,7 +60,7 @@ def weighted(
 ) -> Verifier:
     """The weighted sum of the parts that apply; not divided by anything, as TRL adds rewards.
 
-    Use it when several rewards should be one column, inside ``gated`` or ``Route`` say. Verifiers of a config have
+    Use it when several rewards should be one column, inside ``gated`` say. Verifiers of a config have
     weights without it.
 
     >>> weighted({"numeric": 1.0, "think_format": 0.5}).verify("<think>2 + 2</think>4", answer="4").score
@@ -201,17 +201,6 @@ class Composite(Verifier):
 
         return Pending(finish)
 
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin with every part."""
-        for part in self.parts:
-            part.begin(prompt, completion, completion_ids, **columns)
-
-    def forget(self) -> Ahead:
-        """Give up what any part began and was not asked about since."""
-        return sum((part.forget() for part in self.parts), Ahead())
-
     @abstractmethod
     def _merge(self, row: list[Named]) -> Verdict:
         """One verdict out of the parts' verdicts on one completion."""
@@ -307,12 +296,6 @@ class _Gated(Composite):
 
         return Pending(finish)
 
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        for part in self.parts[:1] if self.lazy else self.parts:
-            part.begin(prompt, completion, completion_ids, **columns)
-
     def _passes(self, gate: Verdict) -> bool:
         return gate.score is not None and gate.score >= self.threshold
 
@@ -324,111 +307,6 @@ class _Gated(Composite):
             return _as(gate, None)
         status = Status.WRONG if gate[1].status in {Status.CORRECT, Status.PARTIAL} else gate[1].status
         return Verdict(0.0, status, _detail(gate))
-
-
-class Route(Composite):
-    """Each row is judged by the verifier that a dataset column names.
-
-    A row whose column is None is not applicable; a value without a verifier is an error before anything runs.
-
-    Use it when a dataset mixes tasks (mathematics, code, choices) and a column says which. In a config
-    ``verifier_column`` does the same for its ``verifiers``.
-
-    >>> by_kind = Route({"number": "numeric", "letter": "choice"}, column="kind")
-    >>> by_kind.verify("The answer is (B).", answer="B", kind="letter").score
-    1.0
-
-    Args:
-        routes: the verifier for each value of the column.
-        column: the column of the dataset that says which.
-        label: its name in logs.
-    """
-
-    kind = "route"
-
-    def __init__(self, routes: Mapping[Any, Part], *, column: str, label: str | None = None) -> None:
-        """``routes`` maps a value of the dataset column to the verifier for it."""
-        if not isinstance(column, str) or not column:
-            raise KeywordError(f"Route: column is {column!r}, expected the name of a dataset column.")
-        self.values = list(routes)
-        self.column = column
-        super().__init__(_made(list(routes.values())), label)
-
-    @property
-    def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for the columns that it needs."""
-        return merged([{"verifier_column": self.column}, super().required_columns])
-
-    def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
-        parts = {str(value): part.describe() for value, part in zip(self.values, self.parts, strict=True)}
-        return {"label": self.label, "kind": self.kind, "column": self.column, "routes": parts}
-
-    def check_golds(self, rows: Any) -> GoldReports | None:
-        """The reports of the parts, each on the rows that are routed to it."""
-        names = getattr(rows, "column_names", None) or list(rows)
-        held = {name: list(rows[name]) for name in names}
-        if self.column not in held:
-            raise ColumnError(f"verifier {self.label!r}: {unknown('column', self.column, names)}")
-        found: list[tuple[str, GoldReport]] = []
-        for value, part in zip(self.values, self.parts, strict=True):
-            own = [row for row, name in enumerate(held[self.column]) if name == value]
-            report = part.check_golds({name: [values[row] for row in own] for name, values in held.items()})
-            if report is not None:
-                found.append((part.label, placed(report, own)))
-        return GoldReports(tuple(found)) if found else None
-
-    def check_values(self, values: Sequence[Any]) -> list[str]:
-        """Problems of a dataset's routing column; for the time when it is loaded."""
-        lost = dict.fromkeys(repr(value) for value in values if value is not None and value not in self.values)
-        known = ", ".join(repr(value) for value in self.values)
-        return [f"{self.label!r}: column {self.column!r} says {value}; there is a route for {known}." for value in lost]
-
-    def start(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
-    ) -> Pending:
-        """Submit everything without waiting."""
-        if self.column not in columns:
-            raise ColumnError(f"verifier {self.label!r}: {unknown('column', self.column, columns)}")
-        values = columns[self.column]
-        if isinstance(values, str) or len(values) != len(completions):
-            raise ColumnError(
-                f"verifier {self.label!r}: the column {self.column!r} must be a list with one value for each of the "
-                f"{len(completions)} completions."
-            )
-        problems = self.check_values(values)
-        if problems:
-            raise ColumnError("\n".join(problems))
-        under_way = []
-        for value, part in zip(self.values, self.parts, strict=True):
-            rows = [row for row, own in enumerate(values) if own == value]
-            under_way.append((rows, _start_rows(part, rows, prompts, completions, completion_ids, columns)))
-
-        def finish() -> tuple[list[Verdict], list[float]]:
-            none = Verdict(None, Status.NOT_APPLICABLE, f"column {self.column!r} is None")
-            verdicts, seconds = [none] * len(completions), [0.0] * len(completions)
-            for rows, pending in under_way:
-                for row, verdict, took in zip(rows, pending.result(), pending.seconds, strict=True):
-                    verdicts[row], seconds[row] = verdict, took
-            return verdicts, seconds
-
-        return Pending(finish)
-
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin with the part for the row."""
-        for value, part in zip(self.values, self.parts, strict=True):
-            if value == columns.get(self.column):
-                part.begin(prompt, completion, completion_ids, **columns)
-
-    def _merge(self, row: list[Named]) -> Verdict:  # pragma: no cover - every row has one judge
-        return row[0][1]
 
 
 def _made(parts: Sequence[Part]) -> list[Verifier]:

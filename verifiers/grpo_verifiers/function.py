@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.base.golds import BrokenReport, GoldReport
-from grpo_verifiers.base.traits import Isolation, OnError, Settings, Traits, traits_of
+from grpo_verifiers.base.traits import OnError, Settings, Traits, traits_of
 from grpo_verifiers.base.trials import Trial, check_trials
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.errors.messages import short, type_name, unknown
 from grpo_verifiers.exec.form import Form, arguments, form_of
+from grpo_verifiers.exec.isolation import ELSEWHERE, is_elsewhere, isolation_problems
 from grpo_verifiers.exec.outcome import MARK, Outcome
 from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.verdict import FAULTS, Ahead, Fault, Verdict
+from grpo_verifiers.verdict import FAULTS, Fault, Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers.exec.calls import Place
@@ -67,8 +68,8 @@ class FunctionVerifier(Verifier):
     # -- settings
 
     @property
-    def isolation(self) -> Isolation:
-        """Run in a worker process, in the trainer, or on a Ray cluster."""
+    def isolation(self) -> str:
+        """Run in a worker process, in the trainer, or elsewhere."""
         if self.settings.isolation is not None:
             return self.settings.isolation
         if self.settings.home == "inline" and self._timeout_needs_process():
@@ -201,8 +202,9 @@ class FunctionVerifier(Verifier):
         skip = {form.first, *form.reserved, *form.extras, *form.logs, *unset}
         problems = self.settings.problems(what)
         problems += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
-        here = self.isolation != "ray"
-        own = [*self.traits.declared_problems(self.fn, self._only_options(), here=here), *self._column_problems()]
+        here = not is_elsewhere(self.isolation)
+        own = [*isolation_problems(self.isolation), *self._column_problems()]
+        own += self.traits.declared_problems(self.fn, self._only_options(), here=here)
         if self.isolation == "inline" and self._timeout_needs_process():
             own.append(
                 f"timeout is {self.settings.timeout!r}, but isolation is 'inline': only a worker process can be "
@@ -235,11 +237,8 @@ class FunctionVerifier(Verifier):
                     "isolation is 'process', but its programs run in boxes of their own already: leave isolation out, "
                     "or choose 'ray' for boxes on other machines."
                 )
-        if self.isolation == "ray":
-            from grpo_verifiers.exec.ray_runner import missing_ray
-
-            if missing := missing_ray():
-                yield missing
+        if is_elsewhere(self.isolation) and (missing := ELSEWHERE.get(self.isolation).problem()):
+            yield missing
 
     def _column_problems(self) -> Iterator[str]:
         form = self.form
@@ -337,7 +336,7 @@ class FunctionVerifier(Verifier):
             env=settings.env,
             plugins=settings.plugins,
             boxes=settings.max_concurrency if self.traits.boxes else 0,
-            elsewhere=self.isolation == "ray",
+            elsewhere=is_elsewhere(self.isolation),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -391,21 +390,6 @@ class FunctionVerifier(Verifier):
         """The columns that its parameters are filled from."""
         names = [self.columns.get(name, name) for name in self.form.columns if name not in self.options]
         return [name for name in names if name in samples.columns]
-
-    def begin(
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin on one completion, where the check judges it by itself and outside this thread."""
-        if self.form.batch:
-            return
-        row = {name: [value] for name, value in columns.items()}
-        ids = None if completion_ids is None else [completion_ids]
-        for call in self._calls(Samples.of(self.label, [prompt], [completion], ids, row)):
-            self._place.begin(call)
-
-    def forget(self) -> Ahead:
-        """Give up what was begun and not asked about since."""
-        return self._place.forget()
 
     def _calls(self, samples: Samples) -> list[tuple[Any, dict[str, Any], int | None]]:
         inline = self.isolation == "inline"

@@ -232,21 +232,6 @@ def excused(reason: str) -> Verdict:
     return Verdict(None, Status.ERROR, reason)
 
 
-@dataclass(frozen=True)
-class Ahead:
-    """Checks begun ahead: how many were ``used``, how many ``dropped``.
-
-    ``seconds`` is for how long any of the used ones was under way before it was asked for.
-    """
-
-    used: int = 0
-    dropped: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: "Ahead") -> "Ahead":
-        return Ahead(self.used + other.used, self.dropped + other.dropped, self.seconds + other.seconds)
-
-
 def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]) -> dict[str, float]:
     """Mean score, share of every status, and latency percentiles of one verifier."""
     if not verdicts:

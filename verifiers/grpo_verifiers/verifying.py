@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.base.traits import Home, Isolation, OnError, Settings, Traits, traits_of
+from grpo_verifiers.base.traits import Home, OnError, Settings, Traits, traits_of
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
-from grpo_verifiers.exec.environments import lent, named_environment, of_loader
 from grpo_verifiers.exec.form import form_of
-from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, rubric_check
+from grpo_verifiers.exec.isolation import isolation_problems
+from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, lent, named_environment, of_loader, rubric_check
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
@@ -72,7 +72,7 @@ def adopt(name: str, value: Any) -> Verifier:
     rubric = lent(value)
     if rubric is not None:
         check = rubric_check(name, rubric)
-        isolation: Isolation = "process" if can_travel(check) else "inline"  # one that cannot waits rather than works
+        isolation = "process" if can_travel(check) else "inline"  # one that cannot waits rather than works
         grouped = isinstance(check, GroupRubricCheck)
         return FunctionVerifier(check, name, Settings(isolation=isolation, raw=True, by_prompt=grouped))
     if inspect.isclass(value):
@@ -101,7 +101,7 @@ def verifier(
     name: str,
     *,
     timeout: float | None = None,
-    isolation: Isolation | None = None,
+    isolation: str | None = None,
     home: Home | None = None,
     on_error: OnError | None = None,
     max_concurrency: int = 32,
@@ -171,6 +171,7 @@ def verifier(
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
         made = FunctionVerifier(fn, name, traits.settings, traits=traits)
         problems = traits.problems(f"verifier {name!r}")
+        problems += [f"verifier {name!r}: {problem}" for problem in isolation_problems(made.isolation)]
         if made.isolation == "inline" and timeout is not None and not made.form.is_async:
             problems += [issue for issue in made.check() if issue not in problems]
         if problems:
@@ -202,7 +203,7 @@ def get_verifier(
     columns: Mapping[str, str] | None = None,
     timeout: float | None = None,
     on_error: OnError | None = None,
-    isolation: Isolation | None = None,
+    isolation: str | None = None,
     plugins: Sequence[str] = (),
     **kwargs: Any,
 ) -> Verifier:

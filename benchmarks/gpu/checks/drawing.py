@@ -22,7 +22,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def run(context: Context) -> None:
     """Two tokens behind each of three prompts of different lengths, under each setting."""
     from grpo_plus.sampling.decode import decode
-    from grpo_plus.sampling.drafts import Drafts
     from grpo_plus.sampling.sampler import Sampling
     from grpo_plus.testing import make_tiny_model
 
@@ -36,9 +35,8 @@ def run(context: Context) -> None:
         sampling = Sampling(stops=(), most=2, pad=0, **changed)
         truth = [_exact(model, prompt, sampling, context.device) for prompt in prompts]
         asked = [prompt for prompt in prompts for _ in range(count)]
-        for kind, rows, drafts in (("auto", None, None), ("few rows", count, None), ("drafts", None, True)):
-            guessed = Drafts(model, context.device) if drafts else None
-            drawn = decode(model, asked, sampling, most_rows=rows, device=context.device, drafts=guessed).completions
+        for kind, rows in (("auto", None), ("few rows", count)):
+            drawn = decode(model, asked, sampling, most_rows=rows, device=context.device).completions
             worst[f"{name}, {kind}"] = min(
                 _chance(drawn[at * count : (at + 1) * count], pairs) for at, pairs in enumerate(truth)
             )

@@ -14,11 +14,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from grpo_plus import GRPOPlusTrainer
 from grpo_plus.sampling.in_step import OtherRankFailedError, in_step
 
-LEAN = {"rollout": "auto", "rollout_draft": "none"}
+LEAN = {"rollout": "auto"}
 CASES = {
     "lean": LEAN,
     "lean, LoRA, few rows": {**LEAN, "rollout_rows": 3, "lora": True},
-    "lean, guesses": {"rollout": "auto", "repeats": True},
     "generate": {"rollout": "stock"},
     "generate, LoRA": {"rollout": "stock", "lora": True},
     "lean, after an error": {**LEAN, "breaks": True},
@@ -101,17 +100,16 @@ def failed(trainer, rank):
         return [type(error).__name__, number, sharded(trainer)]
 
 
-def main(folder, model, repeating):
+def main(folder, model):
     torch.set_num_threads(1)
     found = {}
     for name, case in CASES.items():
         settings = dict(case)
-        path = repeating if settings.pop("repeats", False) else model
         breaks = settings.pop("breaks", False)
         os.environ["FSDP_RESHARD_AFTER_FORWARD"] = str(not settings.pop("keeps", False)).lower()
-        trainer = build(path, Path(folder, "out", name), kind=Twice, max_completion_length=24, **settings)
+        trainer = build(model, Path(folder, "out", name), kind=Twice, max_completion_length=24, **settings)
         trainer.lengths, trainer.equal, trainer.broken, trainer.breaks = [], [], [], breaks
-        trainer.whole = None if case.get("bf16") else copy_of(path, case.get("lora", False))
+        trainer.whole = None if case.get("bf16") else copy_of(model, case.get("lora", False))
         trainer.train()
         sharded(trainer)
         rank = trainer.accelerator.process_index

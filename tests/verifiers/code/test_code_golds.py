@@ -6,7 +6,7 @@ import pytest
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import trials
-from grpo_verifiers.compose import Route, gated
+from grpo_verifiers.compose import all_of, gated
 from grpo_verifiers.errors import ColumnError, KeywordError
 
 from .programs import CALLS as ADD
@@ -97,17 +97,12 @@ def test_columns_are_named_as_for_the_verifier_also_in_a_composition_and_in_bash
         verifier.check_golds({"tests": [ADD]})
     with pytest.raises(KeywordError, match=r"unknown parameter 'solutions'.*Did you mean 'solution'"):
         get_verifier("code", columns={"solutions": "x"})
-    rows = {
-        "tests": [None, ADD, ADD],
-        "solution": [None, RIGHT, "pass"],
-        "answer": ["4", None, None],
-        "kind": ["maths", "code", "code"],
-    }
-    routed = Route({"maths": "math", "code": "code"}, column="kind")
-    lines = list(routed.check_golds(rows).lines())
-    assert any(line.startswith("code: row 2: ") for line in lines), lines
-    assert routed.gold_sample == 12
-    assert set(routed.gold_columns.values()) == {"kind", "answer", "tests", "solution"}
+    rows = {"tests": [ADD, ADD], "solution": [RIGHT, "pass"], "answer": ["4", "4"]}
+    both = all_of("math", "code")
+    lines = list(both.check_golds(rows).lines())
+    assert any(line.startswith("code: row 1: ") for line in lines), lines
+    assert both.gold_sample == 12
+    assert set(both.gold_columns.values()) == {"answer", "tests", "solution"}
     assert gated("code", "think_format").check_golds({"tests": [ADD], "solution": [RIGHT]}).ok
     rows = {
         "tests": [[{"stdin": "a\n", "stdout": "A\n"}], [{"stdin": "a\n", "stdout": "a\n"}]],

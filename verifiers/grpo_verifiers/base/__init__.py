@@ -8,7 +8,7 @@ from typing import Any
 from grpo_verifiers.base.golds import GoldReport
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.verdict import MAX_DETAIL, Ahead, Verdict, blamed, metrics_of
+from grpo_verifiers.verdict import MAX_DETAIL, Verdict, blamed, metrics_of
 
 
 class Pending:
@@ -63,18 +63,6 @@ class Verifier(ABC):
         **columns: Any,
     ) -> Pending:
         """Submit everything without waiting, so that all verifiers of a step run at the same time."""
-
-    def begin(  # noqa: B027 - it only saves time
-        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
-    ) -> None:
-        """Begin on one completion, which `start` will ask about with others; ``columns`` are its row of the dataset.
-
-        What `start` then asks word for word is found under way. By default nothing begins before.
-        """
-
-    def forget(self) -> Ahead:
-        """Give up what was begun and not asked about since; the sum of what was begun, where anything was."""
-        return Ahead()
 
     @property
     @abstractmethod

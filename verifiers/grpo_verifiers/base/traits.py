@@ -11,12 +11,10 @@ from grpo_verifiers.errors.messages import short, unknown
 from grpo_verifiers.options import Range, fits, has_type, hints_of, value_problems
 
 Home = Literal["process", "inline"]
-Isolation = Literal["process", "inline", "ray"]
 OnError = Literal["null", "zero", "raise"]
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 Seconds = Annotated[float, Range(0, 1e9, open_low=True, open_high=True, told="seconds greater than 0")]
-_WORDS = {"isolation": get_args(Isolation), "on_error": get_args(OnError)}
 _ATTRIBUTE = "__verifier_traits__"
 _REMEMBERED = 1024
 """Combinations of options that need no second look, for each check."""
@@ -28,8 +26,8 @@ class Settings:
 
     Attributes:
         timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
-        isolation: in a worker process that can be killed, in the trainer, or in a worker process on a node of a Ray
-            cluster; None: processes, but for async functions.
+        isolation: ``"process"``: in a worker process that can be killed; ``"inline"``: in the trainer; or the name of
+            one of `ELSEWHERE`, as ``"ray"``. None: processes, but for async functions.
         on_error: for a check that raises, or returns no verdict: ``"zero"`` scores the completion
             0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
             the run, too.
@@ -44,7 +42,7 @@ class Settings:
     """
 
     timeout: Seconds | None = None
-    isolation: Isolation | None = None
+    isolation: str | None = None
     on_error: OnError | None = None
     max_concurrency: Annotated[int, Range(1)] = 32
     memory: Annotated[float, Range(0, 1 << 20, open_high=True, told="GiB (0: no cap)")] | None = None
@@ -60,11 +58,12 @@ class Settings:
         hints = hints_of(type(self))
         problems: list[str] = []
         for name in (field.name for field in fields(self)):
-            value, words = getattr(self, name), _WORDS.get(name)
-            if words is None:
+            value = getattr(self, name)
+            if name == "on_error":
+                if value is not None and not (isinstance(value, str) and value in get_args(OnError)):
+                    problems.append(unknown(name, value, get_args(OnError)))
+            elif name != "isolation":  # `FunctionVerifier` knows all places
                 problems += value_problems(name, value, hints[name])
-            elif value is not None and not (isinstance(value, str) and value in words):
-                problems.append(unknown(name, value, words))
         return [f"{what}: {problem}" for problem in problems]
 
 

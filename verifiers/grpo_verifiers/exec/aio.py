@@ -4,16 +4,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_verifiers.exec.batch import only_in
 from grpo_verifiers.exec.failure import call, error_fields, outcome_of
 from grpo_verifiers.exec.loop import LoopThread, loop_thread
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.wire import from_rows, to_rows
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 GRACE = 2.0
 """Seconds past an item's deadline after which its event loop must be blocked: nothing else keeps a timer waiting."""
@@ -48,9 +45,7 @@ class AsyncBatch:
         self._started: dict[int, float] = {}
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._moved = False
-        self.ended = 0.0  # on the monotonic clock: when its last outcome came
         self._done = threading.Event()
-        self._running: Future[None] | None = None
         self._loop = loop_thread("grpo-verifiers-async")
         self._submit(self._loop, range(len(calls)))
 
@@ -67,13 +62,6 @@ class AsyncBatch:
             if late or self._loop.blocked:
                 self._leave(self._guilty(late))
         return [self._outcomes[index] for index in range(len(self._calls))]
-
-    def cancel(self) -> None:
-        """Give up what runs or waits, without waiting."""
-        if self._running is not None and not self._done.is_set():
-            self._running.cancel()
-            for index in range(len(self._calls)):  # one that has not begun says nothing itself
-                self._put(index, Outcome("broken", message="it was cancelled"))
 
     def _guilty(self, late: Sequence[int]) -> list[int]:
         """The late check that blocks the loop; the others only wait for it.
@@ -104,7 +92,7 @@ class AsyncBatch:
             gate = self._gate.semaphore(loop)
             await asyncio.gather(*(self._one(index, gate, self._started) for index in indices))
 
-        self._running = asyncio.run_coroutine_threadsafe(everything(), loop.loop)
+        asyncio.run_coroutine_threadsafe(everything(), loop.loop)
 
     async def _one(self, index: int, gate: asyncio.Semaphore, started: dict[int, float]) -> None:
         first, rest, rows = self._calls[index]
@@ -120,11 +108,6 @@ class AsyncBatch:
                     task.cancel()  # not awaited: it may refuse to end
                     task.add_done_callback(_forget)
                     outcome = Outcome("timeout", message=f"no answer in {self._timeout:g} s", seconds=self._timeout)
-            except asyncio.CancelledError as error:  # the check's own, or that of `cancel`
-                if (running := self._tasks.get(index)) is not None:
-                    running.cancel()
-                    running.add_done_callback(_forget)
-                outcome = failure(error, time.monotonic() - begin)
             except BaseException as error:  # noqa: BLE001 - whatever it raises is its failure, SystemExit too
                 outcome = failure(error, time.monotonic() - begin)
         self._put(index, outcome)
@@ -132,7 +115,6 @@ class AsyncBatch:
     def _put(self, index: int, outcome: Outcome) -> None:
         self._outcomes.setdefault(index, outcome)
         if len(self._outcomes) == len(self._calls):
-            self.ended = time.monotonic()
             self._done.set()
 
 

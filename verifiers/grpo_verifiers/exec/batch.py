@@ -3,7 +3,6 @@
 import os
 import pickle
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -45,7 +44,6 @@ class Batch:
         self.timeout = timeout
         self._outcomes: list[Outcome | None] = [None] * len(payloads)
         self._left = len(payloads)
-        self.ended = 0.0  # on the monotonic clock: when its last outcome came
         self._owner = os.getpid()
         self._done = threading.Event()
         if not payloads:
@@ -68,12 +66,7 @@ class Batch:
             self.payloads[index] = b""
             self._left -= 1
             if not self._left:
-                self.ended = time.monotonic()
                 self._done.set()
-
-    def done(self) -> bool:
-        """True once every outcome is there."""
-        return self._done.is_set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:
         """Every outcome, in order.

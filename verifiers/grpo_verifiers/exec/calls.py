@@ -1,24 +1,19 @@
-"""The places where checks run: this thread, an event loop, worker processes here or on the nodes of a Ray cluster."""
+"""The places where checks run: this thread, an event loop, worker processes here or elsewhere."""
 
 import contextlib
 import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.exec.ahead import Begun, Ongoing
 from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
 from grpo_verifiers.exec.failure import result
 from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
-from grpo_verifiers.verdict import Ahead, Status, Verdict
-
-if TYPE_CHECKING:
-    from grpo_verifiers.exec.ray_runner import RayRunner
-    from grpo_verifiers.exec.runner import Runner
+from grpo_verifiers.verdict import Status, Verdict
 
 Call = tuple[Any, dict[str, Any], int | None]
 Collect = Callable[[], list[Outcome]]
@@ -34,12 +29,6 @@ class Place(Protocol):
     def start(self, calls: Sequence[Call]) -> Collect:
         """Start every call; the function returned waits for their outcomes, in order."""
 
-    def begin(self, call: Call) -> None:
-        """Start a call that `start` will ask for later, where that saves time."""
-
-    def forget(self) -> Ahead:
-        """Give up the calls that were begun and not asked for; the sum of what was begun since the last time."""
-
 
 class ThisThread:
     """Runs a call when its outcome is collected, while workers go on with theirs."""
@@ -50,13 +39,6 @@ class ThisThread:
     def start(self, calls: Sequence[Call]) -> Collect:
         """Nothing starts before it is collected."""
         return lambda: [self._one(each) for each in calls]
-
-    def begin(self, call: Call) -> None:
-        """Nothing: it would hold up whoever begins it."""
-
-    def forget(self) -> Ahead:
-        """Nothing was begun."""
-        return Ahead()
 
     def _one(self, asked: Call) -> Outcome:
         first, rest, rows = asked
@@ -75,54 +57,10 @@ class EventLoop:
 
     def __init__(self, fn: Callable[..., Any], timeout: float, concurrency: int) -> None:
         self._fn, self._timeout, self._gate = fn, timeout, Gate(concurrency)
-        self._begun = Begun()
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Submit every call to the one loop of this process, but those under way."""
-        now = time.monotonic()
-        ahead = [self._begun.take(_question(one), now) if self._begun else None for one in calls]
-        rest = self._run([one for one, begun in zip(calls, ahead, strict=True) if begun is None])
-
-        def collect() -> list[Outcome]:
-            later = iter(rest.wait())
-            return [next(later) if begun is None else begun.wait()[0] for begun in ahead]
-
-        return collect
-
-    def begin(self, call: Call) -> None:
-        """Submit a call by itself."""
-        if question := _question(call):
-            self._begun.add(question, self._run([call]))
-
-    def forget(self) -> Ahead:
-        """Cancel what nobody asked for."""
-        return self._begun.drop()
-
-    def _run(self, calls: Sequence[Call]) -> AsyncBatch:
-        return AsyncBatch(self._fn, calls, self._timeout, self._gate)
-
-
-class Submitted:
-    """One call under way in a worker."""
-
-    def __init__(
-        self, runner: "Runner | RayRunner", spec: CheckSpec, payload: bytes, timeout: float, rows: int | None
-    ) -> None:
-        self._runner = runner
-        self._batch = runner.submit(spec, [payload], timeout, [rows])
-
-    @property
-    def ended(self) -> float:
-        """When it ended, on the monotonic clock; 0 until then."""
-        return self._batch.ended
-
-    def wait(self) -> list[Outcome]:
-        """Its outcome."""
-        return self._batch.wait()
-
-    def cancel(self) -> None:
-        """Give it up, without waiting."""
-        self._runner.cancel(self._batch)
+        """Submit every call to the one loop of this process."""
+        return AsyncBatch(self._fn, calls, self._timeout, self._gate).wait
 
 
 class Workers:
@@ -145,50 +83,42 @@ class Workers:
         """Start nothing yet; ``timeout`` is in seconds, for one call.
 
         ``first`` is the parameter that takes the completion. ``fast`` answers some calls in this process, or names
-        shorter arguments for a worker. ``isolation`` is ``"process"`` or ``"ray"``.
+        shorter arguments for a worker. ``isolation`` says where its workers are.
         """
         self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
         self._pure, self._fast, self._isolation = pure, fast, isolation
         self._known: dict[bytes, Verdict] = {}
-        self._begun = Begun()
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Submit the calls that no shortcut and no earlier answer decides, but those under way."""
-        now = time.monotonic()
+        """Submit the calls that no shortcut and no earlier answer decides."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         payloads: list[bytes] = []
-        ahead: dict[bytes | int, Ongoing] = {}
         asking: dict[bytes | int, list[int]] = {}  # a question to the calls that ask it
         for index, one in enumerate(calls):
             started = time.perf_counter()
             answer = self._shortcut(one)
             if not isinstance(answer, Verdict):
                 payload = self._packed(one, answer)
-                question = _digest(payload) if self._pure or self._begun else b""
-                key = question if self._pure else index
+                key = _digest(payload) if self._pure else index
                 if key in asking:
                     asking[key].append(index)
                     continue
                 answer = self._known.get(key) if isinstance(key, bytes) else None
                 if answer is None:
                     asking[key] = [index]
-                    if (begun := self._begun.take(question, now)) is not None:
-                        ahead[key] = begun
-                    else:
-                        payloads.append(payload)
+                    payloads.append(payload)
                     continue
             outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
         batch = None
         if payloads:
             from grpo_verifiers.exec.runner import shared_runner
 
-            sizes = [calls[indices[0]][2] for key, indices in asking.items() if key not in ahead]
+            sizes = [calls[indices[0]][2] for indices in asking.values()]
             batch = shared_runner(self._isolation).submit(self._spec, payloads, self._timeout, sizes)
 
         def collect() -> list[Outcome]:
-            later = iter(batch.wait() if batch else ())
-            for key, indices in asking.items():
-                outcome = ahead[key].wait()[0] if key in ahead else next(later)
+            answers = batch.wait() if batch else []
+            for (key, indices), outcome in zip(asking.items(), answers, strict=True):
                 for index in indices:
                     outcomes[index] = outcome
                 if isinstance(key, bytes) and outcome.kind == "value" and len(outcome.verdicts) == 1:
@@ -196,24 +126,6 @@ class Workers:
             return [outcome for outcome in outcomes if outcome is not None]
 
         return collect
-
-    def begin(self, call: Call) -> None:
-        """Submit a call by itself, unless a shortcut may decide it, or a pure check has the answer or is at it."""
-        if self._fast is not None:
-            return
-        payload = self._packed(call, None)
-        question = _digest(payload)
-        if self._pure and (question in self._known or question in self._begun):
-            return
-        from grpo_verifiers.exec.runner import shared_runner
-
-        self._begun.add(
-            question, Submitted(shared_runner(self._isolation), self._spec, payload, self._timeout, call[2])
-        )
-
-    def forget(self) -> Ahead:
-        """Cancel what nobody asked for; workers that are at it are replaced."""
-        return self._begun.drop()
 
     def _shortcut(self, one: Call) -> Verdict | Mapping[str, Any] | None:
         if self._fast is None:
@@ -259,11 +171,3 @@ class Workers:
 
 def _digest(payload: bytes) -> bytes:
     return hashlib.blake2b(payload, digest_size=16).digest()
-
-
-def _question(call: Call) -> bytes:
-    """The same bytes for the same call; none where its arguments cannot be told apart."""
-    try:
-        return _digest(pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL))
-    except Exception:  # noqa: BLE001 - pickle raises what it likes
-        return b""

@@ -12,16 +12,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from grpo_verifiers.exec.batch import Batch, Call, pack
+from grpo_verifiers.exec.isolation import ELSEWHERE, Elsewhere
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers.exec.spec import CheckSpec, make_spec
-
-if TYPE_CHECKING:
-    from grpo_verifiers.exec.ray_runner import RayRunner
 
 __all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "pack", "shared_runner"]
 
@@ -102,11 +100,6 @@ class Runner:
             self._running().submit(_kind(spec), batch)
         return batch
 
-    def cancel(self, batch: Batch) -> None:
-        """Give up what is left of a batch, without waiting; its open calls get an outcome that says so."""
-        if self._scheduler is not None and not batch.done():
-            self._scheduler.cancel(batch)
-
     def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
         self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), self.workers)
@@ -155,23 +148,18 @@ def _kind(spec: CheckSpec) -> WorkerKind:
     return WorkerKind(spec.confined, spec.memory, spec.env)
 
 
-_shared: "dict[str, Runner | RayRunner]" = {}
+_shared: dict[str, Runner | Elsewhere] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_runner(isolation: str = "process") -> "Runner | RayRunner":
+def shared_runner(isolation: str = "process") -> Runner | Elsewhere:
     """The runner that all verifiers of this process use; made on first use, kept from step to step.
 
-    With ``"ray"`` the one whose workers are on the nodes of a Ray cluster.
+    Its workers are of this machine, or where another ``isolation`` has them.
     """
     with _shared_lock:
         if isolation not in _shared or _shared[isolation].closed:
-            if isolation == "ray":
-                from grpo_verifiers.exec.ray_runner import RayRunner
-
-                _shared[isolation] = RayRunner()
-            else:
-                _shared[isolation] = Runner()
+            _shared[isolation] = Runner() if isolation == "process" else ELSEWHERE.get(isolation)()
         return _shared[isolation]
 
 

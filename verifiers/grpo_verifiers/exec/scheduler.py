@@ -69,7 +69,6 @@ class Scheduler:
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._lock = threading.Lock()
         self._closing = ""
-        self._cancelled: collections.deque[Batch] = collections.deque()
         self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
         self._thread.start()
 
@@ -87,11 +86,6 @@ class Scheduler:
                 item.batch.put(item.index, Outcome("broken", message=closed))
         else:
             self._ring()
-
-    def cancel(self, batch: Batch) -> None:
-        """Give up the open calls of a batch; a worker that is at one is replaced."""
-        self._cancelled.append(batch)
-        self._ring()
 
     def close(self) -> None:
         """Kill every worker and fail every open item."""
@@ -163,19 +157,6 @@ class Scheduler:
                 for worker in list(pool.idle):
                     pool.idle.remove(worker)
                     self._next(worker)
-        while self._cancelled:
-            self._drop(self._cancelled.popleft())
-
-    def _drop(self, batch: Batch) -> None:
-        for pool in self._pools.values():
-            pool.queue = collections.deque(item for item in pool.queue if item.batch is not batch)
-            for worker in [each for each in pool.workers if each.item is not None and each.item.batch is batch]:
-                worker.item = None
-                if worker.state in {"sending", "running"}:
-                    self._bury(worker)
-                    self._start(pool)
-        for index in range(len(batch.payloads)):
-            batch.put(index, Outcome("broken", message="it was cancelled"))
 
     def _feed(self, pool: _Pool) -> None:
         while pool.queue and pool.idle:

@@ -1,4 +1,4 @@
-"""The process that speaks Ray for one training process: ``python -m grpo_verifiers.exec.ray_bridge``.
+"""The process that speaks Ray for one training process: ``python -m grpo_verifiers.ray.bridge``.
 
 A process of its own, for three reasons. Ray unpickles what actors return, and the trainer unpickles nothing of the
 kind: it reads JSON from here. Ray ends a process that loses its cluster, and that must not be the trainer. And Ray's
@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.ray_station import JUDGES, Station, code_digest
-from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.exec.wire import WireError, pack_reply, read_call
+from grpo_verifiers.ray.relay import pack_outcome, read_fields, unpack_outcome
+from grpo_verifiers.ray.station import JUDGES, Station, code_digest
 from grpo_verifiers.sandbox import confine
 
 BEAT_SECONDS = 1.0
@@ -64,8 +64,6 @@ class _Actor:
     ready: bool = False
     node: str = ""
     calls: dict[int, _Call] = field(default_factory=dict)
-    known: set[str] = field(default_factory=set)
-    """Checks that it has: Ray would copy them there again with each call."""
 
 
 class ClusterError(Exception):
@@ -137,13 +135,6 @@ class Bridge:
 
     def _on_run(self, number: int, key: str, extra: tuple[float, int | None], payload: bytes) -> None:
         self._queue.append(_Call(number, key, payload, *extra))
-
-    def _on_cancel(self, number: int, *_: Any) -> None:
-        self._queue = collections.deque(call for call in self._queue if call.number != number)
-        for actor in self._actors:
-            if number in actor.calls:
-                actor.calls[number].moves = MOST_MOVES  # where its actor is lost, it does not run again
-                actor.handle.cancel.remote(number)
 
     def _answer(self, call: _Call, outcome: Outcome) -> None:
         self._sock.sendall(pack_reply({**json.loads(pack_outcome(outcome)), "id": call.number}))
@@ -229,10 +220,8 @@ class Bridge:
             call = self._queue.popleft()
             actor.calls[call.number] = call
             call.deadline = now + 4 * call.timeout + SPARE
-            known = call.key in actor.known
-            spec = b"" if known else self._specs[call.key]
-            reply = actor.handle.run.remote(call.number, call.key, spec, call.payload, call.timeout, call.rows)
-            self._ask(actor, "ran", reply, call, known)
+            reply = actor.handle.run.remote(call.key, self._specs[call.key], call.payload, call.timeout, call.rows)
+            self._ask(actor, "ran", reply, call)
 
     def _free(self, call: _Call) -> _Actor | None:
         """The actor with the fewest calls, where it takes one more; one without any for a call that has lost one."""
@@ -244,23 +233,16 @@ class Bridge:
         ]
         return min(able, key=lambda actor: len(actor.calls), default=None)
 
-    def _on_ran(self, actor: _Actor, call: _Call, known: bool, error: BaseException | None, reply: Any) -> None:
+    def _on_ran(self, actor: _Actor, call: _Call, error: BaseException | None, reply: Any) -> None:
         if actor not in self._actors:  # lost: its calls are elsewhere
             return
         if error is None:
             try:
-                fields = read_fields(reply)
-                if known and "forgot" in fields:
-                    del actor.calls[call.number]
-                    actor.known.discard(call.key)
-                    self._queue.appendleft(call)
-                    return
-                outcome = unpack_outcome(fields, call.rows)
+                outcome = unpack_outcome(read_fields(reply), call.rows)
             except WireError as wrong:  # here, or the trainer would end this process for it, and all actors with it
                 self._lose(actor, f"it {wrong}", blame=True)
                 return
             del actor.calls[call.number]
-            actor.known.add(call.key)
             self._answer(call, outcome)
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             del actor.calls[call.number]

@@ -16,13 +16,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers.exec.ahead import Ongoing
-from grpo_verifiers.exec.calls import Submitted
 from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.relay import pack_outcome
 from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
 from grpo_verifiers.exec.spec import CheckSpec
+from grpo_verifiers.ray.relay import pack_outcome
 
 JUDGES = ("mpmath", "jsonschema")
 """Packages whose versions change verdicts."""
@@ -53,8 +51,6 @@ class Station:
         self._lock = threading.Lock()
         self._specs: dict[str, CheckSpec] = {}
         self._places: dict[str, Any] = {}
-        self._open: dict[int, Ongoing] = {}
-        self._given_up: set[int] = set()
 
     def hello(self) -> bytes:
         """Its node and its code."""
@@ -69,58 +65,39 @@ class Station:
     def warm(self, key: str, spec: bytes) -> bytes:
         """Have its workers load a check."""
         try:
-            if (known := self._spec(key, spec)) is not None and not known.boxes:
+            if not (known := self._spec(key, spec)).boxes:
                 self._runner.warm(known)
         except Exception:  # noqa: BLE001 - the first call says what is wrong
             return b"{}"
         return b"{}"
 
-    def run(  # noqa: PLR0917 - Ray's calls are by position
-        self, number: int, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None
-    ) -> bytes:
-        """The outcome of one call, packed; without a spec, that of a check which came before."""
+    def run(self, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None) -> bytes:
+        """The outcome of one call, packed."""
         try:
-            if (known := self._spec(key, spec)) is None:
-                return b'{"forgot":true}'
-            asked = self._start(known, key, payload, timeout, rows)
-            self._open[number] = asked
-            if number in self._given_up:  # while it was started
-                asked.cancel()
-            try:
-                (outcome,) = asked.wait()
-            finally:
-                del self._open[number]
-                self._given_up.discard(number)
+            (outcome,) = self._outcomes(self._spec(key, spec), key, payload, timeout, rows)
             return pack_outcome(outcome)
         except BaseException as error:  # noqa: BLE001 - nothing pickled may go back
             told = error_fields(error)
             message = f"the actor on {platform.node()} cannot run it: {told['type']}: {told['message']}"
             return pack_outcome(Outcome("broken", message=message, trace=told["trace"]))
 
-    def cancel(self, number: int) -> bytes:
-        """Give up an open call."""
-        self._given_up.add(number)
-        if (asked := self._open.get(number)) is not None:
-            asked.cancel()
-        return b"{}"
-
-    def _spec(self, key: str, spec: bytes) -> CheckSpec | None:
+    def _spec(self, key: str, spec: bytes) -> CheckSpec:
         with self._lock:
-            if key not in self._specs and spec:
+            if key not in self._specs:
                 while len(self._specs) >= MOST_SPECS:
                     oldest = next(iter(self._specs))
                     self._specs.pop(oldest)
                     self._places.pop(oldest, None)
                 self._specs[key] = pickle.loads(spec)  # noqa: S301 - from the trainer
-            return self._specs.get(key)
+            return self._specs[key]
 
-    def _start(self, spec: CheckSpec, key: str, payload: bytes, timeout: float, rows: int | None) -> Ongoing:
+    def _outcomes(self, spec: CheckSpec, key: str, payload: bytes, timeout: float, rows: int | None) -> list[Outcome]:
         if not spec.boxes:
-            return Submitted(self._runner, spec, payload, timeout, rows)
+            return self._runner.submit(spec, [payload], timeout, [rows]).wait()
         from grpo_verifiers.exec.aio import AsyncBatch, Gate
 
         if key not in self._places:  # its code is ours, and waits for referees: programs run in boxes below these
             self._places[key] = (spec.load(), Gate(spec.boxes))
         fn, gate = self._places[key]
         call = pickle.loads(payload)  # noqa: S301 - from the trainer
-        return AsyncBatch(fn, [call], timeout, gate)
+        return AsyncBatch(fn, [call], timeout, gate).wait()

@@ -1,6 +1,6 @@
 """Calls that run on the nodes of a Ray cluster, as the trainer sees them.
 
-The trainer starts one child (`ray_bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
+The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
 outcome, in order: a child that dies is started again, and a cluster that stays away fails what waits.
 """
 
@@ -23,10 +23,10 @@ from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.batch import Batch, Call
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import python_path
-from grpo_verifiers.exec.relay import unpack_outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.lazy import installed
+from grpo_verifiers.ray.relay import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
 
@@ -101,7 +101,7 @@ class _Link:
         self.sock.setblocking(False)
         try:
             self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "grpo_verifiers.exec.ray_bridge", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "grpo_verifiers.ray.bridge", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,
@@ -174,6 +174,22 @@ class RayRunner:
         self._lost_at = self._retry_at = 0.0
         self._losses = 0
 
+    @staticmethod
+    def problem() -> str:
+        """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
+        if not installed("ray"):
+            return "isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
+        if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
+            return (
+                f"isolation is 'ray', and RAY_ADDRESS is {os.environ['RAY_ADDRESS']!r}: Ray's client is not supported; "
+                "join the cluster (ray start --address=HOST:6379 --num-cpus=0) and set RAY_ADDRESS to HOST:6379."
+            )
+        try:
+            ray_settings()
+        except KeywordError as error:
+            return str(error)
+        return ""
+
     # -- called from any thread
 
     def submit(
@@ -187,15 +203,6 @@ class RayRunner:
         batch = Batch.of(spec, calls, timeout, rows)
         self._put("batch", batch)
         return batch
-
-    def cancel(self, batch: Batch) -> None:
-        """Give up what is left of a batch, without waiting; a runner that closes gives it up itself."""
-        with self._lock:
-            asked = not self.closed and self._owner == os.getpid() and not batch.done()
-            if asked:
-                self._inbox.append(("cancel", batch))
-        if asked:
-            self._ring()
 
     def warm(self, spec: CheckSpec) -> None:
         """Connect to the cluster, start actors and have them load a check, without waiting."""
@@ -271,27 +278,17 @@ class RayRunner:
                 pass
         while self._inbox:
             kind, about = self._inbox.popleft()
-            self._needed = self._needed or kind != "cancel"
+            self._needed = True
             if kind == "warm":
                 self._specs[about.identity] = about
                 while len(self._specs) > KEPT_SPECS:
                     del self._specs[next(iter(self._specs))]
                 self._send_spec(about)
-            elif kind == "batch":
+            else:
                 for index in range(len(about.payloads)):
                     self._number += 1
                     self._open[self._number] = about, index
                     self._send(self._number)
-            else:
-                self._cancel(about)
-
-    def _cancel(self, batch: Batch) -> None:
-        for number in [number for number, (each, _) in self._open.items() if each is batch]:
-            del self._open[number]
-            if self._link is not None and self._link.ready:
-                self._link.send(("cancel", number, "", None))
-        for index in range(len(batch.payloads)):
-            batch.put(index, Outcome("broken", message="it was cancelled"))
 
     def _send_spec(self, spec: CheckSpec) -> None:
         link = self._link
@@ -357,7 +354,7 @@ class RayRunner:
     def _reply(self, link: _Link, reply: Mapping[str, Any]) -> None:
         if "id" in reply:
             number = reply["id"] if type(reply["id"]) is int else 0
-            if (asked := self._open.get(number)) is not None:  # else it was cancelled
+            if (asked := self._open.get(number)) is not None:
                 batch, index = asked
                 outcome = unpack_outcome(reply, batch.rows[index])
                 del self._open[number]
@@ -409,19 +406,3 @@ def _advice(why: str) -> str:
         f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Look after the cluster (ray start "
         "--head starts one) and RAY_ADDRESS, or leave isolation out."
     )
-
-
-def missing_ray() -> str:
-    """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
-    if not installed("ray"):
-        return "isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
-    if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
-        return (
-            f"isolation is 'ray', and RAY_ADDRESS is {os.environ['RAY_ADDRESS']!r}: Ray's client is not supported; "
-            "join the cluster (ray start --address=HOST:6379 --num-cpus=0) and set RAY_ADDRESS to HOST:6379."
-        )
-    try:
-        ray_settings()
-    except KeywordError as error:
-        return str(error)
-    return ""
