@@ -1,41 +1,14 @@
-"""What honest programs do besides computing: processes, locks, shared memory, copies of files. At every level."""
-
-import _multiprocessing
-import multiprocessing
-import os
+"""What honest programs do besides computing: threads, copies of files, archives. At every level."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from grpo_verifiers.code.guest.conveniences import SemLock
 
 from .programs import DONE
 
 PROGRAMS = {
-    "queue": "def w(q): q.put(1)\nq = m.Queue()\np = m.Process(target=w, args=(q,)); p.start(); assert q.get() == 1; p.join()",
-    "simple queue": "q = m.SimpleQueue(); q.put(1); assert q.get() == 1",
-    "joinable queue": "q = m.JoinableQueue(); q.put(1); q.get(); q.task_done(); q.join()",
-    "pipe": "a, b = m.Pipe()\nm.Process(target=a.send, args=(1,)).start(); assert b.recv() == 1",
-    "pool": "def f(x): return x * x\nwith m.Pool(3) as p: assert p.map(f, range(50)) == [x * x for x in range(50)]",
-    "pool of as many as there are cores": "with m.Pool() as p: assert p.map(abs, [-1]) == [1]",
-    "starmap": "with m.Pool(2) as p: assert p.starmap(pow, [(2, 3)]) == [8] and list(p.imap_unordered(abs, [-1])) == [1]",
     "thread pool": "from multiprocessing.pool import ThreadPool\nwith ThreadPool(2) as p: assert p.map(abs, [-1]) == [1]",
-    "executor": "from concurrent.futures import ProcessPoolExecutor as E\ndef f(x): return x * x\nwith E(2) as p: assert list(p.map(f, [1, 2])) == [1, 4]",
-    "lock": "v = m.Value('i', 0)\ndef w():\n    for _ in range(300):\n        with v.get_lock(): v.value += 1\nps = [m.Process(target=w) for _ in range(4)]\n"
-            "[p.start() for p in ps]; [p.join() for p in ps]\nassert v.value == 1200, v.value",
-    "array": "a = m.Array('d', [1, 2])\np = m.Process(target=a.__setitem__, args=(0, 9.0)); p.start(); p.join(); assert a[:] == [9, 2]",
-    "event and condition": "e, c, b = m.Event(), m.Condition(), m.Barrier(2)\ndef w():\n    e.wait(); b.wait()\np = m.Process(target=w); p.start(); e.set(); b.wait(); p.join()\n"
-                           "with c: assert c.wait(0.01) is False",
-    "semaphores": "s = m.BoundedSemaphore(2); s.acquire(); assert s.acquire() and not s.acquire(block=False) and not s.acquire(timeout=0.02); s.release(); s.release()\n"
-                  "try: s.release()\nexcept ValueError: pass\nelse: assert False\nr = m.RLock()\nwith r:\n    with r: pass",
-    "shared memory": "from multiprocessing import shared_memory as s\nx = s.SharedMemory(create=True, size=100); x.buf[0] = 7\ny = s.SharedMemory(name=x.name); assert y.buf[0] == 7\n"
-                     "y.close(); x.close(); x.unlink()\ntry: s.SharedMemory(name=x.name)\nexcept FileNotFoundError: pass\nelse: assert False\nl = s.ShareableList([1, 'a']); assert l[1] == 'a'; l.shm.close(); l.shm.unlink()",
-    "terminate": "import time\np = m.Process(target=time.sleep, args=(9,)); p.start(); p.terminate(); p.join(); assert p.exitcode",
-    "a child that fails": "def w(): raise SystemExit(3)\np = m.Process(target=w); p.start(); p.join(); assert p.exitcode == 3",
     "copies": "import shutil, os\nopen('a', 'w').write('x'); shutil.copy('a', 'b'); shutil.copy2('a', 'c'); shutil.move('c', 'd')\nos.makedirs('e/f'); shutil.copy('a', 'e/f')\n"
               "shutil.copytree('e', 'g'); assert open('g/f/a').read() == open('d').read() == 'x'; shutil.make_archive('z', 'zip', 'g'); shutil.rmtree('g')",
-    "modes and times": "import os, pathlib\np = pathlib.Path('a'); p.touch(); p.touch(); p.chmod(0o600); os.utime('a'); os.utime('a', (1, 1)); p.write_text('abc'); os.truncate('a', 1)\n"
+    "modes and times": "import os, pathlib\np = pathlib.Path('a'); p.touch(); p.touch(); p.chmod(0o600); os.utime('a'); os.utime('a', (1, 1)); p.write_text('a')\n"
                        "assert p.read_text() == 'a'\ntry: os.chmod('nowhere', 0)\nexcept FileNotFoundError: pass\nelse: assert False",
     "temporary files": "import tempfile, os\nwith tempfile.TemporaryDirectory() as d: open(d + '/x', 'w').write('1')\nwith tempfile.NamedTemporaryFile('w+') as f: f.write('a')\n"
                        "tempfile.TemporaryFile().write(b'a'); os.close(tempfile.mkstemp()[0])",
@@ -48,24 +21,13 @@ PROGRAMS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_honest_programs_run(judge, name):
-    source = "import multiprocessing as m\n" + PROGRAMS[name] + "\nprint('done')"
-    verdict = judge(source, DONE, time_limit=10.0)
-    assert verdict.score == 1, verdict
-
-
-@pytest.mark.parametrize("name", ["pool", "executor", "lock", "shared memory"])
-def test_functions_of_honest_programs_use_processes(judge, name):
-    body = PROGRAMS[name].replace("\n", "\n    ")
-    source = f"import multiprocessing as m\ndef f(x): return x * x\ndef go():\n    {body}\n    return 'done'"
-    source = source.replace("def f(x): return x * x\n    with", "with")
-    verdict = judge(source, [{"function": "go", "expected": "done"}], time_limit=10.0)
+    verdict = judge(PROGRAMS[name] + "\nprint('done')", DONE, time_limit=10.0)
     assert verdict.score == 1, verdict
 
 
 # What a level refuses.
 REFUSED = {
-    "a manager, which listens at a socket": "m.Manager()",
-    "start with spawn": "c = m.get_context('spawn'); p = c.Process(target=print); p.start(); p.join(); assert p.exitcode == 0",
+    "a process": "import multiprocessing as m\nm.Process(target=print).start()",
     "a server": "import socket\nsocket.create_server(('127.0.0.1', 0))",
     "a signal to a child": "import subprocess\np = subprocess.Popen(['/usr/bin/sleep', '9']); p.terminate(); p.wait()",
     "a mode that is looked at again": "import os\nopen('a', 'w').close(); os.chmod('a', 0o640); assert os.stat('a').st_mode & 0o777 == 0o640",
@@ -75,9 +37,22 @@ REFUSED_BY_PROCESS = ("a signal to a child", "a mode that is looked at again")
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_programs_cannot_do_is_what_the_manual_lists(level, judge, name):
-    source = f"import multiprocessing as m\n{REFUSED[name]}\nprint('done')"
-    verdict = judge(source, DONE, time_limit=3.0)
+    verdict = judge(f"{REFUSED[name]}\nprint('done')", DONE, time_limit=3.0)
     assert verdict.score == (1 if level == "full" and name in REFUSED_BY_PROCESS else 0), verdict
+
+
+FORKS = {
+    "pool": "m.Pool(2)", "process": "m.Process(target=print).start()", "queue": "m.Queue()", "event": "m.Event()", "value": "m.Value('i', 0)", "array": "m.RawArray('d', 2)",
+    "shared memory": "from multiprocessing import shared_memory", "executor": "from concurrent.futures import ProcessPoolExecutor as E; E(2)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORKS)
+def test_a_program_that_uses_multiprocessing_fails_with_a_reason(judge, name):
+    body = f"def f():\n    import multiprocessing as m\n    {FORKS[name]}"
+    verdict = judge(body, [{"function": "f", "expected": 1}])
+    assert verdict.score == 0, verdict
+    assert "multiprocessing is not available in the box" in str(verdict), verdict
 
 
 IN_ORDER = "import itertools\ng = f()\nassert [next(g), *itertools.islice(g, 2000)] == list(range(2001))"
@@ -132,43 +107,6 @@ def test_programs_lock_nothing_and_learn_nothing_of_each_other(judge):
     assert verdict.score == 1, verdict
 
 
-OPERATIONS = st.lists(
-    st.sampled_from(["acquire", "try", "wait", "release", "value", "mine", "count", "zero"]), max_size=12
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 1), st.integers(0, 3), st.integers(1, 3), OPERATIONS)
-def test_a_lock_of_a_box_answers_as_the_real_one(kind, value, most, operations):
-    if kind == 0:
-        value = most = 1
-    value = min(value, most)
-
-    def run(lock):
-        found = []
-        for operation in operations:
-            try:
-                if operation == "acquire":  # one that would wait for ever does not
-                    found.append(lock.acquire(True, 0.001))
-                elif operation == "try":
-                    found.append(lock.acquire(False))
-                elif operation == "wait":
-                    found.append(lock.acquire(True, 0.0))
-                else:
-                    method = {"value": "_get_value", "mine": "_is_mine", "count": "_count", "zero": "_is_zero"}.get(
-                        operation, operation
-                    )
-                    found.append(getattr(lock, method)())
-            except (ValueError, AssertionError) as error:
-                found.append((type(error), str(error)))
-        return found
-
-    real = _multiprocessing.SemLock(
-        kind, value, most, f"/grpo-{os.getpid()}-{multiprocessing.process.current_process().pid}", True
-    )
-    assert run(SemLock(kind, value, most, "/x", True)) == run(real)
-
-
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(8) as pool:
@@ -202,14 +140,6 @@ print("done")
 """
 
 
-def test_shared_memory_counts_and_allowed_threads_fit(judge):
-    source = """
-from multiprocessing import shared_memory
-held = [shared_memory.SharedMemory(create=True, size=20 << 20) for _ in range(20)]
-for each in held:
-    each.buf[:] = bytes(20 << 20)
-print("done")
-"""
-    assert judge(source, DONE, time_limit=10.0, memory=0.2, disk=64).score == 0
+def test_allowed_threads_fit(judge):
     verdict = judge(CROWD, DONE)
     assert verdict.score == 1, verdict

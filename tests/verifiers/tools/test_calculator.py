@@ -36,9 +36,9 @@ percent or a remainder: 7 % -3
 a comma: 12,34 | 1,2345
 not expected after: 1 2
 one comparison: 1 < 2 < 3
-ends where: 3 +
-closing parenthesis: (1 | gcd(4
-not expected: 1)
+invalid syntax: 3 +
+never closed: (1 | gcd(4
+unmatched: 1)
 in parentheses: gcd
 does not take 1: comb(1)
 Did you mean 'sqrt': sqr(4)

@@ -1,4 +1,4 @@
-"""Exact arithmetic for models: a parser of its own on fractions, nothing evaluated as code, no floats.
+"""Exact arithmetic for models: a whitelist of Python's syntax, worked out on fractions; no code runs, no floats.
 
 The size of what an operation gives is bounded before it is worked out, so that no expression takes long.
 
@@ -11,7 +11,9 @@ Config:
     tools: [{name: calculator, kwargs: {digits: 6}}]
 """
 
+import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal
@@ -34,32 +36,11 @@ MAX_FRACTION = 40
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _THOUSANDS = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?"
 _REST = r"[A-Za-z_]\w*|\*\*|//|==|!=|<=|>=|[-+*/%^!()<>=,√]"
-_PLAIN = re.compile(rf"\s*({_THOUSANDS}|{_NUMBER}|{_REST})")
-_IN_CALL = re.compile(rf"\s*({_NUMBER}|{_REST})")
-_SPELLED = str.maketrans(
-    {
-        "×": "*",
-        "·": "*",
-        "⋅": "*",
-        "∗": "*",
-        "÷": "/",
-        "∕": "/",
-        "−": "-",
-        "–": "-",
-        "≤": "<=",
-        "≥": ">=",
-        "≠": "!=",
-    }
-)
-_COMPARE: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
-    "=": lambda a, b: a == b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+_PLAIN = re.compile(rf"({_THOUSANDS}|{_NUMBER}|{_REST})\s*")
+_IN_CALL = re.compile(rf"({_NUMBER}|{_REST})\s*")
+_TRAILING = re.compile(r"(?<![<>!=])={1,2}\Z")
+_SPELLED = str.maketrans("×·⋅∗÷∕−–", "****//--") | str.maketrans({"≤": "<=", "≥": ">=", "≠": "!="})
+_PYTHON = {"^": "**", "=": "=="}
 
 
 def calculator(expression: str, *, digits: Annotated[int, Range(1, 100)] = 12) -> str:
@@ -93,7 +74,20 @@ def evaluate(expression: str) -> Fraction | bool:
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"the expression has {len(expression)} characters, at most {MAX_LENGTH} are taken.")
-    return _Parser(_tokens(expression.translate(_SPELLED))).whole()
+    source = _python(_TRAILING.sub("", expression.translate(_SPELLED).strip()))  # "2 + 3 =", as on a calculator
+    try:
+        tree = ast.parse(source, mode="eval").body
+        if not isinstance(tree, ast.Compare):
+            return _value(tree)
+        if len(tree.ops) > 1:
+            raise ValueError("only one comparison can be made at a time.")
+        return bool(_COMPARE[type(tree.ops[0])](_value(tree.left), _value(tree.comparators[0])))
+    except ZeroDivisionError:
+        raise ValueError("division by zero.") from None
+    except (MemoryError, RecursionError):
+        raise _too_deep() from None
+    except SyntaxError as error:
+        raise ValueError(f"it cannot be read: {error.msg}." if source else "it is empty.") from None
 
 
 def written(value: Fraction, digits: int = 12) -> str:
@@ -108,11 +102,9 @@ def written(value: Fraction, digits: int = 12) -> str:
         if len(text.lstrip("-")) > MAX_ANSWER:
             raise ValueError(f"the result has {len(text.lstrip('-'))} digits, at most {MAX_ANSWER} are given.")
         return text
-    twos, fives = _times(bottom, 2), _times(bottom, 5)
-    places = max(twos, fives)
-    if 2**twos * 5**fives == bottom and places <= MAX_FRACTION and top.bit_length() <= 8 * MAX_FRACTION:
-        whole, rest = divmod(abs(top) * 10**places // bottom, 10**places)
-        return f"{'-' if top < 0 else ''}{whole}.{rest:0{places}d}"
+    if 10**MAX_FRACTION % bottom == 0 and top.bit_length() <= 8 * MAX_FRACTION:
+        whole, rest = divmod(abs(top) * 10**MAX_FRACTION // bottom, 10**MAX_FRACTION)
+        return f"{'-' if top < 0 else ''}{whole}.{rest:0{MAX_FRACTION}d}".rstrip("0")
     context = Context(prec=digits, Emin=-(10**6), Emax=10**6)
     about = f"{context.divide(Decimal(top), Decimal(bottom)):g}"
     if max(top.bit_length(), bottom.bit_length()) > 3 * MAX_FRACTION:
@@ -120,181 +112,90 @@ def written(value: Fraction, digits: int = 12) -> str:
     return f"{top}/{bottom} (about {about})"
 
 
-def _times(number: int, factor: int) -> int:
-    """How often a number can be divided by another one."""
-    count = 0
-    while number % factor == 0:
-        number, count = number // factor, count + 1
-    return count
-
-
-def _tokens(text: str) -> list[str]:
-    text = text.rstrip()
-    found: list[str] = []
-    calls: list[bool] = []  # of each open parenthesis, whether it holds the arguments of a function
-    at = 0
+def _python(text: str) -> str:
+    """The expression in Python: numbers are texts, and ``√``, ``!`` and the percent sign are calls and quotients."""
+    out: list[str] = []
+    opened: list[int] = []  # where the operands begin whose parentheses are open
+    start = at = 0
     while at < len(text):
-        match = (_IN_CALL if calls and calls[-1] else _PLAIN).match(text, at)
+        in_call = bool(opened) and out[opened[-1]] in _FUNCTIONS
+        match = (_IN_CALL if in_call else _PLAIN).match(text, at)
         if match is None:
-            rest = text[at:].lstrip()
-            raise ValueError(f"{show(rest[:1])} is nothing to calculate with, before {show(rest[1:], 20)}.")
-        word = match[1]
-        if word == "(":
-            calls.append(bool(found) and (found[-1][0].isalpha() or found[-1][0] == "_"))
-        elif word == ")" and calls:
-            calls.pop()
-        found.append(word)
-        at = match.end()
-    if found and found[-1] in {"=", "=="}:  # "2 + 3 =", as on a calculator
-        found.pop()
-    return found
+            raise ValueError(f"{show(text[at])} is nothing to calculate with, before {show(text[at + 1 :], 20)}.")
+        word, at = match[1], match.end()
+        after = text[at : at + 1]
+        if word == "!":
+            out.insert(start, "factorial(")
+            out.append(")")
+        elif word == "%" and not after.isalnum() and after not in {*"._(√+-"}:
+            out.insert(start, "(")
+            out.append("/'100')")
+        elif word == "%" and after in {*"+-"}:
+            raise ValueError("% before a sign may mean percent or a remainder: write /100, or (-3).")
+        elif word[0] in "0123456789.":
+            out.append(f"({word!r})")
+            start = _rooted(out, len(out) - 1)
+        elif word == ")" and opened:
+            out.append(")")
+            start = _rooted(out, opened.pop())
+        else:
+            if word == "(":
+                opened.append(len(out) - bool(out and out[-1] in _FUNCTIONS))
+            elif (word[0].isalpha() or word[0] == "_") and (word not in _FUNCTIONS or after != "("):
+                needs = f"{word} needs its arguments in parentheses."
+                raise ValueError(needs if word in _FUNCTIONS else unknown("name", word[:40], _FUNCTIONS))
+            out.append(_PYTHON.get(word, word))
+        if len(opened) > MAX_DEPTH:
+            raise _too_deep()
+    return " ".join(out)
 
 
-class _Parser:
-    """One function for each level of precedence, the loosest first."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens = tokens
-        self.at = 0
-        self.depth = 0
-
-    @property
-    def next(self) -> str:
-        """The word in turn; empty at the end."""
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def take(self, *wanted: str) -> str:
-        """Take the word in turn if it is one of these; else an empty text."""
-        word = self.next
-        if word and word in wanted:
-            self.at += 1
-            return word
-        return ""
-
-    def whole(self) -> Fraction | bool:
-        value = self.sum()
-        sign = self.take(*_COMPARE)
-        if sign:
-            found = _COMPARE[sign](value, self.sum())
-            self.end()
-            return found
-        self.end()
-        return value
-
-    def end(self) -> None:
-        if not self.next:
-            return
-        if self.next == ",":
-            raise ValueError("a comma stands where none can: write 1234 or 1,234, and a point in decimals.")
-        if self.next in _COMPARE:
-            raise ValueError("only one comparison can be made at a time.")
-        hint = " Write * between factors." if _starts_operand(self.next) else ""
-        raise ValueError(f"{show(self.next)} was not expected after {show(self.tokens[self.at - 1])}.{hint}")
-
-    def sum(self) -> Fraction:
-        value = self.product()
-        while sign := self.take("+", "-"):
-            other = self.product()
-            value = _capped(value + other if sign == "+" else value - other)
-        return value
-
-    def product(self) -> Fraction:
-        value = self.signed()
-        while sign := self.take("*", "/", "//", "%"):
-            other = self.signed()
-            if sign == "*":
-                value = _capped(value * other)
-                continue
-            if other == 0:
-                raise ValueError("division by zero.")
-            value = _capped(
-                value / other if sign == "/" else Fraction(value // other) if sign == "//" else value % other
-            )
-        return value
-
-    def signed(self) -> Fraction:
-        minus = False
-        while sign := self.take("+", "-"):
-            minus ^= sign == "-"
-        value = self.power()
-        return -value if minus else value
-
-    def power(self) -> Fraction:
-        value = self.marked()
-        if self.take("**", "^"):
-            self.deeper()
-            value = _power(value, self.signed())
-            self.depth -= 1
-        return value
-
-    def marked(self) -> Fraction:
-        value = self.single()
-        while True:
-            if self.take("!"):
-                value = _factorial(value)
-            elif self.next == "%" and not _starts_operand(
-                self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else ""
-            ):
-                self.at += 1
-                if self.next in {"+", "-"}:
-                    raise ValueError("% before a sign may mean percent or a remainder: write /100, or (-3).")
-                value /= 100
-            else:
-                return value
-
-    def single(self) -> Fraction:
-        word = self.next
-        if not word:
-            raise ValueError("the expression ends where a number was expected." if self.tokens else "it is empty.")
-        self.at += 1
-        if word == "(":
-            self.deeper()
-            value = self.sum()
-            self.close()
-            return value
-        if word == "√":
-            self.deeper()
-            value = self.single()
-            self.depth -= 1
-            return _root(value)
-        if word[0] in "0123456789.":
-            return _number(word.replace(",", ""))
-        if word[0].isalpha() or word[0] == "_":
-            return self.call(word)
-        raise ValueError(f"a number was expected, not {show(word)}.")
-
-    def call(self, name: str) -> Fraction:
-        if name not in _FUNCTIONS:
-            raise ValueError(unknown("name", name[:40], _FUNCTIONS))
-        if not self.take("("):
-            raise ValueError(f"{name} needs its arguments in parentheses.")
-        self.deeper()
-        values = []
-        if self.next != ")":
-            values.append(self.sum())
-            while self.take(","):
-                values.append(self.sum())
-        self.close()
-        fewest, most, fn = _FUNCTIONS[name]
-        if not fewest <= len(values) <= most:
-            raise ValueError(f"{name} does not take {len(values)} arguments.")
-        return _capped(fn(*values))
-
-    def close(self) -> None:
-        self.depth -= 1
-        if not self.take(")"):
-            if self.next:
-                self.end()
-            raise ValueError("a closing parenthesis is missing.")
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise ValueError(f"it is nested more than {MAX_DEPTH} deep.")
+def _rooted(out: list[str], start: int) -> int:
+    """Put the operand that begins there under the roots before it; the beginning of all that."""
+    while start and out[start - 1] == "√":
+        start -= 1
+        out[start] = "sqrt("
+        out.append(")")
+    return start
 
 
-def _starts_operand(word: str) -> bool:
-    return bool(word) and (word[0].isalnum() or word[0] in "._(√")
+def _value(node: ast.expr, depth: int = 0) -> Fraction:
+    """The value of a part: by a loop along the first operands, by recursion into all others."""
+    if depth > MAX_DEPTH:
+        raise _too_deep()
+    pending = []
+    while isinstance(node, ast.BinOp):
+        pending.append(node)
+        node = node.left
+    value = _operand(node, depth)
+    for each in reversed(pending):
+        other = _value(each.right, depth + isinstance(each.op, ast.Pow))
+        value = _capped(Fraction(_BINARY[type(each.op)](value, other)))
+    return value
+
+
+def _operand(node: ast.expr, depth: int) -> Fraction:
+    sign = 1
+    while isinstance(node, ast.UnaryOp):
+        sign = -sign if isinstance(node.op, ast.USub) else sign
+        node = node.operand
+    if isinstance(node, ast.Constant):
+        return sign * _number(str(node.value).replace(",", ""))
+    if isinstance(node, ast.BinOp):
+        return sign * _value(node, depth)
+    if isinstance(node, ast.Call) and not node.keywords:
+        if not isinstance(node.func, ast.Name):
+            raise ValueError("'(' or a number was not expected after a number. Write * between factors.")
+        fewest, most, fn = _FUNCTIONS[node.func.id]
+        if not fewest <= len(node.args) <= most:
+            raise ValueError(f"{node.func.id} does not take {len(node.args)} arguments.")
+        return sign * _capped(fn(*(_value(each, depth) for each in node.args)))
+    comma = "a comma stands where none can: write 1234 or 1,234, and a point in decimals."
+    raise ValueError(comma if isinstance(node, ast.Tuple) else "a number was expected.")
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested more than {MAX_DEPTH} deep.")
 
 
 def _too_large(what: str) -> ValueError:
@@ -325,14 +226,11 @@ def _integer(value: Fraction, of: str) -> int:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    if base == 0 and exponent < 0:
-        raise ValueError("division by zero.")
     times = abs(exponent.numerator)
     root = _root_of(base, exponent.denominator)
     if (_bits(root) - 1) * times > MAX_BITS:
         raise _too_large("the power")
-    value = _capped(Fraction(root.numerator**times, root.denominator**times))
-    return value if exponent >= 0 else 1 / value
+    return Fraction(1) * root ** (times if exponent >= 0 else -times)
 
 
 def _root(value: Fraction) -> Fraction:
@@ -409,3 +307,8 @@ _FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Fraction]]] = {
     "round": (1, 2, _round),
     "sqrt": (1, 1, _root),
 }
+
+_BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_BINARY |= {ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: _power}
+_COMPARE = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le}
+_COMPARE |= {ast.Gt: operator.gt, ast.GtE: operator.ge}

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -47,29 +48,15 @@ class Definition:
     timeout: float = DEFAULT_TIMEOUT
 
 
-def _plain(name: str) -> str:
-    return name.rpartition(":")[2].rpartition(".")[2] if is_reference(name) else name
+_EXPECTED = {"tool": "a function, or a class whose instances are called", "environment": "a class with a method reset"}
 
 
-def _adopt_tool(name: str, value: Any) -> Definition:
+def _adopt(kind: str, name: str, value: Any) -> Definition:
     if isinstance(value, Definition):
         return value
-    if not (inspect.isfunction(value) or inspect.isclass(value)):
-        raise KeywordError(
-            f"tool {name!r} is {short(value)} ({type(value).__name__}), expected a function, or a class whose "
-            "instances are called."
-        )
-    return Definition(_plain(name), value)
-
-
-def _adopt_environment(name: str, value: Any) -> Definition:
-    if isinstance(value, Definition):
-        return value
-    if not inspect.isclass(value):
-        raise KeywordError(
-            f"environment {name!r} is {short(value)} ({type(value).__name__}), expected a class with a method reset."
-        )
-    return Definition(_plain(name), value)
+    if not (inspect.isclass(value) or (kind == "tool" and inspect.isfunction(value))):
+        raise KeywordError(f"{kind} {name!r} is {short(value)} ({type(value).__name__}), expected {_EXPECTED[kind]}.")
+    return Definition(name.rpartition(":")[2].rpartition(".")[2] if is_reference(name) else name, value)
 
 
 TOOL_BUILTINS = {
@@ -79,8 +66,13 @@ TOOL_BUILTINS = {
 }
 """The tools of this package; imported on first use."""
 
-TOOLS: Registry[Definition] = Registry("tool", builtins=TOOL_BUILTINS, group="grpo_plus.tools", adopt=_adopt_tool)
-ENVIRONMENTS: Registry[Definition] = Registry("environment", group="grpo_plus.environments", adopt=_adopt_environment)
+TOOLS: Registry[Definition] = Registry(
+    "tool", builtins=TOOL_BUILTINS, group="grpo_plus.tools", adopt=partial(_adopt, "tool")
+)
+ENVIRONMENTS: Registry[Definition] = Registry(
+    "environment", group="grpo_plus.environments", adopt=partial(_adopt, "environment")
+)
+_REGISTRIES = {"tool": TOOLS, "environment": ENVIRONMENTS}
 
 
 def tool(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
@@ -103,7 +95,7 @@ def tool(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
         name: its name in configs.
         timeout: seconds that one call may take.
     """
-    return _decorator("tool", TOOLS, _adopt_tool, name, timeout)
+    return _decorator("tool", name, timeout)
 
 
 def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
@@ -121,20 +113,18 @@ def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F],
         name: its name in configs.
         timeout: seconds that one call of a method may take.
     """
-    return _decorator("environment", ENVIRONMENTS, _adopt_environment, name, timeout)
+    return _decorator("environment", name, timeout)
 
 
-def _decorator(
-    kind: str, registry: Registry[Definition], adopt: Callable[[str, Any], Definition], name: Any, timeout: Any
-) -> Callable[[F], F]:
+def _decorator(kind: str, name: Any, timeout: Any) -> Callable[[F], F]:
     if not isinstance(name, str):
         raise TypeError(f'@{kind} needs a name: write @{kind}("my_{kind}") above it.')
     if problem := _timeout_problem(timeout):
         raise KeywordError(f"{kind} {name!r}: {problem}")
 
     def register(fn: F) -> F:
-        adopt(name, fn)
-        registry.register(name, Definition(name, fn, float(timeout)), source=source_of(fn))
+        _adopt(kind, name, fn)
+        _REGISTRIES[kind].register(name, Definition(name, fn, float(timeout)), source=source_of(fn))
         return fn
 
     return register
@@ -164,41 +154,7 @@ def get_tool(
         UnknownNameError: nothing has that name.
         KeywordError: it is no tool, or its options are wrong; all problems in one message.
     """
-    redact(kwargs)
-    found = _find(TOOLS, name, base)
-    what = f"tool {label or found.name!r}"
-    problems = _setting_problems(what, label, timeout)
-    if isinstance(label, str) and not _CALLABLE.match(label):
-        problems.append(
-            f"{what}: label is {short(label)}, expected letters, digits, '_' and '-', at most 64, starting with a "
-            "letter: the model calls the tool by it."
-        )
-    fn = found.fn
-    kwargs = _absolute(fn, kwargs, base)
-    problems += [f"{what}: {problem}" for problem in _lacking(fn)]
-    if inspect.isclass(fn):
-        called = getattr(fn, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
-        if not inspect.isfunction(called):
-            raise KeywordError(
-                f"{what}: the class {fn.__qualname__} has no method __call__, which would answer the model."
-            )
-        problems += _class_option_problems(what, fn, kwargs)
-        target: Callable[..., Any] = called.__get__(blank(fn))
-        hidden: Collection[str] = ()
-        own = label or found.name
-    else:
-        target, own = fn, label or fn.__name__
-        hidden = _set_by_config(fn, kwargs)
-        problems += option_problems(what, fn, kwargs, skip=_of_the_model(fn, kwargs))
-    method, more = _method(what, own, target, hidden)
-    problems += more
-    reference, more = _reference(what, fn)
-    problems += more
-    if problems:
-        raise KeywordError("\n".join(dict.fromkeys(problems)))
-    assert method is not None
-    kind = "class" if inspect.isclass(fn) else "function"
-    return ToolPart(label or own, reference, dict(kwargs), (method,), kind, _seconds(timeout, found))
+    return _part("tool", name, base, label, timeout, kwargs)
 
 
 def get_environment(
@@ -227,52 +183,93 @@ def get_environment(
         UnknownNameError: nothing has that name.
         KeywordError: it is no environment, or its options are wrong; all problems in one message.
     """
+    return _part("environment", name, base, label, timeout, kwargs)
+
+
+def _part(  # noqa: PLR0917 - what both take
+    kind: str, name: Any, base: Path | str | None, label: str | None, timeout: float | None, kwargs: dict[str, Any]
+) -> ToolPart:
+    """Configure and describe a tool or an environment; all problems are raised in one message."""
     redact(kwargs)
-    found = _find(ENVIRONMENTS, name, base)
-    cls: Any = found.fn
-    what = f"environment {label or found.name!r}"
-    kwargs = _absolute(cls, kwargs, base)
-    problems = _setting_problems(what, label, timeout)
-    problems += _class_option_problems(what, cls, kwargs)
-    problems += [f"{what}: {problem}" for problem in reset_problems(cls)]
+    definition = _find(kind, name, base)
+    fn: Any = definition.fn
+    what = f"{kind} {label or definition.name!r}"
+    own = label or _own_name(kind, definition)
+    kwargs = _absolute(fn, kwargs, base)
+    methods, wrong = _methods(kind, fn, own, kwargs)
+    reference = _reference(fn)
+    problems = [] if label is None else [label_problem(label)]
+    problems += [] if timeout is None else [_timeout_problem(timeout)]
+    if kind == "tool" and isinstance(label, str) and not _CALLABLE.match(label):
+        problems.append(
+            f"label is {short(label)}, expected letters, digits, '_' and '-', at most 64, starting with a letter: the "
+            "model calls the tool by it."
+        )
+    problems += [*_lacking(fn), *wrong, *(_trainer_problems(fn) if kind == "environment" else ())]
+    if reference is None:
+        problems.append(
+            f"{getattr(fn, '__qualname__', fn)!r} cannot be imported by the process that it runs in (it is local to a "
+            "function, or of a notebook): put it at the top level of a file, and refer to it as ./file.py:name."
+        )
+    lines = [f"{what}: {problem}" for problem in problems if problem]
+    lines += option_problems(what, _configurable(fn), kwargs, skip=_of_the_model(fn, kwargs))
+    if lines or reference is None:
+        raise KeywordError("\n".join(dict.fromkeys(lines)))
+    seconds = float(definition.timeout if timeout is None else timeout)
+    if kind == "tool":
+        shape = "class" if inspect.isclass(fn) else "function"
+        return ToolPart(own, reference, dict(kwargs), tuple(methods), shape, seconds)
+    rewards, turns, states = (callable(getattr(fn, each, None)) for each in NOT_TOOLS if each != "reset")
+    columns, takes = reset_columns(fn), reset_takes(fn)
+    return ToolPart(own, reference, dict(kwargs), tuple(methods), kind, seconds, columns, takes, rewards, turns, states)
+
+
+def _find(kind: str, name: Any, base: Path | str | None) -> Definition:
+    return _REGISTRIES[kind].meant(name, base=None if base is None else Path(base))
+
+
+def _own_name(kind: str, definition: Definition) -> str:
+    return definition.name if kind == "tool" and inspect.isclass(definition.fn) else definition.fn.__name__
+
+
+def _methods(kind: str, fn: Any, own: str, kwargs: Mapping[str, Any]) -> tuple[list[Method], list[str]]:
+    """What the model may call, and the problems with it."""
+    called = getattr(fn, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
+    targets = [("", own, fn)]
+    problems = []
+    if kind == "environment":
+        empty, problems = blank(fn), reset_problems(fn)
+        targets = [(f"the method {each!r}: ", each, getattr(empty, each)) for each in environment_members(fn)]
+    elif inspect.isclass(fn):
+        if not inspect.isfunction(called):
+            return [], [f"the class {fn.__qualname__} has no method __call__, which would answer the model."]
+        targets = [("", own, called.__get__(blank(fn)))]
+    hidden: Collection[str] = () if inspect.isclass(fn) else _set_by_config(fn, kwargs)
     methods = []
-    empty = blank(cls)
-    for member in environment_members(cls):
-        method, more = _method(f"{what}: the method {member!r}", member, getattr(empty, member), ())
-        problems += more
-        methods += [method] if method else []
-    own = {each: getattr(cls, each) for each in NOT_TOOLS if each != "reset" and getattr(cls, each, None) is not None}
-    problems += [
-        f"{what}: {name} is {short(value)} ({type(value).__name__}), expected a method: it would never be asked."
-        for name, value in own.items()
-        if not callable(value)
-    ]
-    for special in (each for each, value in own.items() if callable(value)):
-        needs = [
-            parameter.name
-            for parameter in list(inspect.signature(getattr(cls, special)).parameters.values())[1:]
-            if parameter.default is parameter.empty
-            and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-        ]
-        if needs:
-            problems.append(f"{what}: {special} takes {', '.join(needs)}, but is called with nothing.")
-    reference, more = _reference(what, cls)
-    problems += more
-    if problems:
-        raise KeywordError("\n".join(dict.fromkeys(problems)))
-    return ToolPart(
-        label or cls.__name__,
-        reference,
-        dict(kwargs),
-        tuple(methods),
-        "environment",
-        _seconds(timeout, found),
-        reset_columns(cls),
-        reset_takes(cls),
-        rewards=callable(getattr(cls, "get_reward", None)),
-        turn_rewards=callable(getattr(cls, "get_turn_reward", None)),
-        states=callable(getattr(cls, "state_key", None)),
-    )
+    for where, name, target in targets:
+        more = signature_problems(target, hidden)
+        try:
+            methods += [] if more else [Method(name, schema_of(target, name, hidden))]
+        except KeywordError as error:
+            more = [str(error)]
+        problems += [f"{where}{each}" for each in more]
+    return methods, problems
+
+
+def _trainer_problems(cls: Any) -> list[str]:
+    """Problems with the methods of an environment that the trainer calls."""
+    problems = []
+    for name in NOT_TOOLS[1:]:
+        value = getattr(cls, name, None)
+        if value is not None and not callable(value):
+            kind = type(value).__name__
+            problems.append(f"{name} is {short(value)} ({kind}), expected a method: it would never be asked.")
+        elif value is not None:
+            parameters = list(inspect.signature(value).parameters.values())[1:]
+            several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+            needs = [each.name for each in parameters if each.default is each.empty and each.kind not in several]
+            problems += [f"{name} takes {', '.join(needs)}, but is called with nothing."] if needs else []
+    return problems
 
 
 def duplicate_names(tools: Sequence[ToolPart], environments: Sequence[ToolPart] = ()) -> list[str]:
@@ -308,20 +305,6 @@ def duplicate_names(tools: Sequence[ToolPart], environments: Sequence[ToolPart] 
     return problems
 
 
-def _find(registry: Registry[Definition], name: Any, base: Path | str | None) -> Definition:
-    return registry.meant(name, base=Path(base) if base is not None else None)
-
-
-def _method(what: str, name: str, fn: Callable[..., Any], hidden: Collection[str]) -> tuple[Method | None, list[str]]:
-    problems = [f"{what}: {problem}" for problem in signature_problems(fn, hidden)]
-    if problems:
-        return None, problems
-    try:
-        return Method(name, schema_of(fn, name, hidden)), []
-    except KeywordError as error:
-        return None, [f"{what}: {error}"]
-
-
 def _set_by_config(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> set[str]:
     """Parameters that the model does not fill: keyword-only ones, and those that the config sets."""
     parameters = inspect.signature(fn).parameters.values()
@@ -329,13 +312,12 @@ def _set_by_config(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> set[str
 
 
 def _of_the_model(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> set[str]:
-    return set(inspect.signature(fn).parameters) - _set_by_config(fn, kwargs)
+    return set() if inspect.isclass(fn) else set(inspect.signature(fn).parameters) - _set_by_config(fn, kwargs)
 
 
-def _class_option_problems(what: str, cls: Any, kwargs: Mapping[str, Any]) -> list[str]:
-    if cls.__init__ is object.__init__:
-        return option_problems(what, _nothing, kwargs)
-    return option_problems(what, cls, kwargs)
+def _configurable(fn: Any) -> Callable[..., Any]:
+    """The callable whose parameters a config sets."""
+    return (lambda: None) if inspect.isclass(fn) and fn.__init__ is object.__init__ else fn
 
 
 def _absolute(fn: Any, kwargs: Mapping[str, Any], base: Path | str | None) -> dict[str, Any]:
@@ -392,51 +374,24 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
     if is_reference(name):
         value = import_reference(name, Path(base) if base is not None else None)
         is_environment = inspect.isclass(value) and hasattr(value, "reset")
-    found = _find(ENVIRONMENTS if is_environment else TOOLS, name, base)
-    fn: Any = found.fn
-    pairs: list[tuple[Method | None, list[str]]] = []
-    if is_environment:
-        empty = blank(fn)
-        pairs = [
-            _method(f"the method {member!r}", member, getattr(empty, member), ()) for member in environment_members(fn)
-        ]
-        pairs.append((None, reset_problems(fn)))
-    elif inspect.isclass(fn):
-        called = getattr(fn, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
-        none = (None, ["it has no method __call__, which would answer the model."])
-        pairs = [_method("__call__", found.name, called.__get__(blank(fn)), ()) if inspect.isfunction(called) else none]
-    else:
-        pairs = [_method(found.name, fn.__name__, fn, _set_by_config(fn, {}))]
-    asked = (_nothing if fn.__init__ is object.__init__ else fn) if inspect.isclass(fn) else fn
-    mine = set() if inspect.isclass(fn) else _of_the_model(fn, {})
-    hints = hints_of(asked)
+    kind = "environment" if is_environment else "tool"
+    definition = _find(kind, name, base)
+    fn: Any = definition.fn
+    methods, problems = _methods(kind, fn, _own_name(kind, definition), {})
+    target = _configurable(fn)
+    hints = hints_of(target)
     keywords = {
         key: spell(hints.get(key, Any)).removeprefix("typing.")
         + (" (required)" if each.default is each.empty else f" ({short(each.default)})")
-        for key, each in keywords_of(asked, mine).items()
+        for key, each in keywords_of(target, _of_the_model(fn, {})).items()
     }
-    methods = tuple(method for method, _ in pairs if method is not None)
-    problems = tuple(problem for _, more in pairs for problem in more)
-    kind = "environment" if is_environment else "tool"
-    return Shown(kind, found.name, source_of(fn), found.timeout, keywords, methods, problems)
+    return Shown(kind, definition.name, source_of(fn), definition.timeout, keywords, tuple(methods), tuple(problems))
 
 
-def _nothing() -> None:
-    """The parameters of a class without an ``__init__``."""
-
-
-def _reference(what: str, fn: Any) -> tuple[str, list[str]]:
-    reference = reference_to(fn)
-    if reference is None and _of_main(fn):
-        reference = f"{Path(str(sys.modules['__main__'].__file__)).resolve()}:{fn.__qualname__}"
-    if reference is not None:
-        return reference, []
-    own = getattr(fn, "__qualname__", fn)
-    problem = (
-        f"{own!r} cannot be imported by the process that it runs in (it is local to a function, or of a notebook): put "
-        "it at the top level of a file, and refer to it as ./file.py:name."
-    )
-    return "", [f"{what}: {problem}"]
+def _reference(fn: Any) -> str | None:
+    if (reference := reference_to(fn)) is None and _of_main(fn):
+        return f"{Path(str(sys.modules['__main__'].__file__)).resolve()}:{fn.__qualname__}"
+    return reference
 
 
 def _of_main(fn: Any) -> bool:
@@ -449,18 +404,8 @@ def _of_main(fn: Any) -> bool:
     )
 
 
-def _setting_problems(what: str, label: Any, timeout: Any) -> list[str]:
-    problems = [] if label is None else [label_problem(label)]
-    problems += [] if timeout is None else [_timeout_problem(timeout)]
-    return [f"{what}: {problem}" for problem in problems if problem]
-
-
 def _timeout_problem(timeout: Any) -> str | None:
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if number and 0 < timeout < math.inf:
         return None
     return f"timeout is {short(timeout)}, expected a finite number of seconds, more than 0."
-
-
-def _seconds(timeout: float | None, found: Definition) -> float:
-    return float(found.timeout if timeout is None else timeout)
