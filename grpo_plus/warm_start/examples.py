@@ -17,6 +17,7 @@ from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.reading.messages import content_text
 
 SHOWN = 600
+Spoken = list[tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def reader(
     return reads
 
 
-def _spoken(row: Row, said: str, column: str, *, verbatim: bool) -> list[tuple[Message, list[Message]]]:
+def _spoken(row: Row, said: str, column: str, *, verbatim: bool) -> Spoken:
     """The assistant's messages of a solution, each with the results of its calls."""
     messages = row.solution
     if isinstance(messages, str):
@@ -170,7 +171,7 @@ def _spoken(row: Row, said: str, column: str, *, verbatim: bool) -> list[tuple[M
 
 def _parts(  # noqa: PLR0917 - one caller
     row: Row,
-    spoken: Sequence[tuple[Message, list[Message]]],
+    spoken: Spoken,
     said: str,
     tokenizer: Any,
     reads: Callable[..., str],

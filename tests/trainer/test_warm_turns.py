@@ -221,7 +221,11 @@ def test_calls_that_cannot_be_shown_or_read_are_refused(spoken, tiny_model):
     for row, chats_as, said in (
         (Row(prompt(0), SOLUTIONS[1]), None, "it calls 'double', and the run has no tools"),
         (Row("q0", SOLUTIONS[1], schemas()), chats, "which only a chat template can write: make the prompts chats"),
-        (Row(prompt(0), SOLUTIONS[1], schemas()), otherwise, "row 0.*would not be read as it was written: the calls of turn 1"),
+        (
+            Row(prompt(0), SOLUTIONS[1], schemas()),
+            otherwise,
+            "row 0.*would not be read as it was written: the calls of turn 1",
+        ),
     ):
         with pytest.raises(ConfigError, match=said):
             encode([row], tokenizer, column="solution", chats=chats_as)

@@ -64,8 +64,9 @@ DATA = {
     "the last turn is the user's": (solutions(solution=asked), {}, "whose last turn is the assistant's"),
     "prompts fill max_length": (solutions(), {"max_length": 3}, "no solution is left to train on: the prompts alone"),
     "a solution brings its prompt": (
-        solutions(solution=lambda row: asked(row) + [{"role": "assistant", "content": row["solution"]}]),
-        {}, "expected text, or messages of the assistant",
+        solutions(solution=lambda row: [*asked(row), {"role": "assistant", "content": row["solution"]}]),
+        {},
+        "expected text, or messages of the assistant",
     ),
     "the split is missing": (solutions(), {"split": "tarin"}, "warm_start.split: unknown split 'tarin'"),
 }
