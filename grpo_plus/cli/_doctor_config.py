@@ -249,12 +249,13 @@ class _Look:
     def _read_rows(self, rows: Any) -> _Data:
         """Read prompts of all rows up to a bound, and whole rows of an even sample."""
         from grpo_plus.cli._prompts import maker
+        from grpo_plus.training.verification import evenly
 
         chat = getattr(self.files.tokenizer, "chat_template", None) is not None
         make = maker(self.prompt, chat=chat) if self.prompt else lambda row: row.get("prompt")
         total = len(rows) if hasattr(rows, "__len__") else None
         count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
-        wanted = range(count) if self.limit is None else _evenly(count, self.limit)
+        wanted = evenly(range(count), self.limit)
         chosen, compared = set(wanted), self._gold_columns()
         column = self.args.verifier_column
         found = _Data(tuple(rows.column_names or ()), total=total)
@@ -452,8 +453,3 @@ def _width(dtype: Any, bits: int | None) -> float:
     if bits is not None:
         return bits / 8 * 1.1
     return 2.0 if str(dtype) in ("auto", "bfloat16", "float16") else 4.0
-
-
-def _evenly(count: int, wanted: int) -> Sequence[int]:
-    """At most so many places, at even distances and with the first."""
-    return range(count) if count <= wanted else [at * count // wanted for at in range(wanted)]

@@ -80,7 +80,7 @@ class Examples:
         return [f"warm start: {count:,} {text}." for text, count in counts.items() if count]
 
     def add(self, parts: Sequence[tuple[list[int], bool]], room: int | None, *, whole: bool) -> None:
-        """A prompt and what follows it, learned or not, within ``room``; it ends with what is learned."""
+        """A prompt and what follows it, learned or not, of ``room`` ids at most; it ends with what is learned."""
         ids = list(chain.from_iterable(own for own, _ in parts))[:room]
         mask = [int(learned) for own, learned in parts for _ in own][:room]
         if 1 not in mask:
