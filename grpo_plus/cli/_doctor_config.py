@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.doctor.checks.fit import fit_findings
-from grpo_plus.doctor.checks.golds import Routes, column_findings, gold_findings, route_findings
-from grpo_plus.doctor.checks.lengths import Lengths, length_findings
-from grpo_plus.doctor.checks.rows import Rows, row_findings
-from grpo_plus.doctor.checks.settings import READ, note_findings, refused_findings
-from grpo_plus.doctor.checks.template import Asked, template_findings
-from grpo_plus.doctor.checks.tokens import token_findings
 from grpo_plus.doctor.examination import Examination, examine_machine
-from grpo_plus.doctor.facts.data import SOLUTIONS, is_empty, key_of, prompt_length, text_lengths
-from grpo_plus.doctor.facts.golds import GOLD, gold_trial, reaches_out
-from grpo_plus.doctor.facts.template import template_facts
-from grpo_plus.doctor.facts.tokens import Files, model_files
 from grpo_plus.doctor.finding import Finding
+from grpo_plus.doctor.fit import fit_findings
+from grpo_plus.doctor.golds import GOLD, column_findings, gold_findings, gold_trial, reaches_out, route_findings
+from grpo_plus.doctor.machine import cards, memory
+from grpo_plus.doctor.rows import is_empty, key_of, length_findings, prompt_length, row_findings, text_lengths
+from grpo_plus.doctor.settings import READ, note_findings, refused_findings
+from grpo_plus.doctor.template import template_facts, template_findings
+from grpo_plus.doctor.tokens import Files, model_files, token_findings
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
@@ -43,9 +39,7 @@ def examine_config(examination: Examination, arguments: Sequence[str], sample: i
     with failing.failing("config"):
         parsed, found = _read(arguments)
     output = str(parsed.training.output_dir) if parsed is not None else None
-    processes = (parsed.processes if parsed else None) or 1
-    threads = parsed.script.torch_threads if parsed is not None else None
-    examine_machine(examination, processes=processes, threads=threads, output_dir=output)
+    examine_machine(examination, output)
     examination.sections["config"] = [*found, *failing.findings]
     if parsed is None:
         examination.unchecked.append("model, data and verifiers: the config was refused")
@@ -195,8 +189,13 @@ class _Look:
         )
         format_parts = [part for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
         prefilled = all(part.entry.kwargs.get("prefilled") for part in format_parts)
-        asked = Asked(self.args.max_completion_length, bool(format_parts), prefilled)
-        yield from template_findings(facts, self.files.facts, asked)
+        yield from template_findings(
+            facts,
+            self.files.facts,
+            self.args.max_completion_length,
+            think_format=bool(format_parts),
+            prefilled=prefilled,
+        )
 
     # -- the data
 
@@ -243,12 +242,13 @@ class _Look:
     def _read_rows(self, rows: Any) -> _Data:
         """Read prompts of all rows up to a bound, and whole rows of an even sample."""
         from grpo_plus.cli._prompts import maker
+        from grpo_plus.training.verification import evenly
 
         chat = getattr(self.files.tokenizer, "chat_template", None) is not None
         make = maker(self.prompt, chat=chat) if self.prompt else lambda row: row.get("prompt")
         total = len(rows) if hasattr(rows, "__len__") else None
         count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
-        wanted = range(count) if self.limit is None else _evenly(count, self.limit)
+        wanted = evenly(range(count), self.limit)
         chosen, compared = set(wanted), self._gold_columns()
         column = self.args.verifier_column
         found = _Data(tuple(rows.column_names or ()), total=total)
@@ -290,14 +290,7 @@ class _Look:
             return []
         held_out = self.held_out.prompts if self.held_out else []
         return row_findings(
-            Rows(
-                prompts=[key_of(prompt) for prompt in data.prompts],
-                empty=[at for at, prompt in enumerate(data.prompts) if is_empty(prompt)],
-                golds=data.golds,
-                held_out=[key_of(prompt) for prompt in held_out],
-                total=data.total,
-                repeats=bool(self.args.recipe.environments),
-            )
+            data.prompts, data.golds, held_out, total=data.total, repeats=bool(self.args.recipe.environments)
         )
 
     def _lengths(self) -> Iterable[Finding]:
@@ -317,20 +310,9 @@ class _Look:
         except Exception as error:  # noqa: BLE001 - a template that refuses a prompt
             self.examination.unchecked.append(f"lengths of prompts: the template raised {type(error).__name__}")
             return []
-        answers = self._columns_of(GOLD)
-        warm = self.script.warm_start
-        named = [warm.get("solution", "solution")] if isinstance(warm, Mapping) and "dataset" not in warm else []
-        worked = {name for name in (*SOLUTIONS, *named) if name in data.sample}
-        return length_findings(
-            Lengths(
-                prompts=sizes,
-                context=facts.context if facts else None,
-                limit=self.args.max_completion_length,
-                answers={name: text_lengths(tokenizer, data.sample[name]) for name in sorted(answers - worked)},
-                solutions={name: text_lengths(tokenizer, data.sample[name]) for name in sorted(worked)},
-                rows=data.places,
-            )
-        )
+        answers = {name: text_lengths(tokenizer, data.sample[name]) for name in sorted(self._columns_of(GOLD))}
+        context = facts.context if facts else None
+        return length_findings(sizes, answers, data.places, context=context, limit=self.args.max_completion_length)
 
     def _columns_of(self, parameter: str) -> set[str]:
         """Columns of the data that verifiers read under a parameter."""
@@ -347,7 +329,7 @@ class _Look:
         yield from column_findings([*self._missing(known)])
         column = args.verifier_column
         if column and column in data.columns:
-            yield from route_findings(Routes(column, [part.label for part in args.recipe.verifiers], data.routes))
+            yield from route_findings(column, [part.label for part in args.recipe.verifiers], data.routes)
 
     def _missing(self, known: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Each reward with the column that it lacks."""
@@ -432,34 +414,31 @@ class _Look:
     def _fit(self) -> Iterable[Finding]:
         from trl import get_peft_config
 
-        from grpo_plus.doctor.facts.fit import fit_facts
-        from grpo_plus.doctor.facts.machine import machine
         from grpo_plus.qlora.defaults import bits_asked, stored_bits
         from grpo_plus.recipe.recipe import recipe_of
 
         if self.files.config is None:
             return []
-        here = machine()
-        capacity = float(here.cards[0].total) or None if here.cards and not self.args.use_cpu else None
+        here, adapter = cards(), get_peft_config(self.model)
+        capacity = float(here[0].total) or None if here and not self.args.use_cpu else None
         values = {**vars(self.model), "model_name_or_path": self.name}
         bits = bits_asked(values) or stored_bits(values)
-        facts = fit_facts(
+        if capacity is not None and adapter is None:
+            self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
+        if (self.parsed.processes or 1) > 1:
+            self.examination.unchecked.append("memory of several processes: the estimate is of one card")
+        return fit_findings(
             self.args,
             self.files.config,
             self.name,
-            get_peft_config(self.model),
+            adapter,
             width=_width(self.model.dtype, bits),
-            memory=here.memory,
+            memory=memory()[0],
             capacity=capacity,
             bits=bits,
             lean=recipe_of(self.args).rollout == "auto",
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
-        if facts.card and facts.shortage is None:
-            self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
-        if (self.parsed.processes or 1) > 1:
-            self.examination.unchecked.append("memory of several processes: the estimate is of one card")
-        return fit_findings(facts)
 
 
 def _width(dtype: Any, bits: int | None) -> float:
@@ -467,8 +446,3 @@ def _width(dtype: Any, bits: int | None) -> float:
     if bits is not None:
         return bits / 8 * 1.1
     return 2.0 if str(dtype) in ("auto", "bfloat16", "float16") else 4.0
-
-
-def _evenly(count: int, wanted: int) -> Sequence[int]:
-    """At most so many places, at even distances and with the first."""
-    return range(count) if count <= wanted else [at * count // wanted for at in range(wanted)]

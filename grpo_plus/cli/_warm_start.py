@@ -4,25 +4,21 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._prompts import check_columns, maker, prompt_columns
+from grpo_plus.cli._prompts import check_columns, maker
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.training.hooks import Hook
     from grpo_plus.warm_start.make import Start
-    from grpo_plus.warm_start.store import Store
 
 RECORD = "_warm_start.json"
 """In a run's folder: the warm start that it began with."""
-_LOOKED_AT = 1000
-"""Prompts of the run that those of the solutions are first compared with, and the last ones of a stream."""
-
 Tell = Callable[..., None]
 
 
@@ -56,39 +52,22 @@ def begin(  # noqa: PLR0917
     warm start that it began with.
     """
     from grpo_plus import _trl
-    from grpo_plus.checkpoints import manifest
-    from grpo_plus.warm_start.make import FOLDER
 
     args, wanted = parsed.training, parsed.script.warm_start is not None
     record = Path(args.output_dir) / RECORD
-    former = _trl.from_main(lambda: _read(resumed.parent / RECORD)) if resumed is not None else None
-    if resumed is not None and former is None:
-        if wanted:
-            tell(f"warm start: the run of {resumed} had none, and a resumed run makes none: warm_start has no effect.")
-        return Begun(start.model)
-    store = _store(parsed, start, tokenizer, splits, sets, tell) if wanted else None
-    if resumed is not None and former is not None and (store is None or store.store.key != former["key"]):
-        kept = Path(former["folder"])
-        beside = resumed.parent / FOLDER / former["key"]  # the run's folder may have been moved
-        if _trl.from_main(lambda: not kept.exists() and beside.exists()):
-            kept, former = beside, {**former, "folder": str(beside.resolve())}
-        torn = _trl.from_main(lambda: manifest.problem(kept))
-        if torn is not None:
-            raise UserError(
-                f"warm_start: the run of {resumed} began with the warm start in {kept}, which is not whole ({torn}), "
-                "and this config makes another one. Put its settings back, so that it can be made anew."
-            )
-        tell(f"warm start: as the run of {resumed} began, from {kept}; what warm_start says now has no effect.")
-        found = former
-    elif store is None:
+    if resumed is not None:
+        found = _trl.from_main(lambda: _former(resumed))
+        if found is None:
+            if wanted:
+                tell(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
+            return Begun(start.model)
+        tell(f"warm start: as the run of {resumed} began, from {found['folder']}.")
+    elif wanted:
+        folder, adapter = _made(parsed, start, tokenizer, splits, sets, tell)
+        found = {"folder": str(folder.resolve()), "adapter": adapter}
+    else:
         _trl.from_main(lambda: record.unlink(missing_ok=True))
         return Begun(start.model)
-    else:
-        found = {
-            "key": store.store.key,
-            "folder": str(store.make().resolve()),
-            "adapter": store.start.adapter is not None,
-        }
     _trl.from_main(lambda: _write(record, found))
     folder = Path(found["folder"])
     fact = f"supervised, {_trl.from_main(lambda: _fact(folder))}"
@@ -112,11 +91,26 @@ def _fact(folder: Path) -> str:
     return headline(read_json(folder / FILE).get("facts", {}))
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _former(checkpoint: Path) -> dict[str, Any] | None:
+    """The warm start that the run of a checkpoint began with; the run's folder may have been moved."""
+    from grpo_plus.checkpoints import manifest
     from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.warm_start.make import FOLDER
 
-    found = read_json(path)
-    return found if {"key", "folder", "adapter"} <= found.keys() else None
+    found = read_json(checkpoint.parent / RECORD)
+    if not {"folder", "adapter"} <= found.keys():
+        return None
+    kept = Path(found["folder"])
+    if not kept.exists():
+        kept = checkpoint.parent / FOLDER / kept.name
+    torn = manifest.problem(kept)
+    if torn is not None:
+        raise UserError(
+            f"warm_start: the run of {checkpoint} began with the warm start in {found['folder']}, which is not whole "
+            f"({torn}). Make it anew by a run of the same warm_start into another output_dir, with max_steps: 1 and "
+            f"warm_start: {{folder: {kept.parent}}}."
+        )
+    return {**found, "folder": str(kept.resolve())}
 
 
 def _write(path: Path, found: Mapping[str, Any]) -> None:
@@ -126,20 +120,13 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
         write_whole(path, json.dumps(found))
 
 
-@dataclass(frozen=True)
-class _Plan:
-    store: "Store"
-    start: "Start"
-    make: Callable[[], Path]
-
-
-def _store(  # noqa: PLR0917
+def _made(  # noqa: PLR0917
     parsed: "Parsed", start: "Start", tokenizer: Any, splits: Any, sets: Mapping[str, Any], tell: Tell
-) -> _Plan:
-    """The place of the warm start, and the way to make it."""
+) -> tuple[Path, bool]:
+    """The folder of the warm start, and whether it is an adapter's."""
     from accelerate import PartialState
 
-    from grpo_plus.warm_start.examples import encode, frame_of
+    from grpo_plus.warm_start.examples import encode
     from grpo_plus.warm_start.make import FOLDER, obtain, store_of
     from grpo_plus.warm_start.options import WarmStart
 
@@ -147,15 +134,10 @@ def _store(  # noqa: PLR0917
     settings = dict(parsed.script.warm_start) if isinstance(parsed.script.warm_start, dict) else {}
     prompt = parsed.script.prompt if isinstance(parsed.script.prompt, dict) else {}
     rows, column = _rows(parsed, settings, prompt, tokenizer, splits)
-    trained = sets["dataset_train_split"]
-    asked = (row["prompt"] for row in iter(trained))
-    mine = list(islice(asked, _LOOKED_AT))
     measured = parsed.script.measure if isinstance(parsed.script.measure, dict) else {}
     hidden = [row["prompt"] for row in sets.get("dataset_test_split", ())]
     hidden += [row["prompt"] for row in islice(iter(sets.get("measure", ())), measured.get("limit"))]
-    if tokenizer.chat_template is None and any(
-        not isinstance(one, str) for one in (*mine[:1], *(r.prompt for r in rows))
-    ):
+    if tokenizer.chat_template is None and any(not isinstance(row.prompt, str) for row in rows):
         raise UserError(
             "warm_start: the prompts are conversations, and the model has no chat template: set prompt: {chat: false}, "
             "or give the model one."
@@ -168,8 +150,6 @@ def _store(  # noqa: PLR0917
         verbatim=bool(settings.get("verbatim", False)),
         max_length=settings.get("max_length"),
         most=args.max_completion_length,
-        frames=map(frame_of, chain(mine, asked if _sized(trained) else ())),
-        sample=mine[0],
         held_out=hidden,
         chats=_chats(args, tokenizer),
     )
@@ -191,11 +171,10 @@ def _store(  # noqa: PLR0917
     home = Path(named).expanduser() if named else Path(args.output_dir) / FOLDER
     store = store_of(home, start, examples, options)
 
-    def make() -> Path:
-        refused = _sharded(args)
-        return obtain(store, start, examples, options, tokenizer, tell, alone=not named, refused=refused)
-
-    return _Plan(store, start, make)
+    return (
+        obtain(store, start, examples, options, tokenizer, tell, alone=not named, refused=_sharded(args)),
+        start.adapter is not None,
+    )
 
 
 def _chats(args: Any, tokenizer: Any) -> Any:
@@ -220,7 +199,7 @@ def _rows(
     """Prompts with their solutions, and the column of these."""
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_plus.recipe.tools import COLUMN, schemas_of
-    from grpo_plus.warm_start.examples import Row, earlier_turns
+    from grpo_plus.warm_start.examples import Row
 
     column = settings.get("solution", "solution")
     named = settings.get("dataset")
@@ -239,22 +218,18 @@ def _rows(
         told = unknown("column", column, rows.column_names)
         raise UserError(f"warm_start: {told} Set warm_start: {{solution: …}} to the one with the solutions.")
     recipe = parsed.training.recipe
-    solutions = rows[column]
     if recipe.environments and None not in recipe.environments:
         if COLUMN not in rows.column_names:
             raise UserError(f"warm_start: the solutions have no column {COLUMN!r}, which names each row's environment.")
         tools = [schemas_of(recipe, {COLUMN: value}) for value in rows[COLUMN]]
     else:
         tools = [schemas_of(recipe, {})] * len(rows)
-    carry = all(earlier_turns(solution) for solution in solutions)
-    if carry and not set(prompt_columns(prompt)) <= set(rows.column_names):
-        return [Row(list(earlier_turns(each)), each, own) for each, own in zip(solutions, tools, strict=True)], column
     check_columns(rows, prompt, "warm_start")
     asked = list(rows["prompt"]) if not prompt else []
     if prompt:
         make = maker(prompt, chat=tokenizer.chat_template is not None)
         asked = [make(row) for row in rows]
-    return [Row(*each) for each in zip(asked, solutions, tools, strict=True)], column
+    return [Row(*each) for each in zip(asked, rows[column], tools, strict=True)], column
 
 
 def _sized(rows: Any) -> bool:

@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
-from grpo_plus.cli._sample import LENGTH, REWARDS, Sample, read_sample
+from grpo_plus.cli._sample import REWARDS, Sample, read_sample
 from grpo_plus.cli._selection import selection_lines
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact, redact_text
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
-BESIDE = ("--rewards", "--lengths", "--steps", "--states", "--values", "--html")
+BESIDE = ("--rewards", "--lengths", "--steps")
 """The options of this command alone."""
 
 
@@ -48,11 +47,6 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
     parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
-    parser.add_argument("--states", metavar="A,B;C,D", help="the state before each of --steps, any word: a,b;a,c")
-    parser.add_argument(
-        "--html", metavar="FILE", help="also write a page: the same, and a playground with these rewards to drag"
-    )
-    parser.add_argument("--values", metavar="A,B;C,D", help="values of a critic, a list for each completion")
     options, rest = parser.parse_known_args(list(arguments))
     check_early(rest, beside=BESIDE)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
@@ -71,9 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     chosen, ignored = running_advantage(config.recipe, config.recipe.step_givers, functions)
     if ignored:
         raise UserError(" ".join(ignored))
-    sample = read_sample(
-        options.rewards, options.lengths, options.steps, weights, options.values, states=options.states
-    )
+    sample = read_sample(options.rewards, options.lengths, options.steps, weights)
     notes = [*command_notes(parsed, weights, chosen), *prompt_notes(parsed)]
     lines = [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
@@ -95,43 +87,8 @@ def run(arguments: Sequence[str]) -> int:
         *(["", "to load:", *(f"  {line}" for line in loads)] if (loads := load_notes(parsed)) else []),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]
-    lines = [redact_text(line) for line in lines]
-    print(*lines, sep="\n")
-    if options.html:
-        print(f"\nThe page is {_page(options.html, arguments, lines, sample, config)}.")
+    print(*map(redact_text, lines), sep="\n")
     return 0
-
-
-def _page(file: str, arguments: Sequence[str], lines: list[str], sample: Sample, config: "GRPOPlusConfig") -> Path:
-    """Write the page of a config; gives its path."""
-    from grpo_plus.recipe.advantage import equivalent_advantage
-    from grpo_plus.report.embed import EXPLAINED, page
-    from grpo_plus.report.visible import visible
-    from grpo_verifiers.files import write_named
-
-    name, keywords = equivalent_advantage(config) if config.advantage is None else _chosen(config)
-    totals = sample.table().totals().tolist()
-    start = {
-        "rewards": [None if math.isnan(total) else total for total in totals],
-        "lengths": list(sample.lengths),
-        "estimator": name,
-        "keywords": {key: value for key, value in keywords.items() if isinstance(value, int | float | str)},
-    }
-    first = arguments[0] if arguments and not arguments[0].startswith("-") else "config"
-    title = visible(Path(first).name)
-    path = Path(file).expanduser()
-    try:
-        data = {"name": title, "lines": [visible(line) for line in lines], "sample": start}
-        write_named(path, page(title, data, "explain.html", EXPLAINED))
-    except OSError as error:
-        raise UserError(f"--html {file} cannot be written: {error}. Name another file.") from error
-    return path
-
-
-def _chosen(config: "GRPOPlusConfig") -> tuple[str, Mapping[str, Any]]:
-    """Name and keywords of the estimator that is set."""
-    estimator, keywords = config.recipe.estimator_parts[0] if len(config.recipe.estimator_parts) == 1 else (None, {})
-    return (config.advantage or "") if estimator is None else estimator.name, keywords
 
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
@@ -165,28 +122,18 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
         raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
-    reads_states = any(part.reads_states for part, _ in config.recipe.estimator_parts)
-    if sample.states is not None and not reads_states:
-        raise UserError("--states are given, but this advantage estimator reads no states: advantage: gigpo does.")
+    if any(part.reads_states for part, _ in config.recipe.estimator_parts):
+        return [*lines, "  its numbers need the states before the steps, which a run has"]
     reads_values = any(part.reads_values for part, _ in config.recipe.estimator_parts)
-    if sample.values is not None and not reads_values:
-        raise UserError("--values are given, but this advantage estimator reads no critic: advantage: gae does.")
     if reads_steps and sample.steps is None:
         lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
-        if reads_states:
-            lines.append("  and the states before them: --states 'a,b;a,a,c', a word for each")
-        return lines
-    if reads_states and sample.states is None:
-        lines.append("  its numbers need the states before the steps: --states 'a,b;a,c', a word for each of --steps")
         return lines
     if sample.summed and _reads_each_reward(config, estimator):
         listed = ", ".join(name for name, _ in sample.summed)
         lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
         return lines
-    if reads_values and sample.values is None:
-        lines.append(
-            "  the critic's values are taken to be the mean reward; others: --values '.5,.6;.4,.2', one a token"
-        )
+    if reads_values:
+        lines.append("  the critic's values are taken to be the mean reward")
     return lines + _number_lines(config, sample.valued() if reads_values else sample, estimator, keywords)
 
 
@@ -221,8 +168,6 @@ def _number_lines(
     lines += [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
     if sample.steps is not None:
         lines += _step_lines(sample.steps, values.tolist())
-    elif sample.values is not None and max(sample.lengths) < LENGTH:
-        lines += _value_lines(sample.values, values.tolist())
     elif values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
         for what, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
             lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
@@ -241,15 +186,6 @@ def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Seque
         lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
         if of_row:
             lines.append(f"    advantage {_row([values[row][start] for _, start, _ in of_row])}")
-    return lines
-
-
-def _value_lines(of_states: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> list[str]:
-    """Value and advantage of every token."""
-    lines = []
-    for row, states in enumerate(of_states):
-        lines.append(f"  values of {row + 1:<2}{_row(states)}")
-        lines.append(f"    advantage {_row(values[row][: len(states)])}")
     return lines
 
 

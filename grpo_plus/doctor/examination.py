@@ -4,13 +4,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from grpo_plus.doctor.checks.boxes import box_findings, worker_findings
-from grpo_plus.doctor.checks.disk import disk_findings
-from grpo_plus.doctor.checks.hub import hub_findings
-from grpo_plus.doctor.checks.installed import installed_findings
-from grpo_plus.doctor.checks.machine import machine_findings
-from grpo_plus.doctor.checks.plugins import plugin_findings
+from grpo_plus.doctor.boxes import box_findings, worker_findings
+from grpo_plus.doctor.disk import disk_findings
 from grpo_plus.doctor.finding import Finding, Severity, warning
+from grpo_plus.doctor.installed import installed_findings
+from grpo_plus.doctor.machine import machine_findings
 from grpo_verifiers.errors.messages import exact, type_name
 
 FAILED = warning(
@@ -55,22 +53,10 @@ class Examination:
         return max((finding.severity for finding in self.findings), key=lambda each: each.rank, default=Severity.OK)
 
 
-def examine_machine(
-    examination: Examination, *, processes: int = 1, threads: int | None = None, output_dir: str | None = None
-) -> None:
-    """Everything that can be said without a config; the keywords are what one says of its run."""
-    import os
-
-    from grpo_plus.doctor.facts.boxes import boxes, worker
-    from grpo_plus.doctor.facts.disk import places
-    from grpo_plus.doctor.facts.installed import installed
-    from grpo_plus.doctor.facts.machine import machine
-    from grpo_plus.doctor.facts.plugins import plugins
-
-    examination.look("packages", lambda: installed_findings(installed()))
-    examination.look("machine", lambda: machine_findings(machine(processes, threads)))
-    examination.look("sandbox", lambda: box_findings(boxes()))
-    examination.look("sandbox", lambda: worker_findings(worker()))
-    examination.look("disk", lambda: disk_findings(places(output_dir)))
-    examination.look("plug-ins", lambda: plugin_findings(plugins()))
-    examination.look("hub", lambda: hub_findings(os.environ))
+def examine_machine(examination: Examination, output_dir: str | None = None) -> None:
+    """Everything that can be said without a config, which would name the ``output_dir``."""
+    examination.look("packages", installed_findings)
+    examination.look("machine", machine_findings)
+    examination.look("sandbox", box_findings)
+    examination.look("sandbox", worker_findings)
+    examination.look("disk", lambda: disk_findings(output_dir))

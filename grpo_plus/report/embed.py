@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -21,18 +20,16 @@ SCRIPTS = (
     "findings.js",
     "page.js",
 )
-EXPLAINED = ("text.js", "estimators.js", "playground.js", "explain.js")
-"""Scripts of the page that ``grpo-plus explain --html`` writes."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def page(title: str, data: Any, frame: str = "report.html", scripts: Sequence[str] = SCRIPTS) -> str:
-    """The whole page: ``frame`` with its fields filled.
+def page(title: str, data: Any) -> str:
+    """The whole page: ``report.html`` with its fields filled.
 
     The page's policy allows the one script with this hash and loads nothing: even a completion that got into the markup
     would not run.
     """
-    script = "\n".join(asset(name) for name in scripts)
+    script = "\n".join(asset(name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     fields = {
         "title": text(title),
@@ -42,7 +39,7 @@ def page(title: str, data: Any, frame: str = "report.html", scripts: Sequence[st
         "script": script,
         "data": safe_json(data),
     }
-    whole = asset(frame)
+    whole = asset("report.html")
     parts = whole.split("@@")  # literal text and field names take turns
     return "".join(fields[part] if at % 2 else part for at, part in enumerate(parts))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -149,12 +150,13 @@ def train(
     from accelerate import PartialState
 
     processes = PartialState().num_processes
-    with _trl.process_state_kept():  # the run's own config is there already, and may compute on another device
-        return _trained(start, examples, options, tokenizer, tell, processes)
+    # The run's own config is there already, and may compute on another device.
+    with _trl.process_state_kept(), TemporaryDirectory() as folder:
+        return _trained(start, examples, options, tokenizer, tell, processes, folder)
 
 
 def _trained(  # noqa: PLR0917 - one caller
-    start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, processes: int
+    start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, processes: int, folder: str
 ) -> tuple[Any, dict[str, Any]]:
     from datasets import Dataset
 
@@ -165,7 +167,7 @@ def _trained(  # noqa: PLR0917 - one caller
         start.model,
         {
             **start.computing,
-            "output_dir": FOLDER,
+            "output_dir": folder,
             "max_steps": options.steps,
             "per_device_train_batch_size": pass_rows,
             "gradient_accumulation_steps": share // pass_rows,

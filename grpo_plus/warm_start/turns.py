@@ -75,27 +75,6 @@ def called(call: Mapping[str, Any]) -> tuple[str, Any]:
     return function.get("name") or "", function.get("arguments")
 
 
-def own_turns(solution: Any) -> int:
-    """How many of a conversation's last messages are the solution: the assistant's turns, with results between them.
-
-    >>> own_turns([{"role": "user"}, {"role": "assistant"}, {"role": "tool"}, {"role": "assistant"}])
-    3
-    >>> own_turns([{"role": "assistant"}, {"role": "assistant"}])
-    1
-    """
-    first = start = len(solution) - 1
-    while first > 0:
-        before = solution[first - 1]
-        if before.get("role") == "tool":
-            first -= 1
-        elif before.get("role") == "assistant" and (before.get("tool_calls") or solution[first].get("role") == "tool"):
-            first -= 1
-            start = first
-        else:
-            break
-    return len(solution) - start
-
-
 def turns(messages: Sequence[Message], tools: Schemas, said: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """The assistant's messages, each with the results of its calls.
 

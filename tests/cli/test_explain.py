@@ -156,16 +156,9 @@ def test_a_single_list_stands_for_the_weighted_sum_by_the_weights_of_the_trainer
 CRITIC = {"advantage": "gae", "critic": {"on": "trunk"}}
 
 
-def test_values_of_a_critic_are_shown_beside_the_advantages_and_the_mean_reward_stands_for_them_where_there_are_none(
-    cli, config
-):
-    flags = ("--rewards", "1,0", "--values", ".5,.6,.8;.4,.2", "--advantage_kwargs.lam", "0.5")
-    out = cli.done("explain", config(**CRITIC), *flags)
-    assert row(out, "values of 1") == [0.5, 0.6, 0.8]
-    assert row(out, "values of 2") == [0.4, 0.2]
-    assert of_tokens(out) == [[0.25, 0.3, 0.2], [-0.3, -0.2]]
-    assert "compares nothing within a group" in out
+def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
     out = cli.done("explain", config(**CRITIC), "--rewards", "1,1,1,0")
+    assert "compares nothing within a group" in out
     assert "the critic's values are taken to be the mean reward" in out
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
 
@@ -182,9 +175,6 @@ REFUSED = {
     "steps that are none": (STEPPED, "--steps 1;a;1;1", "--steps is 'a'"),
     "endless steps": (STEPPED, "--steps 1;inf;1;1", "expected finite numbers"),
     "steps without room": (STEPPED, "--rewards 1,0 --steps 1,0;1,1 --lengths 1,2", "cannot hold 2 steps"),
-    "values that nobody reads": ({}, "--values 1;1;1;1", "this advantage estimator reads no critic"),
-    "values of too few": (CRITIC, "--values .5,.6;.4", "--values has 2 lists, but --rewards has 4 completions"),
-    "values of other lengths": (CRITIC, "--rewards 1,0 --values 1,1;1 --lengths 2,2", "leave --lengths out"),
     "ragged lists": ({}, "--rewards 1,0;1", "lists of 2, 1 numbers"),
     "endless rewards": ({}, "--rewards 1,inf", "expected finite numbers"),
     "a negative length": ({}, "--lengths 1,2,3,-4", "expected whole numbers of at least 1"),

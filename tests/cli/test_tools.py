@@ -87,16 +87,7 @@ def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, 
     gigpo = playing(advantage="gigpo", environment="./keyed.py:Game", advantage_kwargs={"gamma": 0.5, "scale": "none"})
     code, out, err = cli("explain", gigpo)
     assert (code, err) == (0, "")
-    assert "step scores: --steps" in out
-    assert "the states before them: --states" in out
-    out = cli.done("explain", gigpo, "--rewards", "1,0", "--steps", "0,0;0,0,0", "--states", "a,b;a,a,c")
-    assert of_tokens(out) == [[0.833333, 0.5], [-0.666667, -0.666667, -0.5]]
-    wrong = {("--states", "a,b;a,a,c"): "--states are given without --steps"}
-    wrong["--steps", "0,0;0,0,0", "--states", "a,b;a,a"] = "such as 'a,a;a,a,a'"
-    for flags, said in wrong.items():
-        assert said in cli.refused("explain", gigpo, "--rewards", "1,0", *flags)
-    code, _, err = cli("explain", playing(**turns), "--rewards", "1,0", "--steps", "1;0", "--states", "a;b")
-    assert (code, "reads no states: advantage: gigpo does" in err) == (2, True)
+    assert "its numbers need the states before the steps, which a run has" in out
 
 
 def test_a_wrong_tool_is_named_before_anything_loads(cli, playing):

@@ -97,7 +97,7 @@ def config_only(monkeypatch):
     """Leaves the machine out, which other tests look at: its workers and boxes take a second each."""
     from grpo_plus.cli import _doctor_config
 
-    monkeypatch.setattr(_doctor_config, "examine_machine", lambda examination, **options: None)
+    monkeypatch.setattr(_doctor_config, "examine_machine", lambda examination, output_dir=None: None)
 
 
 @pytest.fixture

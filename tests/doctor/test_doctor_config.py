@@ -9,9 +9,8 @@ from transformers import AutoConfig
 from trl import GRPOConfig, GRPOTrainer, get_peft_config
 
 from grpo_plus.cli._arguments import parse
-from grpo_plus.doctor.checks.fit import fit_findings
-from grpo_plus.doctor.facts.fit import fit_facts
-from grpo_plus.doctor.facts.tokens import model_files
+from grpo_plus.doctor.fit import fit_findings
+from grpo_plus.doctor.tokens import model_files
 from tests.doctor.conftest import CHATML, ROWS
 
 THINKING = (
@@ -85,7 +84,6 @@ MEDIUM |= {"head_dim": 64, "num_key_value_heads": 16, "layer_types": None}
 LONG = [*ROWS[:7], {"prompt": [{"role": "user", "content": "1" * 2000}], "answer": "1"}]
 UNPROVEN = {"verifiers": [{"name": "exact", "kwargs": {"tag": "final"}}]}
 TOO_LONG = "1 of 8 rows, the longest (row 7) 2005 tokens + 64 of a completion, context 2048"
-OTHER_ENDS = "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|startoftext|> (2)"
 
 
 @pytest.mark.parametrize(("prepare", "changes", "exit_code", "found"), [
@@ -93,7 +91,6 @@ OTHER_ENDS = "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|star
     (emptied, {}, 2, {"config-invalid": "holds no model: it has no config.json", "rows": "8 of 8 rows"}),
     (lambda case: emptied(case, "{"), {}, 2, {"model-unreadable": "", "tokenizer-unreadable": "", "rows": "8"}),
     (endless, {}, 2, {"eos-missing": "", "turn-never-ends": ""}),
-    (lambda case: case.edit("generation_config.json", eos_token_id=[4, 2]), {}, 0, {"eos-disagrees": OTHER_ENDS}),
     (lambda case: case.edit("config.json", vocab_size=40), {}, 2, {"vocabulary-small": "has 40 embeddings"}),
     (lambda case: case.template(CHATML.replace("<|im_end|>", "")), {}, 0, {"turn-without-end": ""}),
     (lambda case: None, {"tools": ["calculator"]}, 2, {"tools-unsupported": "cannot write a call"}),
@@ -101,7 +98,6 @@ OTHER_ENDS = "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|star
     (lambda case: case.rows(LONG), {"max_completion_length": 43}, 0, {"prompt-too-long": None}),
     (lambda case: None, UNPROVEN, 0, {"golds-unproven": "none of 8 rows; '1' scores 0", "gold-rejected": None}),
     (lambda case: case.edit("config.json", **BIG), {}, 2, {"memory-short-cpu": "71 billion weights"}),
-    (lambda case: case.edit("config.json", **MEDIUM), {"use_peft": True}, 0, {"large-on-cpu": "0.4 billion"}),
     (lambda case: case.edit("config.json", **MEDIUM | {"num_hidden_layers": 0}), {}, 0, {"size-unknown": "no"}),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_model_a_template_or_the_rows_is_a_finding(case, look, prepare, changes, exit_code, found):  # noqa: PLR0917 - its cases
@@ -111,15 +107,6 @@ def test_what_is_wrong_with_a_model_a_template_or_the_rows_is_a_finding(case, lo
     for code, words in found.items():
         assert (words is None) == (code not in report.codes())
         assert words is None or words in report.one(code)["value"]
-
-
-@pytest.mark.parametrize("pad", ["<|im_end|>", None])
-def test_padding_that_is_the_end(case, look, pad):
-    case.edit("tokenizer_config.json", pad_token=pad)
-    found = look().one("pad-is-eos")
-    assert found["severity"] == "info"
-    assert "<|im_end|> (4)" in found["value"]
-    assert ("unset" in found["value"]) is (pad is None)
 
 
 def test_a_turn_that_ends_with_another_token_never_ends_a_completion(case, look):
@@ -163,12 +150,12 @@ def test_a_template_that_refuses_a_system_message(case, look):
     assert "template-fails" not in look().codes()
 
 
-def test_thinking_of_earlier_turns_that_is_left_out_and_a_limit_too_short_for_thinking(case, look):
+def test_a_limit_too_short_for_thinking(case, look):
     case.template(THINKING)
     report = look()
     found = report.one("thinking-cut-off")
     assert (found["severity"], found["value"]) == ("warning", "64 tokens, enable_thinking is not set")
-    assert (report.code, report.one("thinking-stripped")["severity"]) == (0, "info")
+    assert report.code == 0
     for enough in (
         {"chat_template_kwargs": {"enable_thinking": True}},
         {"max_completion_length": 4096, "max_steps": 1},
@@ -179,9 +166,9 @@ def test_thinking_of_earlier_turns_that_is_left_out_and_a_limit_too_short_for_th
 def test_an_empty_thinking_section(case, look):
     case.template(THINKING)
     off = {"enable_thinking": False}
-    report = look(chat_template_kwargs=off)
-    assert r"<think>\n\n</think>" in report.one("thinking-empty-block")["value"]
-    found = look(chat_template_kwargs=off, verifiers=["exact", "think_format"]).one("thinking-closed")
+    report = look(chat_template_kwargs=off, verifiers=["exact", "think_format"])
+    found = report.one("thinking-closed")
+    assert r"<think>\n\n</think>" in found["value"]
     assert (report.code, found["severity"]) == (0, "warning")
 
 
@@ -193,22 +180,18 @@ def test_a_prompt_that_opens_the_thinking(case, look):
     assert "thinking-prefilled" not in look(verifiers=told).codes()
 
 
-def test_golds_and_solutions_beyond_the_limit(case, look):
+def test_golds_beyond_the_limit(case, look):
     case.rows([*ROWS[:7], {**ROWS[7], "answer": "1" * 65}])
     report = look()
     assert report.one("answer-too-long")["value"] == "1 of 8 rows, the longest (row 7) 65 tokens, limit 64"
     assert "answer-too-long" not in look(max_completion_length=65).codes()
-    case.rows([{**row, "solution": "x" * (60 + at)} for at, row in enumerate(ROWS)])
-    report, told = look(), "3 of 8 rows, the longest (row 7) 67 tokens, limit 64"
-    assert (report.code, report.one("solution-too-long")["value"]) == (0, told)
 
 
-def test_prompts_that_are_empty_or_there_twice(case, look):
+def test_prompts_that_are_empty_or_contradict_each_other(case, look):
     blank = {"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": " \n"}], "answer": "4"}
     case.rows([*ROWS[:4], blank, blank, ROWS[1], {**ROWS[2], "answer": "7"}])
     report = look()
     assert (report.code, report.one("prompt-empty")["value"]) == (2, "2 of 8 rows: 4, 5")
-    assert report.one("prompt-duplicate")["value"] == "1 of 8 rows: 6 repeats 1"
     assert report.one("prompt-conflict")["value"] == "1 of 8 rows: 7 repeats 2"
 
 
@@ -361,21 +344,21 @@ def memory_on_a_card(case, size, capacity, adapter, **changes):
     parsed = parse("grpo-plus doctor", [str(case.config(**changes))])
     config = AutoConfig.from_pretrained(case.model)
     adapter = get_peft_config(parsed.model) if adapter else None
-    facts = fit_facts(parsed.training, config, "m", adapter, width=2.0, memory=1 << 35, capacity=capacity * 2**30)
-    (found,) = [one for one in fit_findings(facts) if one.thing == "memory"]
-    return facts, found
+    found = fit_findings(parsed.training, config, "m", adapter, width=2.0, memory=1 << 35, capacity=capacity * 2**30)
+    (found,) = [one for one in found if one.thing == "memory"]
+    return found
 
 
 def test_all_weights_that_do_not_fit_a_card(case):
-    facts, found = memory_on_a_card(case, BIG, 80, adapter=False)
+    found = memory_on_a_card(case, BIG, 80, adapter=False)
     weights = 70_553_706_496  # of Llama 3 70B
-    assert (facts.weights, found.code) == (weights, "memory-short")
+    assert found.code == "memory-short"
     assert f"about {weights * (2 + 4 + 8) / 2**30:.1f} GiB, the card has 80.0 GiB" in found.value
 
 
 @pytest.mark.parametrize(("gib", "code"), [(80, "memory-fits"), (2.7, "memory-short"), (0.01, "memory-short")])
 def test_the_planner_is_asked_about_a_card(case, gib, code):
-    _, found = memory_on_a_card(case, MEDIUM, gib, adapter=True, use_peft=True, max_completion_length=1024)
+    found = memory_on_a_card(case, MEDIUM, gib, adapter=True, use_peft=True, max_completion_length=1024)
     assert found.code == code
     assert gib != 2.7 or "the card has 2.7 GiB" in found.value
 

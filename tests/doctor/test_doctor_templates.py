@@ -5,9 +5,8 @@ import re
 import pytest
 
 from grpo_plus import _trl
-from grpo_plus.doctor.checks.template import Asked, TemplateFacts, template_findings
-from grpo_plus.doctor.checks.tokens import TokenFacts
-from grpo_plus.doctor.facts.template import template_facts
+from grpo_plus.doctor.template import TemplateFacts, template_facts, template_findings
+from grpo_plus.doctor.tokens import TokenFacts
 
 FOLDER = _trl.source_file("trl", "chat_templates")
 MARKS = r"<\|[^<>|]+\|>|<\w+_of_turn>|<\uff5c[^<>]+\uff5c>|<turn\|>|<\|turn>"
@@ -15,15 +14,15 @@ PROMPT = [{"role": "user", "content": "2+2"}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": PARAMETERS}}
 
-# The end of a turn; whether earlier thinking goes, thinking is on unasked, the prompt opens it, and tools can be shown.
+# The end of a turn; whether thinking is on unasked, the prompt opens it, and tools can be shown.
 MODELS = {
-    "qwen2_5": ("<|im_end|>", False, False, False, True), "qwen3": ("<|im_end|>", True, True, False, True),
-    "qwen3_training": ("<|im_end|>", False, True, False, False), "qwen3_instruct_2507": ("<|im_end|>", False, False, False, True),
-    "llama3": ("<|eot_id|>", False, False, False, False), "llama3_1": ("<|eot_id|>", False, False, False, True),
-    "gemma": ("<end_of_turn>", False, False, False, False), "gemma4": ("<turn|>", False, False, False, True),
-    "phi3": ("<|end|>", False, False, False, False), "gptoss": ("<|return|>", False, False, False, True),
-    "deepseek_r1_distill": ("<\uff5cend\u2581of\u2581sentence\uff5c>", True, False, True, False),
-    "glm4moe": ("<|user|>", True, True, False, True),
+    "qwen2_5": ("<|im_end|>", False, False, True), "qwen3": ("<|im_end|>", True, False, True),
+    "qwen3_training": ("<|im_end|>", True, False, False), "qwen3_instruct_2507": ("<|im_end|>", False, False, True),
+    "llama3": ("<|eot_id|>", False, False, False), "llama3_1": ("<|eot_id|>", False, False, True),
+    "gemma": ("<end_of_turn>", False, False, False), "gemma4": ("<turn|>", False, False, True),
+    "phi3": ("<|end|>", False, False, False), "gptoss": ("<|return|>", False, False, True),
+    "deepseek_r1_distill": ("<\uff5cend\u2581of\u2581sentence\uff5c>", False, True, False),
+    "glm4moe": ("<|user|>", True, False, True),
 }  # fmt: skip
 
 
@@ -43,20 +42,20 @@ def tokenizer_of(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_the_templates_of_real_models_do(name):
-    end, strips, thinks, opens, shows_tools = MODELS[name]
+    end, thinks, opens, shows_tools = MODELS[name]
     tokenizer = tokenizer_of(name)
     facts = template_facts(tokenizer, PROMPT, {}, [TOOL])
     assert facts.turn_end == (end, tokenizer.convert_tokens_to_ids(end))
-    assert (facts.strips, facts.thinks, facts.opening.endswith("<think>\n")) == (strips, thinks, opens)
+    assert (facts.thinks, facts.opening.endswith("<think>\n")) == (thinks, opens)
     assert (facts.tools_problem == "") is shows_tools
     assert facts.problem == ""
 
-    tokens = TokenFacts("m", "k", None, 1000, 10, (end, facts.turn_end[1]), None)
-    codes = {finding.code for finding in template_findings(facts, tokens, Asked(1024))}
+    tokens = TokenFacts("m", "k", None, 1000, 10, (end, facts.turn_end[1]))
+    codes = {finding.code for finding in template_findings(facts, tokens, 1024)}
     assert "turn-ends" in codes
     assert ("thinking-cut-off" in codes) is (thinks or opens)
-    other = TokenFacts("m", "k", None, 1000, 10, ("<|endoftext|>", 0), None)
-    codes = {finding.code for finding in template_findings(facts, other, Asked(8192))}
+    other = TokenFacts("m", "k", None, 1000, 10, ("<|endoftext|>", 0))
+    codes = {finding.code for finding in template_findings(facts, other, 8192)}
     assert ("turn-without-end" if name == "glm4moe" else "turn-never-ends") in codes
     assert "thinking-cut-off" not in codes
 
@@ -65,6 +64,6 @@ def test_a_template_for_messages_of_parts_gives_no_false_alarm():
     """Those of models that see write nothing of a plain text: where their turns end cannot be told."""
     facts = template_facts(tokenizer_of("idefics3"), PROMPT, {})
     assert facts.turn_end is None
-    assert not list(template_findings(facts, TokenFacts("m", "k", None, 9, 8, ("e", 1), None), Asked(64)))
+    assert not list(template_findings(facts, TokenFacts("m", "k", None, 9, 8, ("e", 1)), 64))
     text = TemplateFacts(written=False)
-    assert not list(template_findings(text, TokenFacts("m", "k", None, 9, 8, None, None), Asked(64)))
+    assert not list(template_findings(text, TokenFacts("m", "k", None, 9, 8, None), 64))

@@ -1,49 +1,40 @@
 """The playground in a real browser: its formulas against Python's, and what moves when rewards are dragged."""
 
-import json
 import random
 
 import pytest
 import torch
 
 from grpo_plus.advantages import RewardTable, advantages, compute_advantages, get_advantage
-from grpo_plus.cli import main
 from grpo_plus.report import write_report
 from grpo_verifiers.options import keywords_of
 from tests.report.conftest import narrow
 from tests.report.test_report_browser import Page
-from tests.waiting import comes
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium"), pytest.mark.needs("chromedriver")]
 
 ELSEWHERE = {"gae", "gdpo", "gigpo", "mix", "process"}
 """Estimators that read more than one reward a completion: values, each reward, steps, states, other estimators."""
-CONFIG = """
-model_name_or_path: {model}
-dataset_name: ./data.jsonl
-output_dir: out
-advantage: {advantage}
-objective: dapo
-verifiers: [math]
-num_generations: 8
-use_cpu: true
-bf16: false
-"""
 
 
 @pytest.fixture
-def explained(driver, tmp_path, tiny_model, monkeypatch):
-    """Opens the page of a config: `explained("sign", "--rewards", "1,0")`; gives a function that runs scripts."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data.jsonl").write_text(json.dumps({"prompt": "1+1=", "answer": "2"}) + "\n")
+def report(driver, made_run):
+    """The page of a report; a function that runs scripts in it."""
+    page = Page(driver, write_report(made_run("played", steps=3, groups=1)))
+    page.until("document.querySelector('.play-box')")
+    return page
 
-    def explained(advantage, *flags):
-        (tmp_path / "c.yaml").write_text(CONFIG.format(model=tiny_model, advantage=advantage))
-        assert main(["explain", "c.yaml", "--html", "page.html", *flags]) == 0
-        driver.get((tmp_path / "page.html").as_uri())
-        return driver.execute_script
 
-    return explained
+@pytest.fixture
+def played(report):
+    """Shows the playground of a group: `played("sign", [1, 0], band=0.25)`; gives a function that runs scripts."""
+
+    def played(estimator, rewards, **keywords):
+        start = {"estimator": estimator, "rewards": rewards, "keywords": keywords}
+        report.driver.execute_script("document.body.replaceChildren(playground(arguments[0]))", start)
+        return report.run
+
+    return played
 
 
 def cases():
@@ -67,8 +58,8 @@ def cases():
 BUILT_IN = [entry.name for entry in advantages.entries() if entry.way == "built-in"]
 
 
-def test_the_page_computes_what_python_computes(explained):
-    run = explained("zscore")
+def test_the_page_computes_what_python_computes(report):
+    run = report.driver.execute_script
     asked = list(cases())
     found = run("return arguments[0].map(([name, from, many, own]) => advantagesOf(name, from, own, many))", asked)
     for (name, rewards, lengths, keywords), values in zip(asked, found, strict=True):
@@ -77,8 +68,8 @@ def test_the_page_computes_what_python_computes(explained):
         assert values == pytest.approx(wanted, rel=1e-4, abs=1e-5), (name, rewards, keywords)
 
 
-def test_every_estimator_is_in_the_page_with_the_keywords_and_defaults_of_python_or_left_out_on_purpose(explained):
-    run = explained("zscore")
+def test_every_estimator_is_in_the_page_with_the_keywords_and_defaults_of_python_or_left_out_on_purpose(report):
+    run = report.run
     assert set(run("return Object.keys(ESTIMATORS)")) == set(BUILT_IN) - ELSEWHERE
     shown = run(
         "return Object.fromEntries(Object.entries(ESTIMATORS).map(([name, about]) => [name, Object.fromEntries(Object.entries(about.keywords).map(([key, each]) => [key, each.default]))]))"
@@ -93,10 +84,10 @@ def rows(run):
     return run("return [...document.querySelectorAll('.play-rows .a')].map((e) => e.value_)")
 
 
-def test_dragging_a_reward_by_key_moves_every_advantage(explained, driver):
+def test_dragging_a_reward_by_key_moves_every_advantage(played, driver):
     from selenium.webdriver.common.keys import Keys
 
-    run = explained("sign", "--rewards", "1,1,0,nan", "--advantage_kwargs.band", "0.25")
+    run = played("sign", [1, 1, 0, None], band=0.25)
     assert rows(run) == [1, 1, -1, 0]
     assert run("return document.querySelector('.play select').value") == "sign"
     assert run("return document.querySelector('.play-keywords input').value") == "0.25"
@@ -120,40 +111,24 @@ def test_dragging_a_reward_by_key_moves_every_advantage(explained, driver):
     assert rows(run) == pytest.approx([*wanted, 0], rel=1e-4)
 
 
-def test_equal_rewards_are_said_to_teach_nothing_and_an_estimator_that_reads_steps_is_named(explained):
-    run = explained("center", "--rewards", ".7,.7,.7")
+def test_equal_rewards_are_said_to_teach_nothing_and_an_estimator_that_reads_steps_is_named(played):
+    run = played("center", [0.7, 0.7, 0.7])
     assert rows(run) == [0, 0, 0]
     assert "every advantage is 0" in run("return document.querySelector('.play-told').textContent")
-    run = explained("gae", "--num_generations", "1", "--critic", "{}", "--rewards", "1,0")
+    run = played("gae", [1, 0])
     assert "gae is not in this playground" in run("return document.querySelector('.play').textContent")
     assert run("return document.querySelector('.play select').value") == "zscore"
 
 
-def test_the_inspector_has_the_playground_of_its_group(driver, made_run):
-    page = Page(driver, write_report(made_run("played", steps=3, groups=1)))
-    page.until("document.querySelector('.play-box')")
-    page.run("document.querySelector('.play-box').open = true")
-    page.until("document.querySelector('.play-rows')")
-    totals = page.run("return [...document.querySelectorAll('.play-rows input')].map((e) => +e.value)")
+def test_the_inspector_has_the_playground_of_its_group(report):
+    report.run("document.querySelector('.play-box').open = true")
+    report.until("document.querySelector('.play-rows')")
+    totals = report.run("return [...document.querySelectorAll('.play-rows input')].map((e) => +e.value)")
     assert set(totals) <= {0.0, 1.0}
-    assert rows(page.run) == pytest.approx(compute_advantages("sign", RewardTable.of(totals), band=0.25).tolist())
+    assert rows(report.run) == pytest.approx(compute_advantages("sign", RewardTable.of(totals), band=0.25).tolist())
 
 
-@pytest.mark.parametrize("what", ["explain", "report"])
-def test_nothing_overflows_on_a_telephone(driver, explained, made_run, what):
-    if what == "explain":
-        explained("passk", "--rewards", "1,0,1,0,1,0,1,.333333333")
-    else:
-        driver.get(write_report(made_run("narrow", steps=3)).as_uri())
-    run = driver.execute_script
+def test_nothing_overflows_on_a_telephone(driver, report):
     narrow(driver)
-    assert comes(lambda: run("return document.querySelector('.play, .play-box')"), 20)
-    run("document.querySelectorAll('.play-box').forEach((box) => { box.open = true; })")
-    assert run("return document.documentElement.scrollWidth") <= 390
-
-
-def test_a_page_that_cannot_be_written_is_told(tmp_path, tiny_model, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c.yaml").write_text(CONFIG.format(model=tiny_model, advantage="zscore"))
-    assert main(["explain", "c.yaml", "--html", "c.yaml/page.html"]) == 2
-    assert "--html c.yaml/page.html cannot be written" in capsys.readouterr().err
+    report.run("document.querySelectorAll('.play-box').forEach((box) => { box.open = true; })")
+    assert report.run("return document.documentElement.scrollWidth") <= 390

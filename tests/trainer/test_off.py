@@ -57,9 +57,8 @@ def test_so_they_are_on_the_command_line_and_in_python(tmp_path):
         for name in ("measure", "critic", "tools", "environment", "advantage", "chat_template_kwargs"):
             found = parse("t", [str(path), f"--{name}", word])
             assert getattr(found.script if name == "measure" else found.training, name) in (None, [], {}), (name, word)
-    names = ("critic", "rounds", "tools", "environment", "verifiers", "selection", "generation_kwargs")
+    names = ("critic", "tools", "environment", "verifiers", "selection", "generation_kwargs")
     assert GRPOPlusConfig(**BASE, **dict.fromkeys(names, False)).recipe == GRPOPlusConfig(**BASE).recipe
-    assert read(tmp_path, "rollout: auto\nrollout_draft: off")["rollout_draft"] == "none"
 
 
 @pytest.mark.parametrize("line", ["beta: false", "report_steps: false", "num_generations: null", "learning_rate: false"])  # fmt: skip

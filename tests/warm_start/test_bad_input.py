@@ -63,6 +63,11 @@ DATA = {
     "a solution is a number": (solutions(solution=lambda row: 3), {}, "holds 3, expected text, or messages"),
     "the last turn is the user's": (solutions(solution=asked), {}, "whose last turn is the assistant's"),
     "prompts fill max_length": (solutions(), {"max_length": 3}, "no solution is left to train on: the prompts alone"),
+    "a solution brings its prompt": (
+        solutions(solution=lambda row: [*asked(row), {"role": "assistant", "content": row["solution"]}]),
+        {},
+        "expected text, or messages of the assistant",
+    ),
     "the split is missing": (solutions(), {"split": "tarin"}, "warm_start.split: unknown split 'tarin'"),
 }
 
@@ -79,20 +84,6 @@ def test_solutions_that_cannot_be_learned_are_refused(refused, write, case):
 def test_a_missing_dataset_is_named_and_everything_held_out_is_an_error(refused):
     assert "'./nowhere.jsonl' does not exist" in refused(warm_start={"dataset": "./nowhere.jsonl"})
     assert "all of 16 are held out" in refused(measure={"split": "train"})
-
-
-@pytest.mark.slow
-def test_solutions_with_a_prompt_of_their_own_are_shown_beside_the_runs(refused, write):
-    def turns(row):
-        question = {"role": "user", "content": f"What is {row['question']}?"}
-        return [question, {"role": "assistant", "content": row["solution"]}]
-
-    talk = solutions(solution=turns)
-    alone = [{"talk": row["solution"]} for row in talk]  # no column to make the run's prompt from
-    own, other = "carries a prompt of its own in 'solution'", "has a prompt of another form than the run's"
-    for rows, column, told in ((talk, "solution", own), (alone, "talk", other)):
-        said = refused(warm_start={"dataset": write(rows, "other.jsonl"), "solution": column})
-        assert all(words in said for words in (told, "What is 0+1?", "Add."))
 
 
 def plain():

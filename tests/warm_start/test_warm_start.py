@@ -97,8 +97,8 @@ def test_prompts_have_the_ids_of_grpo_and_solutions_end_as_text_or_as_messages(b
     end = [*tokenizer("4", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     assert list(text.ids[0]) == list(tokenizer(text=[QUESTIONS[0]])["input_ids"][0]) + end
     asked, said = [{"role": "user", "content": "1+1"}], [{"role": "assistant", "content": "2"}]
-    forms = [encode([Row(asked, form)], tokenizer, column="s") for form in ("2", said, [*asked, *said])]
-    assert forms[0] == forms[1] == forms[2]
+    forms = [encode([Row(asked, form)], tokenizer, column="s") for form in ("2", said)]
+    assert forms[0] == forms[1]
 
 
 @pytest.mark.slow
@@ -242,22 +242,21 @@ def test_a_resumed_run_keeps_the_warm_start_that_it_began_with_where_it_was_move
     moved = (tmp_path / "out").rename(tmp_path / "moved")
     (folder,) = kept_in(moved / "_warm_start")
     on = saving | AGAIN | {"output_dir": str(moved)}
-    assert f"reused from {folder}" in run(config(**on))
-    for changed in ({"steps": 5}, None):
-        said = run(config(**{**on, "max_steps": 3 + (changed is None), "warm_start": changed}))
-        assert f"began, from {folder}; what warm_start says now has no effect" in said
+    for more, changed in enumerate(({"steps": 2, "learning_rate": 1e-3}, {"steps": 5}, None)):
+        said = run(config(**{**on, "max_steps": 2 + more, "warm_start": changed}))
+        assert f"began, from {folder}." in said
         assert kept_in(moved / "_warm_start") == [folder]
     (folder / "adapter_model.safetensors").unlink()
     code, _, err = cli("train", config(**{**on, "max_steps": 5, "warm_start": {"steps": 5}}))
     assert code == 2
-    assert "is not whole (adapter_model.safetensors is missing), and this config makes another one" in err
+    assert "is not whole (adapter_model.safetensors is missing). Make it anew" in err
 
 
 @pytest.mark.slow
 def test_a_run_without_a_warm_start_gets_none_by_resuming(config, run, tmp_path):
     run(config(**SAVING, warm_start=None))
     said = run(config(**SAVING, **AGAIN))
-    assert "a resumed run makes none: warm_start has no effect" in said
+    assert "a resumed run makes none: it has no effect" in said
     assert not (tmp_path / "out" / "_warm_start").exists()
 
 
@@ -270,15 +269,6 @@ def test_an_empty_mapping_asks_for_a_warm_start_and_null_for_none(config):
     assert given(warm_start=None).script.warm_start is None
     assert given("--warm_start", "null").script.warm_start is None
     assert given("--reward_model", "null", reward_model={}).training.reward_model is None
-
-
-@pytest.mark.slow
-def test_prompts_of_the_run_may_all_have_system_messages_of_their_own(build, write, monkeypatch):
-    monkeypatch.setattr("grpo_plus.cli._warm_start._LOOKED_AT", 3)
-    user = {"role": "user", "content": "?"}
-    asked = solutions(prompt=lambda row: [{"role": "system", "content": row["question"]}, user])
-    _, said = build(dataset_name=write(asked, "own.jsonl"), prompt={"column": "prompt"}, warm_start={"steps": 1})
-    assert "of 16 solutions" in said
 
 
 @pytest.mark.slow

@@ -1,11 +1,14 @@
 """The chat template: where a turn ends, what becomes of thinking, and whether tools can be shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from grpo_plus.doctor.checks.tokens import TokenFacts
-from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+from grpo_plus import _trl
+from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.tokens import TokenFacts
 
+_QUESTION, _ANSWER = "DOCTORQUESTION", "DOCTORANSWER"
 ROOM_TO_THINK = 4096
 """Tokens that a thinking model commonly wants for a problem of school mathematics."""
 
@@ -31,17 +34,6 @@ FAILS = problem(
     "template-fails",
     "The chat template raises on a prompt of this data.",
     "Change the prompt (templates often refuse a system message, or two turns of one role), or the template.",
-)
-STRIPS = info(
-    "thinking-stripped",
-    "The template leaves the thinking of earlier turns out: with several turns the model is trained on texts that it "
-    "will not see again. A completion of one turn keeps its thinking.",
-    "Nothing for one turn; for several choose a template that keeps it.",
-)
-EMPTY_BLOCK = info(
-    "thinking-empty-block",
-    "The template puts an empty thinking section before each completion: the model is asked not to think.",
-    "Set chat_template_kwargs: {enable_thinking: true} if it should.",
 )
 CLOSED = warning(
     "thinking-closed",
@@ -74,7 +66,6 @@ class TemplateFacts:
         turn_end: token and id behind an assistant's turn; None where it could not be told.
         follows: nothing ends the turn but what the next one begins with, which is ``turn_end``.
         opening: the text that the prompt ends with, ready for a completion.
-        strips: earlier thinking is left out.
         thinks: enable_thinking switches thinking, and it is on where nothing is said.
         told: enable_thinking is set by the config.
         problem: the error of writing a first prompt.
@@ -85,7 +76,6 @@ class TemplateFacts:
     turn_end: tuple[str, int] | None = None
     follows: bool = False
     opening: str = ""
-    strips: bool = False
     thinks: bool = False
     told: bool = False
     problem: str = ""
@@ -94,17 +84,18 @@ class TemplateFacts:
     tools_problem: str = ""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a config wants of completions: their limit, a format of thinking, and whether that is told of the prefix."""
+def template_findings(
+    facts: TemplateFacts,
+    tokens: TokenFacts,
+    limit: int | None,
+    *,
+    think_format: bool = False,
+    prefilled: bool = False,
+) -> Iterator[Finding]:
+    """The end of a turn, thinking and tools.
 
-    limit: int | None
-    think_format: bool = False
-    prefilled: bool = False
-
-
-def template_findings(facts: TemplateFacts, tokens: TokenFacts, asked: Asked) -> Iterator[Finding]:
-    """The end of a turn, thinking and tools."""
+    ``limit`` is that of a completion, ``think_format`` asks for thinking, and is ``prefilled`` where it says so.
+    """
     if facts.tools_problem:
         yield NO_TOOLS.at("tools", facts.tools_problem)
     if facts.missing:
@@ -114,7 +105,16 @@ def template_findings(facts: TemplateFacts, tokens: TokenFacts, asked: Asked) ->
     if not facts.written:
         return
     yield from _end(facts, tokens)
-    yield from _thinking(facts, asked)
+    opening = facts.opening.rstrip()
+    closed, opened = opening.endswith("</think>"), opening.endswith("<think>")
+    if closed and think_format:
+        yield CLOSED.at("chat template", f"the prompt ends with {facts.opening[-40:]!r}")
+    if opened and think_format and not prefilled:
+        yield PREFILLED.at("think_format", f"the prompt ends with {facts.opening[-20:]!r}")
+    thinks = opened or (facts.thinks and not closed)
+    if thinks and not facts.told and limit is not None and limit < ROOM_TO_THINK:
+        why = "the prompt opens the thinking" if opened else "enable_thinking is not set"
+        yield SHORT.at("max_completion_length", f"{limit} tokens, {why}")
 
 
 def _end(facts: TemplateFacts, tokens: TokenFacts) -> Iterator[Finding]:
@@ -131,17 +131,64 @@ def _end(facts: TemplateFacts, tokens: TokenFacts) -> Iterator[Finding]:
     )
 
 
-def _thinking(facts: TemplateFacts, asked: Asked) -> Iterator[Finding]:
-    opening = facts.opening.rstrip()
-    closed, opened = opening.endswith("</think>"), opening.endswith("<think>")
-    if facts.strips:
-        yield STRIPS.at("chat template", "<think> of an earlier turn is gone from the next prompt")
-    if closed:
-        kind = CLOSED if asked.think_format else EMPTY_BLOCK
-        yield kind.at("chat template", f"the prompt ends with {facts.opening[-40:]!r}")
-    if opened and asked.think_format and not asked.prefilled:
-        yield PREFILLED.at("think_format", f"the prompt ends with {facts.opening[-20:]!r}")
-    thinks = opened or (facts.thinks and not closed)
-    if thinks and not facts.told and asked.limit is not None and asked.limit < ROOM_TO_THINK:
-        why = "the prompt opens the thinking" if opened else "enable_thinking is not set"
-        yield SHORT.at("max_completion_length", f"{asked.limit} tokens, {why}")
+def template_facts(
+    tokenizer: Any, prompt: Any, keywords: Mapping[str, Any], schemas: Sequence[Mapping[str, Any]] = ()
+) -> TemplateFacts:
+    """Write a few conversations, and the first prompt of the data with the schemas of its tools."""
+    tools_problem = _tools_problem(tokenizer) if schemas else ""
+    chat = not isinstance(prompt, str)
+    if tokenizer.chat_template is None:
+        return TemplateFacts(missing=chat, written=False, tools_problem=tools_problem)
+    if not chat:
+        return TemplateFacts(written=False, tools_problem=tools_problem)
+    user = {"role": "user", "content": _QUESTION}
+    more = {"tools": list(schemas)} if schemas and not tools_problem else {}
+    try:
+        opened = _written(tokenizer, prompt, **keywords, **more)
+    except Exception as error:  # noqa: BLE001 - a template raises what it likes
+        return TemplateFacts(problem=f"{type(error).__name__}: {error}", written=False, tools_problem=tools_problem)
+    ways = [_tried(tokenizer, [user], **{**keywords, "enable_thinking": way}) for way in (True, False)]
+    turn_end, follows = _turn_end(tokenizer, keywords)
+    return TemplateFacts(
+        turn_end=turn_end,
+        follows=follows,
+        opening=opened[-200:],
+        thinks=ways[0] != ways[1] and _tried(tokenizer, [user], **keywords) == ways[0],
+        told="enable_thinking" in keywords,
+        tools_problem=tools_problem,
+    )
+
+
+def _written(tokenizer: Any, messages: Any, **keywords: Any) -> str:
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, **{"add_generation_prompt": True, **keywords}))
+
+
+def _tried(tokenizer: Any, messages: Any, **keywords: Any) -> str:
+    """A conversation as the template writes it; empty where it refuses it."""
+    try:
+        return _written(tokenizer, messages, **keywords)
+    except Exception:  # noqa: BLE001 - same
+        return ""
+
+
+def _turn_end(tokenizer: Any, keywords: Mapping[str, Any]) -> tuple[tuple[str, int] | None, bool]:
+    """The first token behind the content of an assistant's turn that is more than space.
+
+    Where the template writes nothing there (GLM), it is the token that the next turn begins with, and the second value
+    is true. None where an answer is not written at all.
+    """
+    user, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
+    for turns in ([user, answer], [user, answer, user]):
+        text = _tried(tokenizer, turns, **{**keywords, "add_generation_prompt": False})
+        behind = text.rpartition(_ANSWER)[2].strip() if _ANSWER in text else ""
+        if ids := tokenizer.encode(behind, add_special_tokens=False) if behind else []:
+            return (str(tokenizer.convert_ids_to_tokens(ids[0])), int(ids[0])), len(turns) == 3
+    return None, False
+
+
+def _tools_problem(tokenizer: Any) -> str:
+    try:
+        _trl.calling_tokenizer(tokenizer)
+    except ValueError as error:
+        return str(error)
+    return ""

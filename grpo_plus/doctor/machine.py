@@ -1,0 +1,120 @@
+"""The machine: accelerators and memory, with the limits of a container."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_plus.checkpoints.disk import size_text
+from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+
+CGROUP = Path("/sys/fs/cgroup")
+GIB = 1 << 30
+LOW_MEMORY = 2 * GIB
+"""Less than this, and loading libraries and starting workers may already be too much."""
+BUSY = 0.7
+"""Share of a card's memory that should be free before a run."""
+
+CARD = ok("device", "The accelerator that a run uses.")
+NO_CARD = info(
+    "device-none",
+    "Training runs on the processor: fine for the quickstart, hours a step for models of a billion weights.",
+)
+UNUSABLE = problem(
+    "device-unusable",
+    "The machine has an NVIDIA driver, but torch sees no card: training would run on the processor.",
+    "Install a torch built for CUDA (pytorch.org, Get started), update the driver, and look at CUDA_VISIBLE_DEVICES.",
+)
+OCCUPIED = warning(
+    "device-occupied",
+    "Something else holds much of the card's memory.",
+    "nvidia-smi names the processes: end them, or choose another card with CUDA_VISIBLE_DEVICES.",
+)
+MEMORY = ok("memory", "Memory of the machine, or of its container.")
+LOW = warning(
+    "memory-low",
+    "Little memory is left: loading a model or starting workers may end the process without a word.",
+    "Close other programs, or give the container more.",
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """An accelerator; sizes in bytes, ``free`` None where it cannot be told."""
+
+    name: str
+    total: int
+    free: int | None = None
+
+
+def machine_findings() -> Iterator[Finding]:
+    """Accelerators and memory."""
+    found = cards()
+    for card in found:
+        free = "" if card.free is None else f", {size_text(card.free)} free"
+        yield CARD.at("accelerator", f"{card.name}, {size_text(card.total)}{free}")
+        if card.free is not None and card.free < BUSY * card.total:
+            yield OCCUPIED.at("accelerator", f"{card.name}: {size_text(card.free)} of {size_text(card.total)} free")
+    if not found:
+        yield _no_card()
+    total, available = memory()
+    text = f"{size_text(available)} of {size_text(total)} available"
+    yield (LOW if available < LOW_MEMORY else MEMORY).at("memory", text)
+
+
+def _no_card() -> Finding:
+    import torch
+
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else "the processor"
+    driver = Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not driver or visible == "":
+        return NO_CARD.at("accelerator", f"none; torch is built for {build}")
+    shown = "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible}"
+    return UNUSABLE.at("accelerator", f"a driver, no card; torch is built for {build}{shown}")
+
+
+def cards() -> tuple[Card, ...]:
+    """Accelerators that torch sees."""
+    import torch
+
+    found = []
+    if torch.cuda.is_available():
+        for at in range(torch.cuda.device_count()):
+            about = torch.cuda.get_device_properties(at)
+            free: int | None = None
+            with suppress(RuntimeError):  # a card that is full has no room even for the question
+                free = torch.cuda.mem_get_info(at)[0]
+            found.append(Card(about.name, int(about.total_memory), free))
+    elif torch.accelerator.is_available():
+        kind = torch.accelerator.current_accelerator()
+        found.append(Card(str(getattr(kind, "type", kind)), 0))
+    return tuple(found)
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of memory, and those that are free: of the container where it has a limit."""
+    import psutil  # type: ignore[import-untyped]  # has no types
+
+    whole = psutil.virtual_memory()
+    limit, used = _limits()
+    if limit is not None and limit < whole.total:
+        return limit, min(whole.available, max(0, limit - (used or 0)))
+    return whole.total, whole.available
+
+
+def _limits() -> tuple[int | None, int | None]:
+    """Most and used bytes of the container, by the second or the first kind of control groups."""
+    if (limit := _number(CGROUP / "memory.max")) is not None:
+        return limit, _number(CGROUP / "memory.current")
+    old = CGROUP / "memory"
+    return _number(old / "memory.limit_in_bytes"), _number(old / "memory.usage_in_bytes")
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for ``max`` and where there is no file."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text(encoding="ascii"))
+    return None
