@@ -85,7 +85,8 @@ def _raised(check: Check, values: Mapping[str, Any]) -> Exception | None:
     try:
         check(dict(values))
     except Exception as error:  # noqa: BLE001 - an OSError of a file, an ImportError of a backend, a KeyError of a mapping
-        return error
+        error.__cause__ = error.__context__ = None
+        return error.with_traceback(None)  # frames would keep alive what is half built, such as a config of DeepSpeed
     return None
 
 

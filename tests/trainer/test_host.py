@@ -3,6 +3,7 @@
 import importlib.util
 
 import pytest
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.host import host_problems, unseen_best_problems
@@ -67,8 +68,9 @@ def test_a_check_that_fails_whatever_is_given_ends():
 def test_a_package_that_is_missing_is_named_with_the_field_that_needs_it():
     if importlib.util.find_spec("deepspeed") is not None:
         pytest.skip("deepspeed is installed")
-    (text,) = problems(deepspeed={"zero_optimization": {"stage": 2}})
+    (text,) = problems(deepspeed={"zero_optimization": {"stage": 3}})
     assert "deepspeed" in text
+    assert not is_deepspeed_zero3_enabled()  # nothing half built is left behind
 
 
 def test_a_best_model_that_no_evaluation_tells_is_refused():
