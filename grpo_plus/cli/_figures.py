@@ -7,8 +7,6 @@ from typing import Any
 
 from grpo_plus.training.step_metrics import PARTS, metric
 
-BARS = "▁▂▃▄▅▆▇█"
-
 
 @dataclass(frozen=True)
 class Figures:
@@ -83,17 +81,6 @@ def evaluation_words(logs: Mapping[str, Any]) -> list[str]:
         if key.startswith("eval_") and rewarding and (number := _number(value)) is not None:
             found.append(f"{name.removeprefix('rewards/').removesuffix('/mean')} {number:.3f}")
     return found
-
-
-def sparkline(values: list[float], width: int = 24) -> str:
-    """The course of some values in one line of text."""
-    shown = values[-width:]
-    low, high = min(shown, default=0.0), max(shown, default=0.0)
-    if high <= low:
-        return BARS[0] * len(shown)
-    spread = high / 2 - low / 2  # halve first: high - low may overflow
-    shares = ((value / 2 - low / 2) / spread for value in shown)
-    return "".join(BARS[min(int(share * len(BARS)), len(BARS) - 1)] for share in shares)
 
 
 def duration(seconds: float) -> str:

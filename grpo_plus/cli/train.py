@@ -98,7 +98,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
-    from grpo_plus.cli._progress import ProgressDisplay
+    from grpo_plus.cli._progress import ProgressLines
     from grpo_plus.cli._unsaved import lost, unsaved
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
@@ -110,10 +110,9 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
-    display = ProgressDisplay.instead_of_bar(trainer)
+    ProgressLines.instead_of_logs(trainer)
     interruption = Interruption(
         stopped=getattr(trainer.recorder, "interrupted", None),
-        before_exit=display and display.abandon,
         leads=_is_main(),
     )
     trainer.add_callback(interruption)
@@ -157,9 +156,6 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         if problem is None:
             raise
         raise lost(problem, folder, again) from error
-    finally:
-        if display:
-            display.close()
     if told := unsaved(trainer, model, again, stopped=stopped):
         _warn(told)
         return UNSAVED

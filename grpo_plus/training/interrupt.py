@@ -24,21 +24,18 @@ class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
 class Interruption(TrainerCallback):
     """Saves a checkpoint at the end of the step after the first signal.
 
-    ``stopped`` is called when training has stopped because of a signal, ``before_exit`` before a second signal ends the
-    process, such as to restore the terminal. The process that ``leads`` prints.
+    ``stopped`` is called when training has stopped because of a signal. The process that ``leads`` prints.
     """
 
     def __init__(
         self,
         *,
         stopped: Callable[[], None] | None = None,
-        before_exit: Callable[[], None] | None = None,
         leads: bool = True,
     ) -> None:
         self.number: int | None = None
         self.stopped = False
         self._on_stop = stopped
-        self._before_exit = before_exit
         self._leads = leads
         self._heard = 0.0
 
@@ -71,8 +68,6 @@ class Interruption(TrainerCallback):
         if now - self._heard < SAME_PRESS and _was_launched():
             return
         try:
-            if self._before_exit is not None:
-                self._before_exit()
             sys.stdout.flush()
         finally:
             os._exit(128 + number)

@@ -1,21 +1,17 @@
-"""The step clock, and what the display makes of logs."""
+"""The step clock, and the lines that are made of logs."""
 
-import io
 import itertools
-import threading
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
-from grpo_plus.cli._figures import BARS, Figures, duration, evaluation_words, sparkline
-from grpo_plus.cli._progress import ProgressDisplay
+from grpo_plus.cli._figures import Figures, duration, evaluation_words
+from grpo_plus.cli._progress import ProgressLines
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.step_metrics import METRICS, PARTS
 from tests.cli.test_train_command import logs
-from tests.waiting import comes
 
 LOGS = {"loss": 0.25, "reward": 0.5, "frac_reward_zero_std": 0.25, "num_tokens": 4000.0, "kl": float("nan")}
 LOGS |= {"completions/mean_length": 38.4, "completions/clipped_ratio": 0.03, "engine/tokens_saved": 0.42}
@@ -31,11 +27,6 @@ def test_figures_in_words():
     assert Figures.of(LOGS).dead == 0.25
     assert Figures.of({**LOGS, "advantages/dead_group_fraction": 0.0}).dead == 0
     assert [duration(seconds) for seconds in (0, 59.6, 3661, 360000)] == ["0:00:00", "0:01:00", "1:01:01", "100:00:00"]
-
-
-def display(*, terminal=False, width=200, **keywords):
-    text = io.StringIO()
-    return ProgressDisplay(Console(file=text, force_terminal=terminal, width=width, **keywords)), text
 
 
 def test_every_second_belongs_to_the_innermost_part():
@@ -57,67 +48,25 @@ def test_every_second_belongs_to_the_innermost_part():
     assert reported == dict.fromkeys(METRICS, 0.0)
 
 
-def test_one_line_says_how_it_goes_and_others_of_evaluation_and_end():
-    shown, text = display()
+def test_one_line_says_how_it_goes_and_others_of_evaluation_and_end(capsys):
+    shown = ProgressLines()
     shown.on_train_begin(None, state(0), None)
     shown.on_step_end(None, state(2), None)
     shown.on_log(None, state(2), None, logs=LOGS)
-    (line,) = text.getvalue().splitlines()
+    (line,) = capsys.readouterr().out.splitlines()
     start, left = line.rsplit(" | ", 1)
     assert start == (
         "step 2/10 | reward 0.500 | dead groups 25% | length 38 (3% cut off) | loss 0.2500 | engine saves 42% | "
         "1,000 tokens/s | 2.00 s/step (rollout 50%, scoring 25%, update 25%)"
     )
     assert left.endswith(" left")
-    assert "\x1b" not in line
-    shown, text = display(width=40)  # a line of a log is one line, whatever the width says
     more = {"eval_rewards/math/mean": 0.25, "eval_score": 0.5, "eval_loss": 0.1, "eval_kl": None}
     shown.on_log(None, state(), None, logs={"eval_reward": 0.125, **more})
     shown.on_log(None, state(), None, logs={"train_runtime": 61.2})
     said = "step 2: evaluation: reward 0.125, math 0.250, score 0.500"
-    assert text.getvalue().splitlines() == [said, "trained to step 2 in 0:01:01"]
-    shown, text = display()
-    quiet = state(is_world_process_zero=False)
-    for event in ("on_train_begin", "on_step_end", "on_evaluate", "on_train_end"):
-        getattr(shown, event)(None, quiet, None)
-    shown.on_log(None, quiet, None, logs=LOGS)
-    assert text.getvalue() == ""
-
-
-def test_a_display_or_a_picture_that_fails_says_so_once(capsys, monkeypatch):
-    shown, _ = display()
-    shown.console.print = None
-    for _ in range(3):
-        shown.on_log(None, state(), None, logs=LOGS)
-    err = capsys.readouterr().err
-    assert err.count("The progress display failed and is off now (TypeError") == 1
-    shown, text = display(terminal=True)
-    monkeypatch.setattr(shown, "_draw", lambda: 1 / 0)
-    shown.on_train_begin(None, state(), None)
-    shown.on_train_end(None, state(), None)
-    assert "step 2/10 (no picture: ZeroDivisionError)" in text.getvalue()
-
-
-def test_nothing_is_left_running_after_training():
-    before = threading.active_count()
-    shown, text = display(terminal=True)
-    shown.on_train_begin(None, state(0), None)
-    shown.on_prediction_step(None, state(), None)
-    shown.on_log(None, state(2), None, logs=LOGS | {"reward": 0.9})
-    shown.on_train_end(None, state(), None)
-    shown.close()
-    # The thread that refreshes looks twice a second whether it is over.
-    assert comes(lambda: threading.active_count() <= before, 20)
-    assert "evaluating" in text.getvalue()
-    assert text.getvalue().rstrip().endswith("\x1b[?25h")
-
-
-def test_a_dumb_terminal_gets_lines(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    shown, text = display(terminal=True)
-    shown.on_train_begin(None, state(0), None)
-    shown.on_log(None, state(2), None, logs=LOGS)
-    assert len(text.getvalue().splitlines()) == 1
+    assert capsys.readouterr().out.splitlines() == [said, "trained to step 2 in 0:01:01"]
+    ProgressLines().on_log(None, state(is_world_process_zero=False), None, logs=LOGS)
+    assert capsys.readouterr().out == ""
 
 
 numbers = st.one_of(st.none(), st.booleans(), st.text(max_size=3), st.floats(), st.integers())
@@ -126,21 +75,11 @@ numbers = st.one_of(st.none(), st.booleans(), st.text(max_size=3), st.floats(), 
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.sampled_from([*LOGS, "eval_reward"]), numbers))
 def test_whatever_is_logged_can_be_shown(logs):
-    shown, _ = display()
+    shown = ProgressLines()
     shown.on_train_begin(None, state(0), None)
     shown.on_log(None, state(2), None, logs=logs)
-    shown._draw()
-    assert not shown.broken
     evaluation_words(logs)
     assert set(Figures.of(logs).parts or PARTS) == set(PARTS)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40))
-def test_a_sparkline_has_a_bar_for_each_of_the_last_values(values):
-    line = sparkline(values, width=10)
-    assert len(line) == min(len(values), 10)
-    assert set(line) <= set(BARS)
 
 
 @pytest.mark.slow

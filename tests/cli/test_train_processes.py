@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import termios
 import threading
 
 import pytest
@@ -175,9 +176,10 @@ def test_a_second_ctrl_c_ends_at_once(process, config, folder):
     assert running.wait(timeout=20) == 130
 
 
-def test_a_terminal_shows_a_picture_and_the_tracker_gets_every_metric(process, config, folder):
+def test_a_terminal_shows_lines_and_a_bar_and_the_tracker_gets_every_metric(process, config, folder):
     pytest.importorskip("trackio")
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 120))  # of none, the bar is empty
     given = {"disable_tqdm": False, "report_to": "trackio", "run_name": "shown", "project": "shown", "max_steps": 4}
     given |= {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 8, "num_generations_eval": 4}
     path = config(advantage="sign", eval_verifiers=[{"name": "exact", "label": "right"}], **given)
@@ -201,7 +203,7 @@ def test_a_terminal_shows_a_picture_and_the_tracker_gets_every_metric(process, c
     text = shown.decode(errors="replace")
     assert running.wait(timeout=60) == 0, text
     assert re.search(r"rollout \d+%, scoring \d+%, update \d+%", text)
-    for part in ("step 4/4", " tokens/s", "dead groups", "right 0.", "\x1b[?25h"):  # at the end the cursor is back
+    for part in ("step 4/4", " tokens/s", "dead groups", "right 0.", "| 4/4 ["):  # the last is of the bar
         assert part in text
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text)  # NO_COLOR
 
