@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
+from grpo_plus.sweep import ELSEWHERE
+from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
     from grpo_plus.sweep.manifest import Manifest
@@ -51,7 +53,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _sweep(arguments: Sequence[str]) -> int:
     from grpo_plus.sweep.check import check
-    from grpo_plus.sweep.elsewhere import ELSEWHERE
     from grpo_plus.sweep.manifest import locked, open_manifest
     from grpo_plus.sweep.plan import make_plan
     from grpo_plus.sweep.runner import Stop, run_all
@@ -68,8 +69,8 @@ def _sweep(arguments: Sequence[str]) -> int:
         manifest = open_manifest(plan)
         print(plan_line(plan, manifest))
         if manifest.unfinished():
-            connection = connect(plan, naming_us, options.cpus, options.gpus) if connect else None
-            elsewhere = stack.enter_context(connection) if connection else None
+            asked = plan, naming_us, options.cpus, options.gpus
+            elsewhere = stack.enter_context(connect(*asked)) if connect else None
             print("checking every variant before the first run starts", flush=True)
             if elsewhere:
                 elsewhere.check(CHECKER)
@@ -128,8 +129,6 @@ def _report(plan: "Plan", folders: Sequence[Path]) -> int:
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The sweep's own options, and all others, which every run gets."""
-    from grpo_plus.sweep.elsewhere import ELSEWHERE
-
     parser = Parser(
         prog=PROG,
         description=__doc__,
@@ -140,9 +139,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B", help="an option and its values")
     parser.add_argument("--seeds", default="1", help="how many (3: seeds 1, 2, 3) or which (7,8); default: 1")
     parser.add_argument("--out", type=Path, help="the sweep's folder; default: the config's output_dir and -sweep")
-    parser.add_argument(
-        "--on", choices=ELSEWHERE.names(), help="run side by side in a Ray cluster; default: one by one, here"
-    )
+    parser.add_argument("--on", choices=[*ELSEWHERE], help="run side by side in a Ray cluster; unset: one by one, here")
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument(

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_plus import __version__
+from grpo_plus.sweep import Naming
 from grpo_plus.sweep.check import Checked, check
-from grpo_plus.sweep.elsewhere import Naming
 from grpo_plus.sweep.manifest import LOCK, Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.runner import PAUSE, Stop, attend, changed, note, start, unwritten
