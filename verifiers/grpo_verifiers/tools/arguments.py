@@ -73,21 +73,19 @@ def argument_problem(method: Method, arguments: Any) -> str | None:
 def _value_problem(where: str, value: Any, schema: Any) -> str | None:
     if not isinstance(schema, Mapping) or (value is None and schema.get("nullable")):
         return None
-    if "enum" in schema and not any(_equal(value, each) for each in schema["enum"]):
-        return f"{where} is {_shown(value)}, expected {_expected(schema)}."
-    if not _has_type(value, schema):
-        return f"{where} is {_shown(value)}, expected {_expected(schema)}."
-    if "anyOf" in schema:
-        found = [_value_problem(where, value, each) for each in schema["anyOf"]]
-        if all(found):
-            like = [
-                problem
-                for problem, each in zip(found, schema["anyOf"], strict=True)
-                if _has_type(value, each) and problem
-            ]
-            return like[0] if len(like) == 1 else f"{where} is {_shown(value)}, expected {_expected(schema)}."
+    if ("enum" in schema and not any(_equal(value, each) for each in schema["enum"])) or not _has_type(value, schema):
+        return _refusal(where, value, schema)
+    if "anyOf" not in schema:
+        return _inner_problem(where, value, schema)
+    ways = [(_value_problem(where, value, each), _has_type(value, each)) for each in schema["anyOf"]]
+    like = [inner for inner, same_type in ways if same_type]
+    if not all(inner for inner, _ in ways):
         return None
-    return _inner_problem(where, value, schema)
+    return like[0] if len(like) == 1 else _refusal(where, value, schema)
+
+
+def _refusal(where: str, value: Any, schema: Mapping[str, Any]) -> str:
+    return f"{where} is {_shown(value)}, expected {_expected(schema)}."
 
 
 def _inner_problem(where: str, value: Any, schema: Mapping[str, Any]) -> str | None:

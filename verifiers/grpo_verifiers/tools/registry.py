@@ -19,7 +19,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem, short
 from grpo_verifiers.exec.spec import reference_to
 from grpo_verifiers.lazy import installed
-from grpo_verifiers.options import FolderPath, hints_of, keywords_of, option_problems, spell
+from grpo_verifiers.options import FolderPath, hints_of, keywords_of, option_problems
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
 from grpo_verifiers.tools.methods import (
@@ -350,16 +350,15 @@ class Shown:
 
     Attributes:
         kind: ``tool`` or ``environment``.
-        keywords: its options, each with the values that it takes, and its default where it has one.
+        keywords: its options.
         methods: what the model may call; options of the config left out.
         problems: why it has no methods to show.
     """
 
     kind: str
     name: str
-    source: str
     timeout: float
-    keywords: Mapping[str, str]
+    keywords: tuple[str, ...]
     methods: tuple[Method, ...]
     problems: tuple[str, ...]
 
@@ -368,7 +367,7 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
     """A tool or an environment by name or reference, whether its options are complete or not.
 
     >>> show_part("calculator").keywords
-    {'digits': 'an integer from 1 to 100 (12)'}
+    ('digits',)
     """
     is_environment = name in ENVIRONMENTS
     if is_reference(name):
@@ -378,14 +377,10 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
     definition = _find(kind, name, base)
     fn: Any = definition.fn
     methods, problems = _methods(kind, fn, _own_name(kind, definition), {})
-    target = _configurable(fn)
-    hints = hints_of(target)
-    keywords = {
-        key: spell(hints.get(key, Any)).removeprefix("typing.")
-        + (" (required)" if each.default is each.empty else f" ({short(each.default)})")
-        for key, each in keywords_of(target, _of_the_model(fn, {})).items()
-    }
-    return Shown(kind, definition.name, source_of(fn), definition.timeout, keywords, tuple(methods), tuple(problems))
+    where = "" if is_environment else f"{definition.name}: "
+    keywords = tuple(keywords_of(_configurable(fn), _of_the_model(fn, {})))
+    problems = [f"{where}{each}" for each in problems]
+    return Shown(kind, definition.name, definition.timeout, keywords, tuple(methods), tuple(problems))
 
 
 def _reference(fn: Any) -> str | None:
