@@ -5,12 +5,11 @@ import random
 
 import pytest
 
-from grpo_plus.diagnosis.trend import student
 from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.measured import read_measured
 from grpo_plus.report import write_report
 from grpo_plus.report.differences import verdict
-from grpo_plus.report.welch import difference
+from grpo_plus.report.welch import difference, student_quantile
 from tests.report.test_report_page import embedded
 
 
@@ -50,14 +49,14 @@ def swept(made_run):
 def test_quantiles_and_intervals_are_those_of_the_tables():
     table = [(0.975, 1, 12.7062), (0.975, 4, 2.7764), (0.995, 10, 3.1693), (0.975, 30, 2.0423), (0.975, 1e6, 1.95997)]
     for share_below, freedom, expected in table:
-        assert student(share_below, freedom) == pytest.approx(expected, abs=2e-4)
+        assert student_quantile(share_below, freedom) == pytest.approx(expected, abs=2e-4)
     # Welch (1947) on two small samples: t and degrees of freedom by hand.
     ones, others = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9], [27.1, 22.0, 20.8, 23.4, 23.4, 23.5]
     found = difference(ones, others)
     assert found.value == pytest.approx(sum(ones) / 6 - sum(others) / 6)
     variances = [sum((x - sum(v) / 6) ** 2 for x in v) / 5 / 6 for v in (ones, others)]
     freedom = sum(variances) ** 2 / sum(v**2 / 5 for v in variances)
-    half = student(0.975, freedom) * sum(variances) ** 0.5
+    half = student_quantile(0.975, freedom) * sum(variances) ** 0.5
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half))
 
 
