@@ -9,7 +9,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
-import logging
 import os
 import sys
 import warnings
@@ -1217,21 +1216,6 @@ def keeping_checkpoints(host: Host) -> "Iterator[None]":
         yield
     finally:
         host.args.save_total_limit = limit
-
-
-@contextmanager
-def silent_comparison(silent: "Callable[[], bool]") -> "Iterator[None]":
-    """Leave out the host's own warning about arguments that differ from a checkpoint's, where all are compared here."""
-    logger = logging.getLogger("transformers.trainer_utils")
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return not (silent() and "arguments do not match" in str(record.msg))
-
-    logger.addFilter(wanted)
-    try:
-        yield
-    finally:
-        logger.removeFilter(wanted)
 
 
 def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:

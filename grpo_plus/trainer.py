@@ -25,7 +25,6 @@ from grpo_plus.record.files import FINDINGS, ROUNDS
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.report.visible import shown
-from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
 from grpo_plus.training.beforehand import Beforehand
@@ -45,9 +44,9 @@ from grpo_plus.training.model_reference import ModelReference
 from grpo_plus.training.pieces import Pieces
 from grpo_plus.training.reference import AdapterReference
 from grpo_plus.training.resuming.callback_states import CallbackStates
-from grpo_plus.training.resuming.changes import Settings
+from grpo_plus.training.resuming.data_position import DataPosition
 from grpo_plus.training.resuming.generation_batch import GenerationBatch
-from grpo_plus.training.resuming.place import Place
+from grpo_plus.training.resuming.run_changes import ResumeCheck
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.reward_model import RewardModelHook
 from grpo_plus.training.rollouts import Rollouts
@@ -126,7 +125,7 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _add_hooks(self, recipe: Any, step_scorer: StepScorer | None) -> None:
         """The hooks of every run, outermost first."""
         self.recipe, self.hooks = recipe, Hooks()
-        self.settings = Settings(recipe)
+        self.resume_check = ResumeCheck(recipe)
         self.verification = Verification.of(recipe)
         self.inner = InnerIterations()
         if (goal := recipe.objective) is not None:
@@ -134,7 +133,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self._engine = UpdateEngine(recipe)
-        self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)
+        self.drawing = Drawing(recipe, self._advantages, self.verification, self.resume_check)
         self.drawing.shifted = self._engine.shifted
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         written = None if self.recorder is None else partial(self.recorder.keep, FINDINGS)
@@ -142,9 +141,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.diagnosing = Diagnosing(recipe, self.verification, written, ended)
         self.clock = StepClock()
         self.generation_batch = GenerationBatch()
-        self.place = Place(self.generation_batch, self.settings)
+        self.data_position = DataPosition(self.generation_batch, self.resume_check)
         chosen = recipe.selection
-        self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.place)
+        self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.data_position)
         if self.selecting is not None and self.selecting.selection.draws:
             self.drawing.fresh, self.selecting.replaced = self.selecting.fresh, self.drawing.replaced
         chooses = self.selecting is not None or recipe.dead_groups != "keep"
@@ -174,13 +173,13 @@ class GRPOPlusTrainer(GRPOTrainer):
         ]
         updating += [self.serving, self.colocate, self.update or StockShares()]
         rounds = self._rounds(recipe, references)
-        going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
+        going_on = [self.data_position, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [
             hook
             for hook in (
                 Agreement(recipe),
                 Beforehand(recipe),
-                self.settings,
+                self.resume_check,
                 *drawing,
                 *scoring,
                 *updating,
@@ -221,16 +220,19 @@ class GRPOPlusTrainer(GRPOTrainer):
         """The update engine."""
         return self._engine.engine
 
-    def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **keywords: Any) -> Any:
+    def train(
+        self, resume_from_checkpoint: Any = None, *arguments: Any, allow_changes: bool = False, **keywords: Any
+    ) -> Any:
         """As in TRL, with remarks about the config before it and the state of the hooks where it resumes.
 
         ``resume_from_checkpoint`` is a checkpoint's path, or True or ``last`` for the newest whole one in the output
-        folder; one that `choose` found is not judged again.
+        folder; one that `choose` found is not judged again. With ``allow_changes`` a run may differ from the one
+        that saved the checkpoint, and state that does not fit begins anew.
 
         Raises:
             CheckpointError: the checkpoint is torn, or none is whole.
             ConfigError: the processes were started with different data or models, or one lacks the checkpoint.
-            StateError: its state does not fit the run.
+            StateError: its run differs from this one, or its state does not fit.
         """
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
@@ -245,8 +247,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:
                 on_all_machines(checkpoint)
-                rank, processes = self.accelerator.process_index, self.accelerator.num_processes
-                state.load(self.hooks, checkpoint, rank=rank, processes=processes)
+                self.resume_check.restore(self.hooks, checkpoint, allow_changes=allow_changes)
             return super().train(checkpoint and str(checkpoint), *arguments, **keywords)
 
     def _checkpoint(self, resume: Any) -> Path | None:
@@ -266,7 +267,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
-        self.place.sampler = own = super()._get_train_sampler(dataset)
+        self.data_position.sampler = own = super()._get_train_sampler(dataset)
         return own if self.selecting is None else self.selecting.sampler(own)
 
     def _init_training_state(
@@ -280,18 +281,15 @@ class GRPOPlusTrainer(GRPOTrainer):
         counts = (max_steps, num_update_steps_per_epoch, num_train_epochs)
         found = super()._init_training_state(*counts, resume_from_checkpoint, trial)
         _, updates, passes = counts
-        found = self.place.begin(found, updates=updates, passes=passes, checkpoint=resume_from_checkpoint)
-        if resume_from_checkpoint is not None:
-            self.settings.say(Path(resume_from_checkpoint), self.place.follows)
-        return found
+        return self.data_position.begin(found, updates=updates, passes=passes, checkpoint=resume_from_checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
-        self.place.restored()
+        self.data_position.restored()
 
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
         evaluate = partial(super()._evaluate, trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
-        return self.place.evaluation(evaluate, starts=skip_scheduler)
+        return self.data_position.evaluation(evaluate, starts=skip_scheduler)
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         problem = best_value_problem(self.args, metrics)
@@ -304,12 +302,12 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _maybe_log_save_evaluate(
         self, tr_loss: Any, grad_norm: Any, *further: Any, learning_rate: float | None = None, **keywords: Any
     ) -> None:
-        norm, rate = self.place.measured(grad_norm, learning_rate)
+        norm, rate = self.data_position.measured(grad_norm, learning_rate)
         super()._maybe_log_save_evaluate(tr_loss, norm, *further, learning_rate=rate, **keywords)
         self.serving.between_steps()
 
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
-        with self.settings.loading_optimizer():
+        with self.resume_check.loading_optimizer():
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:

@@ -13,8 +13,6 @@ from grpo_verifiers.files import read_text
 
 STATE_FILE = "grpo_plus_state.json"
 """The state of hooks, the first file of a checkpoint to be written."""
-_SEALED = 2
-"""The version of the state file since which a manifest is the last file of a checkpoint."""
 _REMOVING = ".removing-"
 
 
@@ -83,12 +81,6 @@ def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
 def is_whole(checkpoint: Path, *, hashes: bool = True) -> bool:
     """Whether every file of a checkpoint is as it was written."""
     return problem(checkpoint, hashes=hashes) is None
-
-
-def trainer_state(checkpoint: Path) -> dict[str, Any]:
-    """The host's own state in a checkpoint, with the states of callbacks; little is in it where it is broken."""
-    state = read_json(checkpoint / structure.TRAINER_STATE)
-    return state | {"stateful_callbacks": state.get("stateful_callbacks") or {}}
 
 
 def choose(folder: Path, *, hashes: bool = True) -> Choice:
@@ -167,11 +159,8 @@ def _remove(path: Path) -> None:
 
 
 def _is_sealed(checkpoint: Path) -> bool:
-    """Whether a checkpoint is of a release that writes manifests; a state file that is broken was never finished."""
-    if (checkpoint / manifest.FILE).exists():
-        return True
-    version = read_json(checkpoint / STATE_FILE).get("version", _SEALED)
-    return (checkpoint / STATE_FILE).exists() and not (isinstance(version, int) and version < _SEALED)
+    """Whether a checkpoint has, or lacks, a manifest; one of TRL's own trainer needs none."""
+    return (checkpoint / manifest.FILE).exists() or (checkpoint / STATE_FILE).exists()
 
 
 def _changed(checkpoint: Path) -> float:

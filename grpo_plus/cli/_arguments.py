@@ -39,12 +39,11 @@ class PlusScriptArguments(ScriptArguments):
         reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
         reward_funcs: reward functions, as TRL's names, dotted paths or references.
         prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
-        measure: held-out rows that the model is measured on before and after training: the keys of
-            `grpo_plus.evaluation.measure`.
+        measure: measuring on held-out rows, before and after training: the keys of `grpo_plus.evaluation.measure`.
         warm_start: supervised training on solutions before GRPO: the keys of `grpo_plus.warm_start.options`.
-        next_steps: lines to print when training is over; {command} stands for the command that was run, {folder}
-            for the folder of the config, {output_dir} for that of the run.
+        next_steps: lines to print when training is over; {command}, {folder} of the config and {output_dir} are filled.
         torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
+        allow_changes: resume under another config, on other data or on another number of processes.
         overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
     """
 
@@ -83,6 +82,9 @@ class PlusScriptArguments(ScriptArguments):
     next_steps: list[str] | None = field(
         default=None,
         metadata={"help": "Lines to print at the end; {command}, {folder} and {output_dir} are filled in."},
+    )
+    allow_changes: bool = field(
+        default=False, metadata={"help": "Resume a run that differs from the checkpoint's; the differences are logged."}
     )
     overwrite_output_dir: bool = field(
         default=False,

@@ -131,8 +131,7 @@ def start_of(args: Any, base: Path) -> Start:
 def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
     """The checkpoint that ``resume_from_checkpoint`` means; none for a run from the start.
 
-    ``value`` is a path, looked up first from ``base``, the config's folder; true or ``last`` for the newest checkpoint
-    in the output folder; ``auto`` for that if there is one, for jobs that are restarted with the same command.
+    ``value``: a path, first from ``base``, the config's folder; true or ``last``: the newest; ``auto``: that or none.
     """
     word = str(value).strip().lower()
     if value is None or word in ("", "false", "no", "none", "null"):
@@ -172,9 +171,8 @@ def resumed(resume: Path) -> str:
 def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command: str, elsewhere: str) -> list[Path]:
     """Refuse a folder with another run's checkpoints; returns those that are to go before training begins.
 
-    A model without checkpoints is replaced, as the trainer has always done. Checkpoints are hours of work, and a new
-    run would mix its own with them. ``auto`` as the ``value`` of ``resume_from_checkpoint`` is for jobs that are
-    started again and again: it leaves torn ones behind. ``elsewhere`` is the ``command`` without its output folder.
+    A model without checkpoints is replaced. ``auto`` as the ``value`` of ``resume_from_checkpoint`` leaves torn ones
+    behind. ``elsewhere`` is the ``command`` without its output folder.
     """
     old = [] if resumes else checkpoints(folder)
     if not old or overwrite:
@@ -182,8 +180,7 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
     if str(value).strip().lower() == AUTO:
         return []
     found = choose(folder, hashes=False)
-    last = found.checkpoint
-    on = f"\n  go on from {last.name}: {command} --resume_from_checkpoint last" if last else ""
+    on = f"\n  go on from {last.name}: {command} --resume_from_checkpoint last" if (last := found.checkpoint) else ""
     torn = "" if last else f" None is whole: {'; '.join(found.passed_over)}."
     raise UserError(
         f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run.{torn} Either:{on}\n"

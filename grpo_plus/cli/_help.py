@@ -42,6 +42,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "warm_start",
         "overwrite_output_dir",
         "resume_from_checkpoint",
+        "allow_changes",
         "next_steps",
         "torch_threads",
     ),

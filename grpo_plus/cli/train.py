@@ -128,7 +128,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
             trainer.measure.before(_tell, resumes=choice.checkpoint is not None)
         with interruption.listening():
             try:
-                trainer.train(resume_from_checkpoint=choice)
+                trainer.train(resume_from_checkpoint=choice, allow_changes=parsed.script.allow_changes)
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
                 stopped = stopped or trainer.diagnosing.stopped_by is not None
             except EvaluationLeft:
@@ -220,7 +220,7 @@ def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
 
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
     """The command without secrets, the options that set the start of a run, and those in ``without``."""
-    left_out = {"--resume_from_checkpoint", "--overwrite_output_dir", *without}
+    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *without}
     kept = [word for option, word in _by_option(arguments) if option not in left_out]
     return shlex.join([*_program(), *redact(kept)])
 

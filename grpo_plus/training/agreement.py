@@ -12,7 +12,7 @@ from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import problem
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Hook, Setup
-from grpo_plus.training.resuming.made_of import NO_RESULT, differences, parts_of, plain
+from grpo_plus.training.resuming.run_fingerprint import differences, parts_of, plain
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact
@@ -22,7 +22,7 @@ logger = get_logger("grpo_plus")
 PACKAGES = ("grpo-plus", "torch", "trl", "transformers", "accelerate", "peft", "datasets")
 MAY_DIFFER = frozenset(
     [
-        *NO_RESULT["where a run lies and what it is called"],
+        *("output_dir", "run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
         *("local_rank", "resume_from_checkpoint", "log_level", "log_level_replica", "disable_tqdm", "report_to"),
         *("hub_token", "use_cpu", "dataloader_pin_memory", "dataloader_num_workers", "dataloader_prefetch_factor"),
         *("dataloader_persistent_workers", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),
@@ -120,14 +120,7 @@ def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:
     kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in OF_THE_PLACE}
     object.__setattr__(twin, "model_init_kwargs", kwargs)
     settings = {name: value for name, value in twin.to_dict().items() if name not in MAY_DIFFER}
-    return {**plain(redact(settings)), "parts": _placeless(parts_of(recipe)), "version": dict(_versions())}
-
-
-def _placeless(value: Any) -> Any:
-    """Without the files that parts come from: environments may lie in different folders."""
-    if isinstance(value, dict):
-        return {key: _placeless(item) for key, item in value.items() if key != "source"}
-    return [_placeless(item) for item in value] if isinstance(value, list) else value
+    return {**plain(redact(settings)), "parts": parts_of(recipe), "version": dict(_versions())}
 
 
 def _versions() -> Iterable[tuple[str, str]]:

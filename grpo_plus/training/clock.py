@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ class StepClock(Hook):
     """
 
     name = "clock"
+    begins_anew = True
 
     def __init__(
         self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter
@@ -85,10 +85,6 @@ class StepClock(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from them."""
         self._seconds = {name: float(state["seconds"][name]) for name in PARTS}
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any]:  # noqa: ARG002 - it held none, and starts at zero
-        """Zero, as at the end of every step."""
-        return {"seconds": dict.fromkeys(PARTS, 0.0)}
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """The optimizer's own step is part of the update."""

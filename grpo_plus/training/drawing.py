@@ -20,7 +20,7 @@ from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.drawn_rounds import Drawn, Round
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
-from grpo_plus.training.resuming.changes import Settings
+from grpo_plus.training.resuming.run_changes import ResumeCheck
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
@@ -44,11 +44,11 @@ class Drawing(Hook):
     name = "dead_groups"
     after = ("Selecting",)  # Selecting weighs the rows that remain after all rounds
 
-    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
+    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, check: ResumeCheck) -> None:
         self.fresh: Fresh = self._next_prompts
         self.shifted: Callable[[], str | None] = lambda: None
         self.replaced: list[bool] = []
-        self._settings = settings
+        self._check = check
         self._way = recipe.dead_groups
         self._keywords = recipe.dead_groups_kwargs
         self._selects = recipe.selection is not None
@@ -107,12 +107,9 @@ class Drawing(Hook):
             self._memory.buffer.load(int(self._replayed["batch"]), [])
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from the groups to replay, unless this run would draw and score them otherwise."""
-        if self._memory is not None and self._replayed is not None:
-            if self._settings.keeps_batch:
-                self._memory.load(self._replayed, tensors)
-            elif tensors and self.host.accelerator.is_main_process:
-                logger.warning("the checkpoint's groups to replay were drawn under other settings: they are dropped.")
+        """Restore the groups to replay, which a changed run drops."""
+        if self._memory is not None and self._replayed is not None and not self._check.changed:
+            self._memory.load(self._replayed, tensors)
         self._replayed = None
 
     def draw(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The update engine in a trainer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -70,6 +70,3 @@ class UpdateEngine(Hook):
         if "tokens_per_pass" in state and state["asked"] == self._recipe.engine_tokens_per_pass:
             self.engine.tokens_per_pass = int(state["tokens_per_pass"])
         self.engine.last_entropy = float(state.get("last_entropy", 0.0))
-
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Another number of processes has other passes."""

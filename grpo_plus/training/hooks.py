@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -49,14 +48,6 @@ class Setup:
         text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
         remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
         return [f"{text} (generation_batch_size / num_generations): {remedy}."]
-
-
-class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
-    """A state that is whole, but of another run than this one; ``reasons`` are sentences about the checkpoint."""
-
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
-        self.reasons = tuple(reasons)
 
 
 class Completion(NamedTuple):
@@ -123,6 +114,7 @@ class Hook(TrainerCallback):
         after: class names (one, or several) of hooks that must come before this one, if the run has them.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
+        begins_anew: without a state in the checkpoint, as in one of TRL's own trainer, the hook starts from nothing.
         learns_at_step_end: its tensors change in ``on_step_end`` only, so that nobody has to copy them in between.
         host: the trainer, once it is loaded.
     """
@@ -131,6 +123,7 @@ class Hook(TrainerCallback):
     after: str | tuple[str, ...] = ()
     state_version: int = 1
     rank_local: bool = False
+    begins_anew: bool = False
     learns_at_step_end: bool = False
     host: Host
 
@@ -227,18 +220,6 @@ class Hook(TrainerCallback):
         Raises:
             ValueError: they do not fit; the message says why.
         """
-
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Go on from the states of a run with another number of processes, without their tensors.
-
-        Raises:
-            ValueError: there is no way to; the message says why.
-        """
-        raise ValueError(f"it is that of {len(states)} processes, and this run has {self.host.args.world_size}")
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:  # noqa: ARG002
-        """The state in a checkpoint from before this hook had any; None: the checkpoint cannot be gone on from."""
-        return None
 
     def close(self) -> None:
         """Called when training is over, whatever ended it."""

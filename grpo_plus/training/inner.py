@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.minibatch import trained_mask
 from grpo_verifiers.errors import raise_all
@@ -193,11 +191,6 @@ class InnerIterations(Hook):
         self._measured = (float(objective), float(size))
         before = state.get("before")
         self._before = None if before is None else (float(before[0]), float(before[1]))
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
-        """The count among the states of callbacks."""
-        state: dict[str, Any] | None = trainer_state(checkpoint)["stateful_callbacks"].get("grpo_plus_passed_steps")
-        return state
 
 
 def check_clean_steps(accelerator: Any, rule: str) -> list[str]:

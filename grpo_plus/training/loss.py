@@ -1,14 +1,12 @@
 """The objective in a trainer: the loss of a micro-batch, in place of TRL's ``_compute_loss``."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from grpo_plus import _trl
-from grpo_plus.checkpoints.folder import read_json, trainer_state
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
@@ -153,13 +151,6 @@ class ObjectiveLoss(Hook):
         if "entropy_coef" in state:
             self.host.entropy_coef = float(state["entropy_coef"])
             _trl.set_last_entropy(self.host, float(state["last_world_entropy"]))
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
-        """The coefficients among the states of callbacks, and in TRL's own file."""
-        state = dict(trainer_state(checkpoint)["stateful_callbacks"].get("grpo_plus_kl_coefficient", {}))
-        if self.host.use_adaptive_entropy:
-            state |= read_json(checkpoint / "entropy_ctrl_state.json")
-        return state or None
 
     def loss(
         self,

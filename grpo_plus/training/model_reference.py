@@ -1,7 +1,6 @@
 """The reference policy of a full model: its refreshing in rounds, and in checkpoints once something has moved it."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch.nn import Parameter
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.pieces import on_disk, piece, release
 from grpo_verifiers.redaction import get_logger
@@ -112,10 +110,3 @@ class ModelReference(Hook):
                 self._field,
                 self.refreshed,
             )
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
-        """Older checkpoints lack the weights; the step follows from the config. Rounds are of a later release."""
-        if self._by_rounds:
-            return None
-        step, every = int(trainer_state(checkpoint).get("global_step", 0)), self.host.args.ref_model_sync_steps
-        return {"refreshed": step // every * every, "kept": False}

@@ -4,7 +4,6 @@ import copy
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.recipe.parts import refresh_problems
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
@@ -175,10 +173,3 @@ class AdapterReference(Hook):
         if not self._active:
             raise ValueError("no reference is refreshed without an adapter and sync_ref_model or rounds")
         self.refreshed = int(state["refreshed"])
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
-        """By the folder of the reference; the step follows from the config. Rounds are of a later release."""
-        if self._by_rounds:
-            return None
-        step, every = trainer_state(checkpoint).get("global_step", 0), self.host.args.ref_model_sync_steps
-        return {"refreshed": step // every * every} if (checkpoint / NAME).is_dir() else None

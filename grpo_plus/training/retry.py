@@ -1,6 +1,6 @@
 """A trainer that runs out of memory: it goes on in smaller parts, or ends with what to change."""
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -54,10 +54,6 @@ class Retry(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with as many rows at most."""
         self._scoring.most_rows = int(state["most_rows"])
-
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Go on with the fewest of any rank."""
-        self._scoring.most_rows = min(int(state["most_rows"]) for state in states if state)
 
     def _advice(self) -> str:
         return advice_for(self.host)

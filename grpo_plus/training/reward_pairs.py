@@ -89,14 +89,3 @@ class RewardPairs(Hook):
         self.held.extend(stores["held"])
         self.history.items = stores["history"]
         self._packed = None
-
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Begin anew: the examples lie with the processes that drew them."""
-        self._draws = max(int(state["draws"]) for state in states)
-        if self.host.accelerator.is_main_process:
-            logger.warning(
-                "reward_model: the checkpoint is of %d processes, and this run has %d: the reward model goes on, its "
-                "store of pairs begins anew.",
-                len(states),
-                self.host.accelerator.num_processes,
-            )

@@ -113,13 +113,6 @@ class Rollouts(Hook):
             self._rollout.learnt(self._guesses, tensors)
             self._guesses = {}
 
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Go on with the fewest of any rank, and with nothing to guess from."""
-        bounded = [state for state in states if "most_rows" in state]
-        if bounded:
-            fewest = min(bounded, key=lambda state: int(state["most_rows"]))
-            self.load_state_dict({name: fewest[name] for name in ("most_rows", "asked")})
-
     @property
     def most_rows(self) -> int | None:
         """Rows drawn at once, at most; None for no bound, and where TRL draws them."""

@@ -26,7 +26,7 @@ from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, Prompts
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
-from grpo_plus.training.resuming.place import Geometry, Place
+from grpo_plus.training.resuming.data_position import DataPosition, Geometry
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
@@ -41,12 +41,12 @@ class Selecting(Hook):
 
     Weights follow the history at every draw; in rounds that reselect prompts they are those of the round's beginning.
 
-    ``place`` knows which generation batch of which pass is under way, ``advantages`` the rows that it has in the end.
+    ``position`` knows the generation batch under way and its pass, ``advantages`` the rows that it has in the end.
     """
 
     name = "selection"
 
-    def __init__(self, recipe: Recipe, selected: Selected, advantages: Advantages, place: Place) -> None:
+    def __init__(self, recipe: Recipe, selected: Selected, advantages: Advantages, position: DataPosition) -> None:
         self._recipe = recipe
         self._advantages = advantages
         self.selection, self._keywords = selected
@@ -54,10 +54,9 @@ class Selecting(Hook):
         self._explore, self._decay = float(common["explore"]), float(common["decay"])
         self._weighted = selected.weighted
         self._by_rounds = recipe.rounds is not None and recipe.rounds.prompts is not None
-        self._place = place
+        self._position = position
         self.prompts_of_data: Prompts | None = None
         self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
-        self._data = ""  # digest of the data that a checkpoint's draws are of
         self._begin()
 
     def _begin(self) -> None:
@@ -114,7 +113,7 @@ class Selecting(Hook):
 
     def batch_of_pass(self, number: int, count: int) -> list[int]:
         """The rows of the dataset for the ``count`` prompts of generation batch ``number`` of this pass."""
-        begun = self._place.here.passes
+        begun = self._position.current.passes
         if begun != self._pass:
             self._pass, self._rows, self._shares = begun, [], []
         missing = (number + 1) * count - len(self._rows)
@@ -210,7 +209,7 @@ class Selecting(Hook):
     def _shares_of_batch(self) -> list[float]:
         """The share of each group of the generation batch that is under way, as it was planned."""
         now = Geometry.of(self.host)
-        first = self._place.here.taken // now.block * now.prompts
+        first = self._position.current.taken // now.block * now.prompts
         return self._shares[first : first + now.prompts]
 
     def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
@@ -256,14 +255,18 @@ class Selecting(Hook):
 
     # Checkpoints.
 
+    @property
+    def identity(self) -> str:
+        """A history is of its data."""
+        return f"a history of the data {self.prompts_of_data.data}" if self.prompts_of_data else self.name
+
     def state_dict(self) -> dict[str, Any]:
-        """Bounds of the rewards, and which pass over which data the draws are of; empty before the first draw."""
+        """Bounds of the rewards, and which pass the draws are of; empty before the first draw."""
         history = self._history
         if history is None or not (self._rows or bool(history.drawn.any())):
             return {}
-        assert self.prompts_of_data is not None
         bounds = [None if math.isnan(one) else one for one in (history.low, history.high)]
-        return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "data": self.prompts_of_data.data}
+        return {"bounds": bounds, "graded": history.graded, "pass": self._pass}
 
     def tensors(self) -> dict[str, Tensor]:
         """Evidence of prompts that were drawn, by digest; the generator; rows and shares of this pass; a round's π."""
@@ -285,29 +288,22 @@ class Selecting(Hook):
         """Go on from the bounds; the rest needs the tensors."""
         low, high = (math.nan if one is None else float(one) for one in state["bounds"])
         self._history = replace(self.history, low=low, high=high, graded=bool(state["graded"]))
-        self._pass, self._data = int(state["pass"]), str(state["data"])
+        self._pass = int(state["pass"])
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from them; what is of prompts that the dataset lacks by now is dropped, and said."""
+        """Restore what `tensors` returned."""
         known = self.prompts_of_data
         assert known is not None
-        here = known.found(tensors["digests"])
-        pairs = [(place, prompt) for place, prompt in enumerate(here) if prompt is not None]
-        places, prompts = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).unbind(dim=1)
+        prompts = torch.tensor(known.found(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):
-            fresh[name][prompts] = tensors["evidence"][places, column]
+            fresh[name][prompts] = tensors["evidence"][:, column]
         self._history = replace(self.history, **fresh)
         self._generator.set_state(tensors["generator"])
-        same = self._data == known.data
-        if same and not self.host.args.ignore_data_skip:
+        if not self.host.args.ignore_data_skip:
             self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
-        if same and self._by_rounds:
+        if self._by_rounds:
             self._held = tensors.get("held")
-        if not same and self.host.accelerator.is_main_process:
-            logger.warning("%s", _of_other_data(len(here), len(pairs), len(known)))
-        if not pairs:
-            self._history = self._empty(self.host.num_generations)
 
     # Reports.
 
@@ -375,16 +371,3 @@ def _data_problem(data: Any) -> str | None:
     if getattr(data, "format", {}).get("type") == "custom":
         return "knows prompts as train_dataset stores them, but it has a transform: apply it with map first."
     return None
-
-
-def _of_other_data(held: int, here: int, prompts: int) -> str:
-    """A sentence about a history of other data than that of the run: prompts it holds, those still here, those here."""
-    if not here:
-        return (
-            f"the checkpoint's history of prompts is of another dataset: none of its {held} prompts is in this one, "
-            "and the selection starts without a history."
-        )
-    return (
-        f"the training data changed: the checkpoint's history has {held} prompts, {held - here} of them are gone and "
-        f"dropped, and {prompts - here} of {prompts} prompts have no history. The prompts of this pass are drawn anew."
-    )

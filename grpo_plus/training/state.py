@@ -12,14 +12,16 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import STATE_FILE
-from grpo_plus.training.hooks import Hook, Misfit
+from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus")
 
 FILE = STATE_FILE
 VERSION = 2
 """2: tensors beside the file, and a manifest that is written last; without one the checkpoint was never finished."""
-_READ = (1, VERSION)
 
 
 class StateError(ConfigError):
@@ -109,41 +111,39 @@ def _check_keys(value: Any) -> None:
             _check_keys(item)
 
 
-def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) -> None:
+def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int, anew: bool = False) -> None:
     """Load the state of all hooks from a checkpoint's folder.
+
+    ``anew``: hooks whose state is missing or another part's begin anew.
 
     Raises:
         StateError: names the checkpoint and every part of it that does not fit.
     """
     keeping = {hook.name: hook for hook in hooks if hook.state_dict()}
-    version, parts = _read(checkpoint) if (checkpoint / FILE).exists() else (0, {})
-    if version < VERSION:
-        parts = _former_parts([hook for name, hook in keeping.items() if name not in parts], checkpoint) | parts
+    parts = read(checkpoint)
     able = {hook.name: hook for hook in hooks if hook.name in keeping or _loads(hook)}  # some have no state yet
-    extra = sorted(parts.keys() - able.keys())
-    problems = [_lacking(name, parts[name]) for name in extra]
+    misfits = {name: _lacking(name, parts[name]) for name in sorted(parts.keys() - able.keys())}
+    problems = []
     for name, hook in able.items():
         if name not in parts:
-            problems += [f"it holds no state of {name!r}"] if name in keeping else []
-        elif problem := _misfit(hook, parts[name]):
-            problems.append(problem)
+            if name in keeping and not hook.begins_anew:
+                misfits[name] = f"it holds no state of {name!r}"
+        elif misfit := _misfit(hook, parts[name], processes):
+            misfits[name] = misfit
         else:
             try:
-                _load(hook, parts[name], checkpoint, rank=rank, processes=processes)
-            except Misfit as error:
-                problems += error.reasons
+                _load(hook, parts[name], checkpoint, rank=rank)
             except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
                 wrong = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
                 problems.append(wrong if name in keeping else _lacking(name, parts[name]))
-    if problems:
+    if anew and misfits and rank == 0:
+        logger.warning("allow_changes: these begin anew: %s.", ", ".join(misfits))
+    if problems := [*([] if anew else misfits.values()), *problems]:
         raise _refusal(checkpoint, problems)
 
 
-def _load(hook: Hook, part: Mapping[str, Any], checkpoint: Path, *, rank: int, processes: int) -> None:
+def _load(hook: Hook, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
     """Give a hook its own part."""
-    if hook.rank_local and len(part["ranks"]) != processes:
-        hook.load_other_ranks(part["ranks"])
-        return
     if state := part["ranks"][rank] if hook.rank_local else part["state"]:
         hook.load_state_dict(state)
     names = part.get("tensors") or []
@@ -163,29 +163,26 @@ def _lacking(name: str, part: Any) -> str:
     return f"it holds the state of {name!r} ({_identity(part)}), which this run lacks"
 
 
-def _read(checkpoint: Path) -> tuple[int, dict[str, Any]]:
+def read(checkpoint: Path) -> dict[str, Any]:
+    """The parts of a checkpoint's state file by hook; none where TRL's own trainer has saved it.
+
+    Raises:
+        StateError: the file cannot be read.
+    """
     path = checkpoint / FILE
+    if not path.exists():
+        return {}
     try:
         content = json.loads(read_text(path))
         version, parts = content["version"], content["parts"]
-        if version in _READ and isinstance(parts, dict):
-            return version, parts
+        if version == VERSION and isinstance(parts, dict):
+            return parts
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise _refusal(checkpoint, [f"{FILE} cannot be read: {type(error).__name__}: {error}"]) from error
-    raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads up to {VERSION}"])
+    raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads {VERSION}"])
 
 
-def _former_parts(hooks: Sequence[Hook], checkpoint: Path) -> dict[str, Any]:
-    """What an older checkpoint holds of hooks that are not in its state file, if it has one."""
-    states = {hook: hook.former_state(checkpoint) for hook in hooks}
-    return {
-        hook.name: {"version": hook.state_version, "identity": hook.identity, "state": state, "ranks": [state]}
-        for hook, state in states.items()
-        if state is not None
-    }
-
-
-def _misfit(hook: Hook, part: Any) -> str | None:
+def _misfit(hook: Hook, part: Any, processes: int) -> str | None:
     """Why a part of a checkpoint is not the hook's own; None where it is."""
     kind = "ranks" if hook.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:
@@ -194,6 +191,8 @@ def _misfit(hook: Hook, part: Any) -> str | None:
         return f"its state of {hook.name!r} is of version {part.get('version')!r}, expected {hook.state_version}"
     if part.get("identity") != hook.identity:
         return f"its state of {hook.name!r} belongs to {_identity(part)}, expected {hook.identity!r}"
+    if hook.rank_local and len(part["ranks"]) != processes:
+        return f"its state of {hook.name!r} is that of {len(part['ranks'])} processes, and this run has {processes}"
     return None
 
 

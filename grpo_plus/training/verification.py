@@ -186,11 +186,6 @@ class Verification(Hook):
             if own := state.get("failing", {}).get(live.verifier.label):
                 live.load_state_dict(own)
 
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Each process goes on from one of them."""
-        if own := states[self.host.accelerator.process_index % len(states)]:
-            self.load_state_dict(own)
-
     # -- its parts --------------------------------------------------------------------------------------------------
 
     def beside(self, reward_funcs: Any) -> Any:

@@ -123,7 +123,17 @@ def test_a_long_evaluation_is_left_and_the_step_before_it_saved(process, cli, co
     assert "Stopped after step 1 of 3. Go on with:" in out
     saved_at(folder, 1)
     assert open_run(folder / "out").status == "interrupted"
-    cli.done("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", "--eval_strategy", "no")
+    cli.done(
+        "train",
+        path,
+        "--resume_from_checkpoint",
+        "last",
+        "--max_steps",
+        "2",
+        "--eval_strategy",
+        "no",
+        "--allow_changes",
+    )
     assert (folder / "out" / "model.safetensors").exists()
 
 

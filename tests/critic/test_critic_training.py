@@ -228,7 +228,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
     assert (folder / "grpo_plus_critic.safetensors").exists()
     assert not list(folder.glob("critic"))
     other = build({**critic, "on": "trunk" if kind == "model" else "model"}, lora=kind == "adapter", **settings)
-    with pytest.raises(StateError, match="its state of 'critic' belongs to 'a critic on"):
+    with pytest.raises(StateError, match=r"  critic\.on +\| "):
         other.train(resume_from_checkpoint=str(folder))
 
 

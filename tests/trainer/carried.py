@@ -86,7 +86,7 @@ def differences(one, other):
 
 UNLIKE = {
     r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
-    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from|Settings\._compared": "says that the run was resumed",
+    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|Rollouts\._rollout\.(_said|stock)": "said once by each process", r"host\.saving\.": "of a checkpoint under way",
     r"Advantages\.(drawn|table).*|Rollouts\._lists|\.verdicts|Supports\._turns|Recorder\.sampled": "of a generation batch, until the next",
@@ -94,10 +94,10 @@ UNLIKE = {
     r"_rollout\._(drafts|former)": "made of the state when the model draws: what it guesses is compared by itself",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
-    r"Selecting\._data": "of the checkpoint that it was resumed from", r"Place\._saved": "of the checkpoint that it was resumed from",
-    r"Place\._measured": "figures of the last step: what the record says of them is compared",
+    r"Selecting\._data": "of the checkpoint that it was resumed from", r"DataPosition\._saved": "of the checkpoint that it was resumed from",
+    r"DataPosition\._measured": "figures of the last step: what the record says of them is compared",
     r"_total_loss": "the host's mean at the end is over the steps of this process",
-    r"InnerIterations\._skipped": "set by every micro-batch", r"GenerationBatch\.(bytes|_said)": "of the last checkpoint, for people",
+    r"InnerIterations\._skipped": "set by every micro-batch", r"GenerationBatch\._warned": "of the last checkpoint, for people",
     r"Diagnosing\._logged\.series\.(step_time|time/|rollout/row_steps)": "of each process: a checkpoint has those of the first",
     r"host\.state\.stateful_callbacks": "a copy of what was saved last",
     r"host\.state\.log_history\.\d+\.(step_time|time/)": "times: a checkpoint has those of the first process",

@@ -92,11 +92,11 @@ def capture(trainer):
 def trained(build):
     """A trainer that has trained, with what it made of each generation batch: `trained(advantage="raw").generated`."""
 
-    def trained(*classes, resume=None, before=lambda trainer: None, **settings):
+    def trained(*classes, resume=None, allow=False, before=lambda trainer: None, **settings):
         trainer = build(*classes, **settings)
         trainer.generated = capture(trainer)
         before(trainer)
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=resume, **({"allow_changes": True} if allow else {}))
         return trainer
 
     return trained

@@ -201,8 +201,8 @@ def processes(folder, model, checkpoint=None):
     logging.getLogger("grpo_plus").addHandler(Said())
     count = int(os.environ.get("WORLD_SIZE", "1"))
     run = made(model, folder / "out", hooks=[Prompts()], per_device_train_batch_size=8 // count, max_steps=4)
-    run.train(resume_from_checkpoint=checkpoint)
-    notes = [text for text in said if "other settings" in text]
+    run.train(resume_from_checkpoint=checkpoint, allow_changes=True)
+    notes = [text for text in said if text.startswith("allow_changes: the checkpoint")]
     return {"processes": count, "prompts": prompts, "notes": notes}
 
 

@@ -420,5 +420,5 @@ def test_a_run_goes_on_with_another_way(trained, tmp_path, ways):
     saved = {"save_strategy": "steps", "save_steps": 1, "objective": "grpo", "per_device_train_batch_size": 16}
     settings, given = {**PLAIN, **saved}, {"reward_funcs": tied_if_odd}
     trained(trainer=given, **settings, dead_groups=ways[0])
-    again = {"max_steps": 2, "dead_groups": ways[1], "resume": str(tmp_path / "out" / "checkpoint-1")}
+    again = {"max_steps": 2, "dead_groups": ways[1], "resume": str(tmp_path / "out" / "checkpoint-1"), "allow": True}
     assert trained(trainer=given, **settings | again).state.global_step == 2

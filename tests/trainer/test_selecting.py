@@ -54,9 +54,9 @@ def select(build):
 def drawn(select):
     """The same, trained."""
 
-    def drawn(*name, resume=None, **settings):
+    def drawn(*name, resume=None, allow=False, **settings):
         trainer, notes = select(*name, **settings)
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=resume, allow_changes=allow)
         return trainer, notes
 
     return drawn
@@ -285,33 +285,20 @@ def saved(drawn, tmp_path):
 @pytest.fixture
 def resumed(drawn, saved, tmp_path):
     settings = {**WIDE, "max_steps": 6, "output_dir": str(tmp_path / "again")}
-    return lambda **changes: drawn(**{**settings, **changes}, resume=saved[2])
+    return lambda **changes: drawn(**{**settings, **changes}, resume=saved[2], allow=True)
 
 
-def test_a_history_is_kept_as_far_as_the_prompts_are(saved, resumed, caplog):
-    before = saved[0]
-    old = thirds()["prompt"]
+def test_a_history_of_other_data_begins_anew(resumed, caplog):
     data = Dataset.from_list([*thirds().select(range(6, 18)), {"prompt": "c9", "level": 1.0}])
-    trainer, _ = resumed(data=data)
-    (told,) = [record.message for record in caplog.records if "training data changed" in record.message]
-    assert "of 13 prompts have no history" in told
-    visits = dict(zip(data["prompt"], trainer.selecting.history.drawn.tolist(), strict=True))
-    for prompt, count in zip(old, before.selecting.history.drawn.tolist(), strict=True):
-        if prompt in visits and count > 2:
-            assert visits[prompt] > 0, prompt
-
-
-def test_a_history_of_another_dataset_is_left_behind(resumed, caplog):
-    data = Dataset.from_list([{"prompt": f"c{number}", "level": 1.0} for number in range(100, 118)])
     trainer, notes = resumed(data=data)
-    assert caplog.text.count("is of another dataset") == 1
+    assert "allow_changes: these begin anew: selection" in caplog.text
     assert trainer.selecting.history.drawn.sum() == 2 * len(notes.drawn[0]) / 4  # two steps of three groups each
 
 
 def test_a_checkpoint_without_a_history_is_gone_on_from(drawn, tmp_path):
     drawn(None, **SAVES, max_steps=4)
     checkpoint, again = (str(tmp_path / name) for name in ("out/checkpoint-4", "again"))
-    trainer, notes = drawn(**SAVES, max_steps=8, output_dir=again, resume=checkpoint)
+    trainer, notes = drawn(**SAVES, max_steps=8, output_dir=again, resume=checkpoint, allow=True)
     assert len(notes.drawn) == 4
     assert trainer.selecting.history.drawn.sum() == 4
 

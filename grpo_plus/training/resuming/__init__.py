@@ -1,1 +1,1 @@
-"""What a run goes on from: its place, its generation batch, the settings it was saved with."""
+"""Checkpoint contents beyond the host's: data position, generation batch, and the fingerprint of the run."""

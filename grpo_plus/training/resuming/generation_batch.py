@@ -1,6 +1,6 @@
 """What a run carries from one optimizer step to the next on each process: the generation batch and unlogged metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -52,15 +52,14 @@ class GenerationBatch(Hook):
     """Keeps in a checkpoint what the next step goes on with; nothing where ``save_only_model`` is set.
 
     That is the micro-batches of a generation batch which is not used up yet, as the engine arranged them; the metrics
-    and the loss since the last log; and what `log_completions` will write. ``bytes`` is the size of the stored batch.
+    and the loss since the last log; and what `log_completions` will write.
     """
 
     name = "generation_batch"
     rank_local = True
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self._said: set[str] = set()
+        self._warned = False
         self._trains = False
         self._state: Mapping[str, Any] = {}
         self._tensors: Mapping[str, Tensor] = {}
@@ -81,21 +80,19 @@ class GenerationBatch(Hook):
             try:
                 state["batch"] = [packed(part, str(place), found) for place, part in enumerate(batch)]
             except UnstorableError as error:
-                self._say(
-                    f"a checkpoint cannot hold the generation batch: {error}, neither a tensor nor made of JSON "
-                    "values. A run that resumes inside a batch goes back to its start, with new completions."
-                )
+                self._warn(error)
             else:
                 tensors |= found
-                self.bytes = sum(tensor.nbytes for tensor in found.values())
-                self._say(f"the generation batch takes {-(-self.bytes // 1024)} KiB of a checkpoint, on each process.")
         return state, tensors
 
-    def _say(self, sentence: str) -> None:
-        kind = sentence[:20]
-        if kind not in self._said and self.host.accelerator.is_main_process:
-            logger.warning(sentence)
-        self._said.add(kind)
+    def _warn(self, error: UnstorableError) -> None:
+        if not self._warned and self.host.accelerator.is_main_process:
+            logger.warning(
+                "a checkpoint cannot hold the generation batch: %s, neither a tensor nor made of JSON values. A run "
+                "that resumes inside a batch goes back to its start, with new completions.",
+                error,
+            )
+        self._warned = True
 
     def state_dict(self) -> dict[str, Any]:
         """All but the tensors."""
@@ -112,9 +109,6 @@ class GenerationBatch(Hook):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Those that the state speaks of."""
         self._tensors = tensors
-
-    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Another number of processes cuts batches differently: a new one is drawn."""
 
     def is_held(self) -> bool:
         """Every process has its part of a generation batch to go on with."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_plus import _trl
-from grpo_plus.training.resuming.place import Geometry, Place, Position
+from grpo_plus.training.resuming.data_position import DataPosition, Geometry, Position
 
 # A generation batch is 4 prompts in 4 micro-batches, an optimizer step 2 of them; a pass has 6 steps.
 NOW = Geometry(1, 3, 2, 4, 3, 1)
@@ -42,13 +42,12 @@ class Sampler:
 def made(monkeypatch):
     """A place with a host of nothing but its numbers; ``said`` is what the host was asked to do."""
 
-    def made(*, held=True, keeps=True, changed=(), finished=False, ignore=False, sampler=True, evaluates=True):
-        settings = SimpleNamespace(keeps_batch=keeps, changed=changed)
-        place = Place(Batch(held), settings)
+    def made(*, held=True, changed=(), finished=False, ignore=False, sampler=True, evaluates=True):
+        place = DataPosition(Batch(held), SimpleNamespace(changed=changed))
         args = {name: getattr(NOW, name) for name in list(asdict(NOW))[1:4]} | {"ignore_data_skip": ignore}
         place.host = SimpleNamespace(
             args=SimpleNamespace(**args, eval_strategy="steps" if evaluates else "no"),
-            accelerator=SimpleNamespace(num_processes=NOW.processes),
+            accelerator=SimpleNamespace(num_processes=NOW.processes, is_main_process=True),
             num_generations=NOW.num_generations,
             num_iterations=NOW.num_iterations,
             state=SimpleNamespace(global_step=9 if finished else 3, max_steps=9, log_history=[]),
@@ -67,7 +66,8 @@ def made(monkeypatch):
 
 
 def saved(position, **more):
-    return {"position": asdict(position), "geometry": asdict(NOW), "measured": [None, None], **more}
+    rest = {"measured": [None, None], "evaluates": False, "training": True}
+    return {"position": asdict(position), "geometry": asdict(NOW), **rest, **more}
 
 
 def begun(place, state, found=(0, 0)):
@@ -83,7 +83,7 @@ INSIDE, BEHIND, END, ENDED = Position(18, 1, 6), Position(16, 1, 4), Position(24
     (INSIDE, {}, (1, 6), (INSIDE, (18, True))),
     (BEHIND, {"held": False}, (1, 4), (BEHIND, (16, False))),  # between two batches nothing is missing
     (INSIDE, {"held": False}, (1, 4), (Position(4, 1, 4), (4, False))),
-    (INSIDE, {"keeps": False}, (1, 4), (Position(4, 1, 4), (4, False))),
+    (INSIDE, {"changed": {"beta": (0, 1)}}, (1, 4), (Position(4, 1, 4), (4, False))),
     (Position(22, 1, 10), {}, (1, 10), (Position(22, 1, 10), (22, True))),
     (END, {}, (1, 12), (END, (24, True))),  # the end of the pass is still to come
     (ENDED, {}, (2, 0), (Position(24, 2), (24, True))),
@@ -98,7 +98,7 @@ def test_a_run_begins_in_its_pass_behind_what_it_has_trained_on(made, stood, opt
     here, batch = stands
     place = made(**options)
     assert begun(place, saved(stood)) == answer
-    assert place.here == here
+    assert place.current == here
     assert place._batch.begun[-1] == batch
     assert place.sampler.drawn == (0 if "ignore" in options else answer[0])  # the orders of the passes before
     assert begun(made(**options, sampler=False), saved(stood)) == answer
@@ -110,24 +110,12 @@ def test_a_run_begins_in_its_pass_behind_what_it_has_trained_on(made, stood, opt
     assert control.should_training_stop is ("finished" in options)
 
 
-@pytest.mark.parametrize(("state", "options", "answer", "said"), [
-    (saved(INSIDE), {}, (1, 6), []),
-    (saved(INSIDE), {"held": False}, (1, 4), ["checkpoint-3 does not hold the g", "batch begins at prompt 5 of pa"]),
-    (saved(INSIDE), {"held": False, "changed": {"seed": (1, 2)}}, (1, 4), ["batch begins at prompt 5 of pass 2"]),
-    (saved(INSIDE, geometry=asdict(NOW) | {"num_generations": 2}), {"changed": {"num_generations": (2, 3)}}, (1, 4), ["at prompt 5 of pass 2: 8 that"]),
-    ({"epoch": 1.5}, {"sampler": False}, (1, 4), ["checkpoint-3 does not hold", "prompt 5 of pass 2: 4 that were"]),
-    ({"epoch": 2.0}, {"sampler": False}, (2, 0), []),
-    ({"epoch": 1.5}, {}, (1, 8), ["checkpoint-3 does not hold", "batch begins at prompt 9 of pass 2: 4 that w"]),
-    ({"epoch": 1.5}, {"found": (1, 12)}, (1, 12), []),
-    ({"epoch": 1.5}, {"found": (1, 13)}, (1, 12), ["checkpoint-3 does not hold", "at prompt 1 of pass 3."]),
-])  # fmt: skip
-def test_what_follows_from_a_place_is_said(made, state, options, answer, said):
-    options, found = {**options}, options.get("found", (1, 9))
-    options.pop("found", None)
-    place = made(**options)
-    assert begun(place, state, found) == answer
-    assert len(place.follows) == len(said)
-    assert all(words in line for words, line in zip(said, place.follows, strict=True)), place.follows
+def test_a_run_begins_elsewhere_where_its_batches_are_others_or_the_host_alone_has_counted(made):
+    other = saved(INSIDE, geometry=asdict(NOW) | {"num_generations": 2})
+    assert begun(made(changed={"num_generations": (2, 3)}), other) == (1, 4)
+    for found, answer in (((1, 9), (1, 8)), ((1, 12), (1, 12)), ((1, 13), (1, 12)), ((2, 0), (2, 0))):
+        place = made()  # from a checkpoint without any state
+        assert place.begin(found, updates=UPDATES, passes=PASSES, checkpoint="out/checkpoint-3") == answer
 
 
 def test_passes_and_micro_batches_are_counted_from_where_a_run_begins(made):
@@ -136,26 +124,26 @@ def test_passes_and_micro_batches_are_counted_from_where_a_run_begins(made):
     place.host._step = 18
     place.on_epoch_begin()
     place.host._step = 20
-    assert place.here == Position(20, 1, 8)
+    assert place.current == Position(20, 1, 8)
     place.host._step = 24
     control = SimpleNamespace(should_training_stop=False, should_evaluate=True, should_log=True, should_save=True)
     place._checkpoint = None
     place.on_epoch_end(None, None, control)
-    assert place.here == Position(24, 1, 12, ended=True)
+    assert place.current == Position(24, 1, 12, ended=True)
     assert place.evaluates is True
     assert control.should_log is control.should_save is True
     place.on_epoch_begin()
     place.host._step = 25
-    assert place.here == Position(25, 2, 1)
+    assert place.current == Position(25, 2, 1)
     control.should_training_stop = True  # a signal, within the pass
     place.on_epoch_end(None, None, control)
-    assert place.here == Position(25, 2, 1)
+    assert place.current == Position(25, 2, 1)
     for evaluates in (False, True):
         place.on_step_end(None, None, SimpleNamespace(should_evaluate=evaluates))
         assert place.evaluates is evaluates
     place.host._step = 35
     place.on_epoch_end(None, None, control)  # the last step takes what is left
-    assert place.here.ended
+    assert place.current.ended
 
 
 def test_an_evaluation_that_is_left_leaves_no_trace(made):

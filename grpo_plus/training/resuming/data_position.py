@@ -1,4 +1,4 @@
-"""The place of a run in its data and in its generation batch: a resumed run goes on from exactly there.
+"""The position of a run in its data and in its generation batch: a resumed run goes on from exactly there.
 
 The host knows the number of optimizer steps only. Passes over the data are counted here, and micro-batches within a
 pass: a stream ends where it ends. What is owed at the end of a step or pass, an evaluation above all, is done before
@@ -15,11 +15,13 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.memory.undo import random_state, together
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.resuming.changes import Settings
 from grpo_plus.training.resuming.generation_batch import GenerationBatch
+from grpo_plus.training.resuming.run_changes import ResumeCheck
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus")
 
 
 @dataclass(frozen=True)
@@ -88,40 +90,24 @@ def start_of_batch(saved: Position, now: Geometry) -> Position:
     return replace(saved, step=start, taken=start)
 
 
-def consequences(stood: Position, place: Position, was: Geometry, now: Geometry, *, over: bool = False) -> list[str]:
-    """A sentence about a run that was saved at ``stood``, under ``was``, and goes on at another ``place``.
-
-    ``over``: the data is shorter now, and the pass has nothing left at that place.
-    """
-    if place.ended or (was == now and place.taken == stood.taken):
-        return []
-    if over:
-        return [f"A new generation batch begins at prompt 1 of pass {place.passes + 2}."]
-    first = place.taken // now.block * now.prompts
-    again = -(-stood.taken // was.block) * was.prompts - first
-    begins = f"A new generation batch begins at prompt {first + 1} of pass {place.passes + 1}"
-    return [f"{begins}: {again} that were drawn before come again." if again else f"{begins}."]
-
-
-class Place(Hook):
+class DataPosition(Hook):
     """Keeps the position of a run in its checkpoints, and puts a resumed run there.
 
-    ``follows`` says where a resumed run goes on, if that is not where its checkpoint stood. ``sampler`` is that of the
-    training data, where it has one. ``evaluates``: an evaluation of the present step is still to be done, or was left
-    before its end.
+    ``sampler`` is that of the training data, where it has one. ``evaluates``: an evaluation of the present step is
+    still to be done, or was left before its end.
     """
 
-    name = "place"
+    name = "data_position"
+    begins_anew = True
 
-    def __init__(self, batch: GenerationBatch, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, batch: GenerationBatch, check: ResumeCheck) -> None:
+        self._check = check
         self._batch = batch
         self._forget()
 
     def _forget(self) -> None:
         self.sampler: Any = None
         self.evaluates = self._finished = False
-        self.follows: list[str] = []
         self._saved: Mapping[str, Any] | None = None
         self._begun: Position | None = None  # until its pass begins
         self._checkpoint: str | None = None  # until its random state is loaded
@@ -134,7 +120,7 @@ class Place(Hook):
         return nullcontext()
 
     @property
-    def here(self) -> Position:
+    def current(self) -> Position:
         """The present position."""
         if self._begun is not None:
             return self._begun
@@ -147,19 +133,14 @@ class Place(Hook):
         norm, rate = self._measured
         measured = [None if norm is None else float(norm), rate]
         owed = {"evaluates": self.evaluates, "measured": measured, "training": self.host.model.training}
-        return {"position": asdict(self.here), "geometry": geometry, **owed}
+        return {"position": asdict(self.current), "geometry": geometry, **owed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's position, once the run begins."""
-        if "position" in state:
-            Position(**state["position"]), Geometry(**state["geometry"])
-            self._measured = tuple(state["measured"])
+        Position(**state["position"]), Geometry(**state["geometry"])
+        self._measured = tuple(state["measured"])
         self._saved = state
-        self.evaluates = bool(state.get("evaluates"))
-
-    def former_state(self, checkpoint: Path) -> dict[str, Any]:
-        """Passes done, as a fraction: all that the host keeps."""
-        return {"epoch": float(trainer_state(checkpoint).get("epoch") or 0.0)}
+        self.evaluates = bool(state["evaluates"])
 
     def begin(self, found: tuple[int, int], *, updates: int, passes: int, checkpoint: str | None) -> tuple[int, int]:
         """Set a run on its way; gives the pass that it starts in, and the micro-batches to leave out there.
@@ -168,12 +149,12 @@ class Place(Hook):
         """
         host, now = self.host, Geometry.of(self.host)
         self._updates = updates
-        if checkpoint is None or self._saved is None:
+        if checkpoint is None:
             self._batch.begin(0, keep=False)
             self._begun = Position()
             return found
         self._checkpoint = checkpoint
-        keep, saved = self._where(found, now, checkpoint)
+        keep, saved = self._restart(found, now, checkpoint)
         self._finished = host.state.global_step >= host.state.max_steps
         self._batch.begin(saved.step, keep=keep)
         self._begun = saved
@@ -195,32 +176,17 @@ class Place(Hook):
             self._draw()
         return drawn, skipped
 
-    def _where(self, found: tuple[int, int], now: Geometry, checkpoint: str) -> tuple[bool, Position]:
-        """Whether the generation batch of the checkpoint is gone on with, and the position."""
-        assert self._saved is not None
-        if "position" in self._saved:
-            stood, was = Position(**self._saved["position"]), Geometry(**self._saved["geometry"])
-            holds = self._settings.keeps_batch and self._batch.is_held()
-            place = position(stood, was, now, holds_batch=holds)
-            keep = holds and place == stood
-            self.follows = consequences(stood, place, was, now, over=self._over(place))
-        else:
-            stood, keep = self._former(found), False
-            place = start_of_batch(stood, now)
-            self.follows = consequences(stood, place, now, now, over=self._over(place))
-        if self.follows and not self._settings.changed:
-            lacking = f"{Path(checkpoint).name} does not hold the generation batch that it was saved in."
-            self.follows = [lacking, *self.follows]
-        return keep, place
-
-    def _former(self, found: tuple[int, int]) -> Position:
-        """The position in a checkpoint that does not say it. The host reckons wrongly where a stream begins anew."""
-        assert self._saved is not None
-        if self.sampler is None:
-            passes, part = divmod(float(self._saved["epoch"]), 1.0)
-            taken = round(part * self._updates * self.host.args.gradient_accumulation_steps)
-            return Position(0, int(passes), taken)
-        return Position(0, *found)
+    def _restart(self, found: tuple[int, int], now: Geometry, checkpoint: str) -> tuple[bool, Position]:
+        """Whether the generation batch of the checkpoint goes on, and the position."""
+        if self._saved is None:  # a checkpoint of the host's own trainer: its reckoning holds
+            passes, taken = found
+            return False, start_of_batch(Position(0, passes, taken), now)
+        saved, was = Position(**self._saved["position"]), Geometry(**self._saved["geometry"])
+        keep = not self._check.changed and self._batch.is_held()
+        start = position(saved, was, now, holds_batch=keep)
+        if start != saved and not self._check.changed and self.host.accelerator.is_main_process:
+            logger.warning("%s does not hold its generation batch, which is drawn anew.", Path(checkpoint).name)
+        return keep, start
 
     def _over(self, place: Position) -> bool:
         """The pass has no further micro-batch, as far as its length is known."""
@@ -281,12 +247,12 @@ class Place(Hook):
         """Note the end of a pass. A run that was saved at the end of its last step goes on here."""
         if self._checkpoint is not None:
             self._draw()
-            assert self._saved is not None
-            self.host.model.train(self._saved.get("training", True))  # TRL's lists of metrics go by it
+            if self._saved is not None:
+                self.host.model.train(self._saved["training"])  # TRL's lists of metrics go by it
             _trl.load_random_state(self.host, self._checkpoint)
         if self._finished:
             control.should_training_stop = True
         if self._ended:
             control.should_log = control.should_evaluate = control.should_save = False
-        self._ended = self._over(self.here) or not control.should_training_stop
+        self._ended = self._over(self.current) or not control.should_training_stop
         self.evaluates = control.should_evaluate

@@ -1,4 +1,4 @@
-"""What a run is made of, as its checkpoints keep it: settings, data, rewards, model and adapters, without secrets."""
+"""The fingerprint of a run in its checkpoints: config, parts, rewards, data, model and processes, without secrets."""
 
 import hashlib
 import json
@@ -15,41 +15,13 @@ from grpo_plus.training.pieces import piece
 from grpo_plus.training.verification import evenly
 from grpo_verifiers.redaction import redact
 
-NO_RESULT: Mapping[str, tuple[str, ...]] = {
-    "where a run lies and what it is called": (
-        *("output_dir", "run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
-    ),
-    "what is written down, and when": (
-        *("logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter"),
-        *("include_num_input_tokens_seen", "log_level", "log_level_replica", "disable_tqdm", "report_to", "debug"),
-        *("log_completions", "log_multimodal", "num_completions_to_print", "log_unique_prompts"),
-        *("log_completions_hub_repo", "skip_memory_metrics", "record", "report_steps"),
-        *("hacking_monitor", "stop_on"),
-        *("save_only_model", "save_strategy", "save_steps", "save_on_each_node", "save_total_limit"),
-        *("enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy"),
-        *("hub_always_push", "hub_revision"),
-    ),
-    "figures of evaluations, and the memory that they take": (
-        *("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object", "eval_accumulation_steps"),
-        *("include_for_metrics", "batch_eval_metrics"),
-    ),
-    "how the run is started": (
-        *("resume_from_checkpoint", "restore_callback_states_from_checkpoint", "do_train", "do_eval", "do_predict"),
-        *("local_rank", "ddp_timeout", "ddp_backend", "trust_remote_code"),
-    ),
-    "where the same work is done, and in how much memory": (
-        *("dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor"),
-        *("dataloader_multiprocessing_context", "torch_empty_cache_steps", "vllm_server_base_url", "vllm_server_host"),
-        *("vllm_server_port", "vllm_server_timeout", "vllm_group_port", "vllm_gpu_memory_utilization"),
-        *("vllm_enable_sleep_mode", "vllm_sync", "ds3_gather_for_generation"),
-    ),
-    "it follows from others: the batch size, the number of processes and steps_per_generation": (
-        "generation_batch_size",
-    ),
-    "the old name of another field": (*_trl.OLD_NAMES, *_trl.MIRRORED),
-}
-"""Fields of the config that cannot change a result, by the reason."""
-
+FREE = (
+    *("output_dir", "run_name", "project", "trackio_", "log_", "logging_", "report_", "record", "disable_tqdm"),
+    *("num_completions_to_print", "save_", "hub_", "push_to_hub", "hacking_monitor", "stop_on"),
+    *("resume_from_checkpoint", "do_", "local_rank", "ddp_timeout", "dataloader_pin_memory"),
+    *("vllm_server_", "vllm_group_port", "vllm_gpu_memory_utilization", "generation_batch_size"),
+)
+"""Beginnings of fields without a result: where a run lies, what it writes and when, and what follows from others."""
 MOST_ROWS = 64
 _MOST_WEIGHTS, _MOST_VALUES = 64, 256
 _ADAPTER_LEFT_OUT = (
@@ -64,27 +36,65 @@ _MODEL_LEFT_OUT = (
 """Keys of a model's config that change no result, or are looked at by themselves."""
 
 
-def settings_of(args: Any) -> dict[str, Any]:
+def fingerprint(host: Host, recipe: Recipe, *, weights: str, optimizer: str | None) -> dict[str, Any]:
+    """Fields of the config by name, and the rest of the run.
+
+    ``weights`` is the digest of the model before any training; ``optimizer`` one that the config does not name.
+    """
+    rewards = zip(host.reward_func_names, host.reward_weights.tolist(), strict=True)
+    return {
+        **fields_of(host.args),
+        "processes": host.accelerator.num_processes,
+        "sharding": sharding_of(host),
+        "optimizer": optimizer,
+        "rewards": plain(dict(rewards)),
+        "parts": parts_of(recipe),
+        "data": data_of(host.train_dataset),
+        "eval_data": data_of(host.eval_dataset),
+        "model": model_of(host) | {"weights": weights},
+        "adapters": adapters_of(host),
+    }
+
+
+def fields_of(args: Any) -> dict[str, Any]:
     """The fields of a config that can change a result."""
-    left_out = {name for names in NO_RESULT.values() for name in names}
-    values = {name: value for name, value in args.to_dict().items() if name not in left_out}
+    left_out = {*_trl.OLD_NAMES, *_trl.MIRRORED}
+    values = {
+        name: value for name, value in args.to_dict().items() if name not in left_out and not name.startswith(FREE)
+    }
     # A value that its own conversion makes None of, as that of accelerate's parallelism.
     values |= {name: getattr(args, name, None) for name, value in values.items() if value is None}
-    found: dict[str, Any] = plain(redact(values))
-    return found
+    fields: dict[str, Any] = plain(redact(values))
+    return fields
+
+
+def sharding_of(host: Host) -> str | None:
+    """The sharding of the weights and the layout of its checkpoints: one kind does not load the other's."""
+    if host.is_deepspeed_enabled:
+        return f"DeepSpeed ({'ZeRO-3' if _trl.zero_stage(host) == 3 else 'weights whole'})"
+    if not host.is_fsdp_enabled:
+        return None
+    kind = getattr(host.accelerator.state.fsdp_plugin, "state_dict_type", None)
+    return f"FSDP ({getattr(kind, 'name', kind)})"
 
 
 def parts_of(recipe: Recipe) -> dict[str, Any]:
-    """The parts of a recipe with all their keywords, those included that the config leaves at their defaults."""
-    found: dict[str, Any] = {part.label: part.verifier.describe() for part in recipe.verifiers}
+    """The parts of a recipe with all their keywords, defaults included; without the files that they lie in."""
+    parts: dict[str, Any] = {part.label: part.verifier.describe() for part in recipe.verifiers}
     if recipe.advantage is not None:
-        found["advantage"] = [recipe.advantage.estimator.name, recipe.advantage.keywords]
+        parts["advantage"] = [recipe.advantage.estimator.name, recipe.advantage.keywords]
     if recipe.objective is not None:
-        found["objective"] = recipe.objective.formula()
+        parts["objective"] = recipe.objective.formula()
     if recipe.selection is not None:
-        found["selection"] = [recipe.selection.selection.name, recipe.selection.keywords]
-    kept: dict[str, Any] = plain(redact(found))
-    return kept
+        parts["selection"] = [recipe.selection.selection.name, recipe.selection.keywords]
+    return dict(_without_files(plain(redact(parts))))
+
+
+def _without_files(value: Any) -> Any:
+    """Folders may be moved, and environments of several machines lie in different ones."""
+    if isinstance(value, dict):
+        return {key: _without_files(item) for key, item in value.items() if key != "source"}
+    return [_without_files(item) for item in value] if isinstance(value, list) else value
 
 
 def data_of(data: Any) -> dict[str, Any] | None:
@@ -108,7 +118,7 @@ def data_of(data: Any) -> dict[str, Any] | None:
 
 
 def model_of(host: Host) -> dict[str, Any]:
-    """Name, class, storage and config of the model, its parameters, and those of them that are trained."""
+    """Class, storage and config of the model; digests of its parameters and of those that are trained."""
     model = _trl.plain_model(host, host.model)
     bits, config = bits_of(model), getattr(model, "config", None)
     stored = f"{bits} bits" if bits else method_of(config)
@@ -117,14 +127,11 @@ def model_of(host: Host) -> dict[str, Any]:
     trained = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
     keys = config.to_diff_dict() if config is not None and hasattr(config, "to_diff_dict") else {}
     found: dict[str, Any] = {
-        "name": getattr(config, "_name_or_path", ""),
         "class": type(model).__name__,
         "quantisation": stored,
         "dtype": str(getattr(model, "dtype", "")).removeprefix("torch."),
-        "parameters": sum(_size(tensor) for _, tensor in base),
         "shapes": _digest(f"{_base_name(name)} {_shape(tensor)}" for name, tensor in base),
         "weights": _digest(_values(tensor) for _, tensor in sampled),
-        "trained": sum(_size(tensor) for _, tensor in trained),
         "trained_shapes": _digest(f"{name} {_shape(tensor)}" for name, tensor in trained),
         "config": {key: value for key, value in keys.items() if key not in _MODEL_LEFT_OUT},
     }
@@ -172,10 +179,6 @@ def _base_name(name: str) -> str:
 
 def _shape(tensor: Any) -> tuple[int, ...]:
     return tuple(getattr(tensor, "ds_shape", tensor.shape))  # DeepSpeed leaves an empty tensor in place of a shard
-
-
-def _size(tensor: Any) -> int:
-    return int(getattr(tensor, "ds_numel", tensor.numel()))
 
 
 def _values(tensor: Tensor) -> str:

@@ -1,57 +1,27 @@
-"""Resuming with another config, other data, another model: exact, or refused, or said once; never silent."""
+"""Resuming with another config, other data, another model: a table of what differs, and ``allow_changes``."""
 
 import copy
 import json
 import shutil
-from dataclasses import fields
 from itertools import product
 from math import lcm
+from pathlib import Path
 
 import pytest
 import torch
-from accelerate.parallelism_config import ParallelismConfig
 from datasets import Dataset, Image, IterableDataset
 from peft import LoraConfig
 from PIL import Image as Picture
 from transformers import get_scheduler
 
-from grpo_plus import GRPOPlusConfig
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.hooks import Hook, Misfit
-from grpo_plus.training.resuming.changes import KEEPS_BATCH, lines_of
-from grpo_plus.training.resuming.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
-from grpo_plus.training.resuming.place import Geometry, Position, consequences, position
-from grpo_plus.training.resuming.rates import OPTIMIZER, new_rates
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.resuming.data_position import Geometry, Position, position
+from grpo_plus.training.resuming.rates import own_rates
+from grpo_plus.training.resuming.run_fingerprint import MOST_ROWS, data_of, differences
 from grpo_plus.training.state import StateError
-from tests.device import FLOAT32
 from tests.trainer import resumed_ranks
 from tests.trainer.conftest import weights
-
-
-def another(value):
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int | float):
-        return value / 2 + 0.125
-    if isinstance(value, list):
-        return [*value, "another"]
-    return {"another": 1} if isinstance(value, dict) else "another"
-
-
-@pytest.mark.slow
-def test_every_field_is_mentioned_or_cannot_change_a_result(tmp_path):
-    names = [name for names in NO_RESULT.values() for name in names]
-    assert len(names) == len(set(names))  # one reason each
-    assert not set(names) & set(KEEPS_BATCH)
-    assert set(OPTIMIZER) <= set(KEEPS_BATCH)
-    plain = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)
-    special = {"parallelism_config": ParallelismConfig(tp_size=1)}
-    for name in (field.name for field in fields(GRPOPlusConfig)):
-        other = copy.copy(plain)
-        object.__setattr__(other, name, special.get(name) or another(getattr(plain, name)))
-        lines = lines_of({field: found for field, *found in differences(settings_of(plain), settings_of(other))})
-        assert bool(lines) is (name not in names), name
-        assert all(line.startswith((f"  {name}: ", f"  {name}.")) and " then, " in line for line in lines), name
 
 
 @pytest.mark.parametrize(("then", "now", "expected"), [
@@ -116,18 +86,17 @@ def other_models(tmp_path_factory):
     return folder
 
 
-REFUSED = {
-    "an optimizer": ({}, {"optim": "adamw_torch"}, "it was saved with optim sgd, and this run has adamw_torch"),
-    "options of the optimizer": ({}, {"optim_args": "momentum=0.9"}, "optim_args unset, and this run has momentum=0.9"),
-    "a rank": ({"lora": {}}, {"lora": {"r": 8}}, "the adapter's r 4, and this run has 8"),
-    "a scale": ({"lora": {}}, {"lora": {"lora_alpha": 32}}, "the adapter's lora_alpha 8, and this run has 32"),
-    "target modules": ({"lora": {}}, {"lora": {"target_modules": ["q_proj"]}}, "target_modules ['q_proj', 'v_proj'],"),
-    "an adapter where there was none": ({}, {"lora": {}}, "it holds all weights, and this run trains an adapter"),
-    "no adapter where there was one": ({"lora": {}}, {}, "'default' (LORA), and this run trains all weights"),
-    "the base of an adapter": ({"lora": {}}, {"lora": {}, "model": "weights"}, "was trained on other weights"),
-    "a size": ({}, {"model": "wider"}, "it is of a Qwen2ForCausalLM with 25,184 parameters"),
-    "a class": ({}, {"model": "llama"}, "and this run has a LlamaForCausalLM"),
-    "frozen weights": ({}, {"freeze": True}, "it was trained on 25,184 numbers, and this run trains 21,952"),
+FIXED = {
+    "an optimizer": ({}, {"optim": "adamw_torch"}, "optim"),
+    "options of the optimizer": ({}, {"optim_args": "momentum=0.9"}, "optim_args"),
+    "a rank": ({"lora": {}}, {"lora": {"r": 8}}, "adapters.default.r"),
+    "target modules": ({"lora": {}}, {"lora": {"target_modules": ["q_proj"]}}, "adapters.default.target_modules"),
+    "an adapter where there was none": ({}, {"lora": {}}, "adapters.default.r"),
+    "no adapter where there was one": ({"lora": {}}, {}, "adapters.default.r"),
+    "the base of an adapter": ({"lora": {}}, {"lora": {}, "model": "weights"}, "model.weights"),
+    "a size": ({}, {"model": "wider"}, "model.shapes"),
+    "a class": ({}, {"model": "llama"}, "model.class"),
+    "frozen weights": ({}, {"freeze": True}, "model.trained_shapes"),
 }
 
 
@@ -139,18 +108,24 @@ def made(build, other_models, *, lora=None, model=None, freeze=False, **settings
     return trainer
 
 
+def part_of(trainer):
+    return {"state": json.loads(json.dumps(trainer.resume_check.state_dict()))}
+
+
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_go_on_is_refused_before_anything_loads(build, other_models, name):
-    before, after, words = REFUSED[name]
-    state = json.loads(json.dumps(made(build, other_models, **before).settings.state_dict()))
+@pytest.mark.parametrize("name", FIXED)
+def test_what_cannot_go_on_is_refused_whatever_is_allowed(build, other_models, name):
+    before, after, field = FIXED[name]
+    part = part_of(made(build, other_models, **before))
     same = made(build, other_models, **before)
-    same.settings.load_state_dict(state)
-    assert same.settings.changed == {}
-    with pytest.raises(Misfit) as caught:
-        made(build, other_models, **after).settings.load_state_dict(state)
-    assert words in str(caught.value)
-    assert len(caught.value.reasons) == 1
+    same.resume_check.compare(part, Path("checkpoint-2"), allow_changes=False)
+    assert same.resume_check.changed == {}
+    with pytest.raises(StateError, match="cannot change in a run") as caught:
+        made(build, other_models, **after).resume_check.compare(part, Path("checkpoint-2"), allow_changes=True)
+    rows, _, rest = str(caught.value).partition(" cannot change in a run")
+    assert any(line.startswith(f"  {field} ") for line in rows.splitlines())
+    assert field in rows.splitlines()[-1].split(", ")
+    assert rest.endswith("model_name_or_path: checkpoint-2.")
 
 
 STEPS, LENGTH = 4, 10
@@ -177,62 +152,57 @@ class Simulated:
             self.schedule.step()
         return found
 
-    def resume(self, other, changed):
-        with new_rates(self.optimizer, self.schedule, changed):
+    def resume(self, other):
+        with own_rates(self.optimizer, self.schedule):
             self.optimizer.load_state_dict(copy.deepcopy(other.optimizer.state_dict()))
             self.schedule.load_state_dict(copy.deepcopy(other.schedule.state_dict()))
 
 
 RATES = {
-    "learning_rate": ({"lr": 0.02}, (0.1, 0.02)),
-    "max_steps": ({"length": 30}, (10, 30)),
-    "lr_scheduler_type": ({"kind": "cosine"}, ("linear", "cosine")),
-    "warmup_steps": ({"warmup": 6}, (2, 6)),
-    "lr_scheduler_kwargs": ({"kind": "cosine_with_min_lr", "kwargs": {"min_lr_rate": 0.3}}, ({}, {"min_lr_rate": 0.3})),
-    "num_generations": ({}, (4, 8)),
+    "learning_rate": {"lr": 0.02},
+    "max_steps": {"length": 30},
+    "lr_scheduler_type": {"kind": "cosine"},
+    "warmup_steps": {"warmup": 6},
+    "lr_scheduler_kwargs": {"kind": "cosine_with_min_lr", "kwargs": {"min_lr_rate": 0.3}},
+    "num_generations": {},
 }
 
 
 @pytest.mark.parametrize("name", RATES)
 def test_a_resumed_run_has_the_rate_of_its_own_schedule_at_that_step(name):
-    options, change = RATES[name]
+    options = RATES[name]
     old = Simulated()
     old.rates(STEPS)
     expected = Simulated(**options).rates(9)[STEPS:]
     resumed = Simulated(**options)
-    resumed.resume(old, {name: change})
+    resumed.resume(old)
     assert resumed.schedule.get_last_lr() == pytest.approx([expected[0]] * 2)
     assert resumed.rates(5) == pytest.approx(expected, rel=1e-12)
 
 
-def test_options_of_the_optimizer_that_changed_are_those_of_the_run_and_no_others():
+def test_options_of_the_optimizer_are_those_of_the_run_and_its_moments_the_checkpoints():
     old = Simulated()
     old.rates(STEPS)
     resumed = Simulated(weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
-    resumed.resume(old, {"adam_beta2": (0.99, 0.6), "adam_epsilon": (1e-8, 1e-3)})
-    assert [(group["weight_decay"], group["betas"][1], group["eps"]) for group in resumed.optimizer.param_groups] == [
-        (decay, 0.6, 1e-3) for decay in (0.01, 0.0)
-    ]
-    resumed = Simulated(weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
-    resumed.resume(old, {"weight_decay": (0.01, 0.5), "adam_beta1": (0.9, 0.5)})
+    resumed.resume(old)
     found = [{key: group[key] for key in ("weight_decay", "betas", "eps")} for group in resumed.optimizer.param_groups]
-    assert found == [{"weight_decay": decay, "betas": (0.5, 0.6), "eps": 1e-8} for decay in (0.5, 0.0)]
+    assert found == [{"weight_decay": decay, "betas": (0.5, 0.6), "eps": 1e-3} for decay in (0.5, 0.0)]
+    assert [state["step"] for state in resumed.optimizer.state.values()] == [STEPS, STEPS]
     assert resumed.rates(1) == pytest.approx([0.1 * 6 / 8])
 
 
-def test_a_schedule_that_follows_a_metric_keeps_what_it_reached_in_proportion():
+def test_a_schedule_that_follows_a_metric_keeps_the_rate_that_it_has_reached():
     def made(rate):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=rate)
         return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
 
-    (old, plateau), (new, schedule) = made(0.1), made(0.4)
+    (old, plateau), (new, schedule) = made(0.1), made(0.1)
     for metric in (1.0, 2.0):
         plateau.step(metric)
-    assert old.param_groups[0]["lr"] == pytest.approx(0.05)
-    with new_rates(new, schedule, {"learning_rate": (0.1, 0.4)}):
+    with own_rates(new, schedule):
         new.load_state_dict(old.state_dict())
         schedule.load_state_dict(plateau.state_dict())
-    assert new.param_groups[0]["lr"] == pytest.approx(0.2)
+    assert new.param_groups[0]["lr"] == pytest.approx(0.05)
 
 
 @pytest.fixture
@@ -246,8 +216,6 @@ def resume(trained, checkpoint, caplog):
     def resume(**settings):
         caplog.clear()
         run = trained(**{"max_steps": 3, **settings}, resume=str(checkpoint))
-        if (checkpoint / "grpo_plus_state.json").exists():
-            assert "do not match" not in caplog.text
         return run, notes_in(caplog)
 
     return resume
@@ -255,31 +223,40 @@ def resume(trained, checkpoint, caplog):
 
 def notes_in(caplog):
     said = [record.getMessage() for record in caplog.records]
-    return [text for text in said if "was saved with other settings" in text]
+    return [text for text in said if text.startswith("allow_changes: the checkpoint")]
 
 
 def logged(run, name):
     return {entry["step"]: entry[name] for entry in run.state.log_history if name in entry}
 
 
-def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_nothing(resume, checkpoint, sums):
+def test_another_run_is_refused_with_one_table_and_goes_on_where_it_is_allowed(resume, checkpoint, sums):
     _, notes = resume(save_steps=7, logging_steps=2)
     assert notes == []
     changes = {"learning_rate": 0.1, "lr_scheduler_type": "constant", "advantage": "sign", "temperature": 0.7}
-    run, (note,) = resume(trainer={"train_dataset": sums.select(range(12))}, **changes)
-    assert note.splitlines()[:6] == [
-        "note: checkpoint-2 was saved with other settings:",
-        "  learning_rate: 0.05 then, 0.1 now (the schedule goes on with the new one)",
-        "  lr_scheduler_type: linear then, constant now (at this step of the new schedule)",
-        "  temperature: 1.0 then, 0.7 now",
-        "  advantage: unset then, sign now",
-        "  rows of the training data: 16 then, 12 now",
-    ]
+    changes["trainer"] = {"train_dataset": sums.select(range(12))}
+    with pytest.raises(StateError) as caught:
+        resume(**changes)
+    title, *rows = str(caught.value).splitlines()
+    assert title == f"the checkpoint {checkpoint} was saved by a run that differs from this one:"
+    cells = [tuple(cell.strip() for cell in row.split(" | ")) for row in rows[:-1]]
+    assert cells[0] == ("name", "checkpoint", "now")
+    assert {
+        ("learning_rate", "0.05", "0.1"),
+        ("lr_scheduler_type", "linear", "constant"),
+        ("temperature", "1.0", "0.7"),
+        ("advantage", "unset", "sign"),
+        ("data.rows", "16", "12"),
+    } <= set(cells)
+    assert len(set(map(len, cells))) == 1
+    assert rows[-1].startswith("Resume with the config that saved it, or set allow_changes (--allow_changes)")
+    run, (note,) = resume(**changes, allow=True)
+    assert note.splitlines()[:-1] == [f"allow_changes: {title}", *rows[:-1]]
+    assert note.endswith("A new generation batch begins.")
     assert logged(run, "learning_rate")[3] == 0.1
-    assert not run.settings.keeps_batch
     for name in ("state", "manifest"):
         (checkpoint / f"grpo_plus_{name}.json").unlink()
-    assert resume(learning_rate=0.1)[1] == []  # of an older checkpoint nothing is known
+    assert resume(learning_rate=0.1)[1] == []  # of a checkpoint of TRL's own trainer nothing is known
 
 
 @pytest.mark.slow
@@ -289,20 +266,34 @@ def test_steps_of_saving_and_logging_are_those_of_the_config_that_resumes(resume
     assert not (tmp_path / "out" / "checkpoint-4").exists()
     assert {3, 6} <= logged(run, "reward").keys()
     assert 5 not in logged(run, "reward")
-    assert [line.split(":")[0] for line in notes[0].splitlines()[1:]] == ["  max_steps"]
+    assert notes == []
     # Linear to 0 at step 6, from 0.05.
     assert run.lr_scheduler.base_lrs == [0.05, 0.05]
     assert logged(run, "learning_rate")[3] == pytest.approx(0.05 * 4 / 6)
 
 
-def test_a_refusal_names_the_checkpoint_and_the_way_out(build, checkpoint):
-    run = build(optim="adamw_torch", max_steps=3)
+def test_a_refused_run_has_loaded_nothing(build, checkpoint):
+    run = build(temperature=0.5, max_steps=3)
     before = [weight.clone() for weight in run.model.parameters()]
-    with pytest.raises(StateError) as caught:
+    with pytest.raises(StateError):
         run.train(resume_from_checkpoint=str(checkpoint))
-    assert f"the checkpoint {checkpoint} does not fit this run: it was saved with optim sgd" in str(caught.value)
-    assert f"model_name_or_path: {checkpoint}" in str(caught.value)
     assert all(map(torch.equal, before, run.model.parameters()))
+
+
+def test_the_state_of_another_part_begins_anew_in_a_run_that_may_differ(build, trained, tmp_path, caplog):
+    kl = {"objective": "grpo", "beta": 0.05, "save_strategy": "steps", "save_steps": 2}
+    kl["objective_kwargs"] = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
+    trained(**kl)
+    folder = str(tmp_path / "out" / "checkpoint-2")
+    run = trained(**{**kl, "objective": "dapo", "max_steps": 3}, resume=folder, allow=True)
+    assert run.state.global_step == 3
+    assert "allow_changes: these begin anew: objective." in caplog.text
+    saved = json.loads((tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text())
+    beta = saved["parts"]["objective"]["state"]["beta"]
+    run = build(**{**kl, "temperature": 0.5, "max_steps": 3})
+    with run.hooks.training():
+        run.resume_check.restore(run.hooks, Path(folder), allow_changes=True)
+        assert run.update.beta() == beta != 0.05  # the same part goes on
 
 
 def test_the_state_holds_no_secret(trained, tmp_path):
@@ -321,15 +312,13 @@ GEOMETRIES = [
 ]
 
 
-def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build, other_models, tiny_model, tmp_path):
-    state = build(beta=0.1).settings.state_dict()
+def test_another_reference_model_differs_and_the_same_one_elsewhere_does_not(build, other_models, tiny_model, tmp_path):
+    part = part_of(build(beta=0.1))
     elsewhere = build(trainer={"model": shutil.copytree(tiny_model, tmp_path / "elsewhere").as_posix()}, beta=0.1)
-    elsewhere.settings.load_state_dict(state)
-    assert elsewhere.settings.changed == {}
+    elsewhere.resume_check.compare(part, tmp_path, allow_changes=False)
     other = build(trainer={"model": str(other_models / "weights")}, beta=0.1)
-    other.settings.load_state_dict(state)
-    (line,) = lines_of(other.settings.changed)
-    assert line.startswith(f"  model: {tiny_model} then, {other_models / 'weights'} now (trained are those of the")
+    other.resume_check.compare(part, tmp_path, allow_changes=True)
+    assert list(other.resume_check.changed) == ["model.weights"]
 
 
 def drawn_by(geometry, length, first=0):
@@ -354,11 +343,6 @@ def test_no_prompt_of_a_pass_is_lost_under_another_split_and_none_comes_again_wi
                 assert 0 <= trained - first < now.prompts * whole_steps // now.block
                 to_come = [prompt for batch in drawn_by(now, length, first) for prompt in batch]
                 assert to_come == list(range(first, length // now.prompts * now.prompts))
-                drawn = -(-taken // was.block) * was.prompts
-                again = f": {drawn - first} that were drawn before come again" if drawn > first else ""
-                expected = f"at prompt {first + 1} of pass 2{again}."
-                if was != now or place.taken != taken:
-                    assert consequences(stood, place, was, now)[0].endswith(expected)
                 looked += 1
     assert looked > 20_000
 
@@ -375,7 +359,8 @@ class Prompts(Hook):
 def noted(trained):
     def noted(resume=None, trainer=None, **settings):
         hook, saving = Prompts(), {"max_steps": 6, "save_strategy": "steps", "save_steps": 1}
-        run = trained(trainer={"hooks": [hook], **(trainer or {})}, **{**saving, **settings}, resume=resume)
+        given = {"hooks": [hook], **(trainer or {})}
+        run = trained(trainer=given, **{**saving, **settings}, resume=resume, allow=resume is not None)
         return run, hook.found
 
     return noted
@@ -395,27 +380,22 @@ def test_the_same_batches_in_other_micro_batches_are_the_same_run(noted, tmp_pat
     assert logged(resumed, "reward") == pytest.approx(logged(whole, "reward"))
     assert (weights(whole) - weights(resumed)).abs().max() < 1e-5
     (note,) = notes_in(caplog)
-    assert note.splitlines()[-1] == "A new generation batch begins at prompt 7 of pass 1."
-    assert len(note.splitlines()) == 5
+    fields = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    assert sorted(line.split()[0] for line in note.splitlines()[2:-1]) == sorted(fields)
 
 
 LONG = {"steps_per_generation": 4, "gradient_accumulation_steps": 1}
 
 
-@pytest.mark.parametrize(
-    "after", [{"num_generations": 8}, {"temperature": 0.7}, {"engine": "stock", "learning_rate": 0.01}]
-)
-def test_inside_a_batch_another_one_begins_unless_it_is_the_same(noted, tmp_path, caplog, after):
+@pytest.mark.parametrize("after", [{"num_generations": 8}, {"temperature": 0.7}, {"max_steps": 7}])
+def test_inside_a_batch_another_one_begins_unless_the_run_is_the_same(noted, tmp_path, caplog, after):
     _, prompts = noted(**LONG)
     order = [prompt for _, batch in prompts for prompt in batch]
-    resumed, found = noted(str(tmp_path / "out" / "checkpoint-2"), **LONG, **after)
-    (note,) = notes_in(caplog)
-    if "engine" in after:
-        assert resumed.settings.keeps_batch
-        assert found == [entry for entry in prompts if entry[0] >= 2]
-        assert "generation batch" not in note
+    _, found = noted(str(tmp_path / "out" / "checkpoint-2"), **LONG, **after)
+    if "max_steps" in after:
+        assert found[:1] == [entry for entry in prompts if entry[0] >= 2][:1]
+        assert notes_in(caplog) == []
     else:
-        assert note.endswith("at prompt 1 of pass 1: 8 that were drawn before come again.")
         assert found[0][0] == 2
         assert found[0][1] == order[: len(found[0][1])]
 
@@ -425,8 +405,7 @@ def test_a_run_on_data_that_ends_before_its_place_goes_on_with_the_next_pass(not
     data = whole.train_dataset.select(range(8))
     _, found = noted(str(tmp_path / "out" / "checkpoint-6"), {"train_dataset": data}, max_steps=12, **LONG)
     (note,) = notes_in(caplog)
-    assert "  rows of the training data: 16 then, 8 now" in note.splitlines()
-    assert note.endswith("A new generation batch begins at prompt 1 of pass 2.")
+    assert [line.split()[0] for line in note.splitlines()[2:-1]] == ["data.rows", "data.digest"]
     assert [step for step, _ in found] == [6, 10]
     assert {prompt for _, batch in found for prompt in batch} == set(data["prompt"])
 
@@ -449,6 +428,5 @@ def test_another_number_of_processes_goes_on_with_the_next_prompts(tmp_path, tin
     assert not set.union(*drawn[:2]) & set.union(*later[:2])
     assert later[:2] == drawn[2:4]
     (note,) = again["notes"]
-    assert f"  processes: {3 - processes} then, {processes} now" in note.splitlines()
-    assert "A new generation batch begins at prompt 5 of pass 1." in note.splitlines()
-    assert note.endswith("The random state begins anew: the checkpoint holds none for this number of processes.")
+    cells = [[cell.strip() for cell in line.split(" | ")] for line in note.splitlines()]
+    assert ["processes", str(3 - processes), str(processes)] in cells
