@@ -13,7 +13,6 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
 from grpo_plus.sweep import ELSEWHERE
-from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
     from grpo_plus.sweep.manifest import Manifest
