@@ -102,7 +102,7 @@ class Kind:
             config=main.config or other.config or self.config.format(name),
             example="\n".join(filter(None, (main.example, other.example))),
         )
-        return _with_calls(reference, name, own.arguments) if self.page == "tools" else reference
+        return _with_calls(reference, name, fn, own.arguments) if self.page == "tools" else reference
 
 
 def _fact(value: Any) -> str:
@@ -160,15 +160,16 @@ def _columns(value: Any) -> Iterator[tuple[str, str]]:
         yield name, "filled for it"
 
 
-def _with_calls(reference: Reference, name: str, meanings: Mapping[str, str]) -> Reference:
+def _with_calls(reference: Reference, name: str, fn: Any, meanings: Mapping[str, str]) -> Reference:
     """The reference of a tool or environment with what the model may call."""
     from grpo_verifiers.tools.registry import show_part
 
     shown = show_part(name)
+    parameters = inspect.signature(fn).parameters if shown.keywords else {}
     return replace(
         reference,
         name=shown.name,
-        keywords={key: (text, meanings.get(key, "")) for key, text in shown.keywords.items()},
+        keywords=_keywords(fn, {key: parameters[key] for key in shown.keywords}, (fn,), meanings),
         calls=tuple(method.schema["function"] for method in shown.methods),
         problems=tuple(f"cannot be used: {problem}" for problem in shown.problems),
     )
