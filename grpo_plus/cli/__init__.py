@@ -6,6 +6,8 @@ Modules with an underscore are helpers of the commands.
 import importlib
 import io
 import logging
+import os
+import re
 import sys
 import traceback
 import warnings
@@ -31,6 +33,9 @@ COMMANDS = {
     "report": "write one HTML page about a run, or about several side by side",
     "verify": "score a file of completions with a verifier",
 }
+
+
+_LOST = re.compile(r"connection (was |is )?(closed|reset|refused)|broken pipe|socket timeout", re.IGNORECASE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # a plug-in may raise anything
         if told := _fault(error):
             return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {told}", 2)
+        if _lost_a_rank(error):
+            last = str(error).strip().splitlines()[-1]
+            return _failed(f"grpo-plus {name}: rank {os.environ['RANK']} lost another rank, which says why: {last}", 1)
         sys.excepthook = _redacted_traceback
         raise
     return code
@@ -80,6 +88,12 @@ def _failed(text: str, code: int) -> int:
 def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an uncaught exception as Python does, without secrets."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
+
+
+def _lost_a_rank(error: BaseException) -> bool:
+    """A rank's own error is only that another one is gone; its traceback would bury the message of that one."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    return ranks > 1 and isinstance(error, RuntimeError | OSError) and bool(_LOST.search(str(error)))
 
 
 def _fault(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PROG = "grpo-plus train"
 STOPPED_BY_FINDING = 3
 """Exit code of a run that ``stop_on`` has ended."""
+HOSTS = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -153,6 +155,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         raise UserError(f"{error}{goes_on}") from error
     except Exception as error:
         problem = failed_write(error, folder)
+        if problem is None and trainer.state.global_step == 0 and (of_host := _of_host(error)):
+            raise UserError(of_host) from error
         if problem is None:
             raise
         raise lost(problem, folder, again) from error
@@ -171,6 +175,20 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         with contextlib.suppress(OSError):  # the same command would save the model once more
             final_model.seal(folder, trainer.state.global_step)
     return code
+
+
+def _of_host(error: Exception) -> str:
+    """What TRL or a package below it says of a config before the first step; empty for any other error."""
+    from grpo_verifiers.errors.frames import place
+
+    if not isinstance(error, ValueError | TypeError | KeyError | ImportError) or place(error):
+        return ""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    package = next((name for name in HOSTS if f"/{name}/" in last.filename), None)
+    if package is None:
+        return ""
+    where = f"{package}, {last.name} in {Path(last.filename).name}, line {last.lineno}"
+    return f"the config cannot be trained with: {type(error).__name__}: {error} ({where})."
 
 
 def _pushed(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:

@@ -82,7 +82,7 @@ HOST = (
     Rule("num_train_epochs", POSITIVE, when=("max_steps", -1)),
     Rule("save_steps", PARTS, when=("save_strategy", "steps"), note=" (save_strategy: no for none)"),
     Rule("eval_steps", PARTS, when=("eval_strategy", "steps"), note=" (eval_strategy: no for none)"),
-    Rule("learning_rate beta", NOT_NEGATIVE),
+    Rule("learning_rate beta epsilon weight_decay", NOT_NEGATIVE),
     Rule("temperature", POSITIVE),
     Rule("top_p", Range(0, 1, open_low=True)),
     Rule("top_k", Range(0), when=("use_vllm", False), note=" (0: all)"),

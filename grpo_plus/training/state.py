@@ -134,8 +134,10 @@ def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int, 
             try:
                 _load(hook, parts[name], checkpoint, rank=rank)
             except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
-                wrong = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
-                problems.append(wrong if name in keeping else _lacking(name, parts[name]))
+                if name in keeping:
+                    problems.append(f"its state of {name!r} cannot be read: {type(error).__name__}: {error}")
+                else:
+                    misfits[name] = _lacking(name, parts[name])
     if anew and misfits and rank == 0:
         logger.warning("allow_changes: these begin anew: %s.", ", ".join(misfits))
     if problems := [*([] if anew else misfits.values()), *problems]:

@@ -288,6 +288,8 @@ def test_the_state_of_another_part_begins_anew_in_a_run_that_may_differ(build, t
     run = trained(**{**kl, "objective": "dapo", "max_steps": 3}, resume=folder, allow=True)
     assert run.state.global_step == 3
     assert "allow_changes: these begin anew: objective." in caplog.text
+    plain = trained(**{**kl, "objective_kwargs": {}, "max_steps": 3}, resume=folder, allow=True)
+    assert plain.state.global_step == 3  # what has no use for a state any more begins anew, too
     saved = json.loads((tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text())
     beta = saved["parts"]["objective"]["state"]["beta"]
     run = build(**{**kl, "temperature": 0.5, "max_steps": 3})

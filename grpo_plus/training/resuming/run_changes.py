@@ -158,12 +158,22 @@ def table(changed: Changes) -> str:
       beta            | 0.0        | 0.04
       num_generations | 8          | 16
     """
-    rows = [("name", "checkpoint", "now"), *((name, *map(_shown, pair)) for name, pair in changed.items())]
+    rows = [("name", "checkpoint", "now"), *((name, *_shown(pair)) for name, pair in changed.items())]
     names, saved = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"  {name:{names}} | {old:{saved}} | {new}" for name, old, new in rows)
 
 
-def _shown(value: Any) -> str:
-    text = "unset" if value is None else value if isinstance(value, str) and value.strip() else repr(value)
-    half = _WIDEST // 2
-    return text if len(text) <= _WIDEST else f"{text[:half]}…{text[1 - half :]}"
+def _shown(pair: tuple[Any, Any]) -> list[str]:
+    """Both values, each in one line; of long ones the part from shortly before the first difference."""
+    texts = ["unset" if one is None else one if isinstance(one, str) and one.strip() else repr(one) for one in pair]
+    old, new = (" ".join(text.split()) for text in texts)
+    same = next((place for place, both in enumerate(zip(old, new, strict=False)) if both[0] != both[1]), 0)
+    start = max(0, min(same - _WIDEST // 4, max(len(old), len(new)) - _WIDEST)) if same > _WIDEST // 2 else 0
+    return [_cut(text, start) for text in (old, new)]
+
+
+def _cut(text: str, start: int) -> str:
+    if len(text) <= _WIDEST:
+        return text
+    end = start + _WIDEST - 2
+    return f"{'…' * (start > 0)}{text[start:end]}{'…' * (end < len(text))}"
