@@ -13,6 +13,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
 from grpo_plus.sweep import ELSEWHERE
+from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
     from grpo_plus.sweep.manifest import Manifest
@@ -165,7 +166,9 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if not 0 <= value < float("inf") or (value == 0 and least == "above 0") or (value > 1 and value % 1):
             raise UserError(f"{option} is {value:g}, expected a number {least}; above 1 a whole one.")
     if not options.vary:
-        raise UserError("nothing varies: say what, as in --vary advantage=zscore,sign")
+        meant = next((word for word in shared if nearest(word.partition("=")[0], ["--vary"])), None)
+        hint = f"unknown option {meant}, did you mean --vary?" if meant else "give --vary advantage=zscore,sign, say"
+        raise UserError(f"nothing varies: {hint}")
     if shared and not shared[0].startswith("-"):  # a value of no option
         raise UserError(
             f"what is {shared[0]!r}? Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"

@@ -157,7 +157,7 @@ def test_parts_without_a_docstring_show_what_their_code_declares(cli, mine):
     assert bare.config == "advantage: shown_bare"
     assert "mine.py:11" in bare.source
     assert loss.formula == "L = −A·log p [power = 2]\nloss = reduce(L), reduce = Σ_t / tokens"
-    defaults = {"least": "(0.5)", "explore": "(0.1)", "weighted": "(false)", "decay": "(0.7)"}
+    defaults = {"least": "(0.5)", "explore": "(0.1)", "weighted": "(false)", "decay": "(0.7)", "every": "(null)"}
     assert {name: values.split()[-1] for name, (values, _) in chosen.keywords.items()} == defaults
     assert "It has no docstring" in cli.done("plugins", "shown_bare")
 

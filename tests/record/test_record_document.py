@@ -55,7 +55,7 @@ def test_every_simple_type_is_explained():
 def test_the_document_names_the_version_and_the_limits_of_the_code():
     from grpo_plus.record import files, pace, prompts, recorder, sample
 
-    names = files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.ROUNDS, files.SWEEP, f"{files.PREVIOUS}/"
+    names = files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.SWEEP, f"{files.PREVIOUS}/"
     for words in (
         f"`schema` in `run.json` is {files.SCHEMA}.", f"up to {pace.BYTES // 2**20} MiB and {pace.SHARE_OF_TIME:.0%} of the time",
         f"Up to {recorder.BATCHES} generation batches", f"up to {sample.GROUPS_PER_BATCH} groups of each",

@@ -160,7 +160,7 @@ def test_no_config_at_all(tiny_model, sums, tmp_path, monkeypatch):
         try:
             return trainer_class(tiny_model, first, train_dataset=sums).args.output_dir
         except ValueError as error:  # both defaults ask for bf16, which a machine may not have
-            return str(error)
+            return "bf16" in str(error)
 
     assert made(GRPOPlusTrainer) == made(GRPOTrainer)
 

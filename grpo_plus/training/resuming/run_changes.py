@@ -167,13 +167,15 @@ def _shown(pair: tuple[Any, Any]) -> list[str]:
     """Both values, each in one line; of long ones the part from shortly before the first difference."""
     texts = ["unset" if one is None else one if isinstance(one, str) and one.strip() else repr(one) for one in pair]
     old, new = (" ".join(text.split()) for text in texts)
-    same = next((place for place, both in enumerate(zip(old, new, strict=False)) if both[0] != both[1]), 0)
-    start = max(0, min(same - _WIDEST // 4, max(len(old), len(new)) - _WIDEST)) if same > _WIDEST // 2 else 0
-    return [_cut(text, start) for text in (old, new)]
+    same = next((place for place, both in enumerate(zip(old, new, strict=False)) if both[0] != both[1]), len(old))
+    return [_cut(text, same) for text in (old, new)]
 
 
-def _cut(text: str, start: int) -> str:
+def _cut(text: str, same: int) -> str:
+    """At most so many characters of a text, from shortly before the place ``same`` where that lies far behind."""
     if len(text) <= _WIDEST:
         return text
-    end = start + _WIDEST - 2
-    return f"{'…' * (start > 0)}{text[start:end]}{'…' * (end < len(text))}"
+    start = max(0, min(same - _WIDEST // 4, len(text) - _WIDEST + 1)) if same > _WIDEST // 2 else 0
+    room = _WIDEST - (start > 0)
+    cut = len(text) - start > room
+    return f"{'…' * (start > 0)}{text[start : start + room - cut]}{'…' * cut}"
