@@ -39,8 +39,13 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
     with _passed_on() as heard, temporary_folder() as folder:
         if chosen.log_dir is None and str(chosen.tee) == "0":
             chosen.log_dir = folder  # torch's own would stay
+        before = dict(os.environ)
         os.environ.update(naming_us({LAUNCHED: "1"}))
-        codes = _run(chosen)
+        try:
+            codes = _run(chosen)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
     # After a signal, ranks that ended as it asks have not failed; torch sends SIGTERM to those that are left.
     asked = {code for number in (*heard, signal.SIGTERM) for code in (128 + number, -number)}
     failed = {rank: code for rank, code in codes.items() if code not in asked}
