@@ -10,7 +10,7 @@ from grpo_plus.cli._arguments import GROUPS, parse
 from tests.trainer.conftest import BASE
 
 PARTS = (
-    *("measure", "warm_start", "prompt", "reward_model", "critic", "rounds", "environment", "tools", "verifiers"),
+    *("measure", "warm_start", "prompt", "reward_model", "critic", "environment", "tools", "verifiers"),
     *("eval_verifiers", "plugins", "advantage", "objective", "selection", "advantage_kwargs", "objective_kwargs"),
     *("selection_kwargs", "dead_groups_kwargs", "dead_groups", "rollout", "engine", "vllm_sync"),
     *("verifier_column", "env", "reward_funcs", "next_steps", "datasets", "reward_weights"),
