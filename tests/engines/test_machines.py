@@ -35,7 +35,7 @@ def digits(completions, **_):
 """
 CHANGES = {"advantage": "zscore", "max_steps": 4, "per_device_train_batch_size": 4}
 CHANGES |= {"save_strategy": "steps", "save_steps": 2}
-A_MINUTE = 60
+LIMIT = 300  # a busy machine takes its time; nothing waits that long otherwise
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def logs(place):
 def one_machine(place, clean_environment, end_tree):
     processes = []
 
-    def one_machine(*flags, seconds=150, environment=(), launcher=()):
+    def one_machine(*flags, seconds=LIMIT, environment=(), launcher=()):
         launch = ["--accelerate_config", EXAMPLES / "accelerate" / "ddp_cpu.yaml", "--main_process_port", "0"]
         words = [sys.executable, *launcher, "-m", "grpo_plus.cli", "train", place / "config.yaml"]
         words += [*(() if launcher else launch), *flags]
@@ -164,7 +164,7 @@ def test_machines_that_share_no_folder_never_start_anew_without_a_word(place, lo
 
 def test_a_machine_that_never_comes_is_named_and_one_that_waits_ends_with_a_signal(place, logs, machines):
     process = machines.start(0, place / "config.yaml", "--rdzv_conf", "timeout=5", log=logs[0], port=machines._port())
-    assert process.wait(A_MINUTE) == 1  # a cluster may start it again, unlike a config that is wrong
+    assert process.wait(LIMIT) == 1  # a cluster may start it again, unlike a config that is wrong
     text = logs[0].read_text()
     assert "grpo-plus train: Timed out" in text
     assert "Traceback" not in text
@@ -174,7 +174,7 @@ def test_a_machine_that_never_comes_is_named_and_one_that_waits_ends_with_a_sign
     assert not comes(lambda: any(process.poll() is not None for process in processes), 20)
     for process, number in zip(processes, (signal.SIGINT, signal.SIGTERM), strict=True):
         process.send_signal(number)
-    assert [process.wait(10) for process in processes] == [130, 143]
+    assert [process.wait(LIMIT) for process in processes] == [130, 143]
     assert not any("Traceback" in log.read_text() for log in logs)
 
 
@@ -202,7 +202,7 @@ def test_a_rank_that_waits_for_a_dead_one_is_ended(place, one_machine):
         + "\ndef hang():\n    import ctypes\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
         "    ctypes.CDLL(None).sleep(600)\n"
     )
-    code, text = one_machine(environment={"DIES": "kill", "WHO": "1"}, seconds=150)
+    code, text = one_machine(environment={"DIES": "kill", "WHO": "1"}, seconds=LIMIT)
     assert code == 1
     assert "of the ranks, 0 was killed by SIGKILL, 1 was killed by SIGKILL. Resume" in last_lines(text)
     assert last_lines(text, 1).endswith("--resume_from_checkpoint last")

@@ -73,7 +73,7 @@ class TwoMachines:
             for number in range(2)
         ]
 
-    def run(self, config, *flags, logs, seconds=150, **options):
+    def run(self, config, *flags, logs, seconds=300, **options):
         """Start both, and wait for their end; gives exit codes and outputs."""
         processes = self.both(config, *flags, logs=logs, **options)
         until = time.monotonic() + seconds
