@@ -67,7 +67,7 @@ def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
     """The keywords a selection takes, the common ones included.
 
     >>> sorted(parameters_of(get_selection("contrast")))
-    ['decay', 'explore', 'power', 'weighted']
+    ['decay', 'every', 'explore', 'power', 'weighted']
     """
     return keywords_of(_with_all_keywords(selection))
 
