@@ -35,7 +35,7 @@ COMMANDS = {
 }
 
 
-_LOST = re.compile(r"connection (was |is )?(closed|reset|refused)|broken pipe|socket timeout", re.IGNORECASE)
+_LOST = re.compile(r"(gloo|nccl).*(connection (closed|reset|refused)|broken pipe|timeout)", re.IGNORECASE | re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +93,7 @@ def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: 
 def _lost_a_rank(error: BaseException) -> bool:
     """A rank's own error is only that another one is gone; its traceback would bury the message of that one."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    return ranks > 1 and isinstance(error, RuntimeError | OSError) and bool(_LOST.search(str(error)))
+    return ranks > 1 and isinstance(error, RuntimeError) and bool(_LOST.search(str(error)))
 
 
 def _fault(error: BaseException) -> str:

@@ -132,10 +132,6 @@ class Rule:
     message: str
 
 
-def _stands_on(surrogate: Piece, ratio: Piece) -> bool:
-    return not surrogate.ratios or ratio.name in surrogate.ratios
-
-
 def _is_rise(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
