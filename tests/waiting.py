@@ -1,7 +1,8 @@
 """Waiting for what other processes do."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 
@@ -14,6 +15,14 @@ def comes(condition: Callable[[], object], seconds: float = 120) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+@contextlib.contextmanager
+def no_hang(seconds: float = 60) -> Iterator[None]:
+    """Fails where the work inside takes so much of the processor. A hang is far above it, a slow machine far below."""
+    started = time.process_time()
+    yield
+    assert time.process_time() - started < seconds
 
 
 def gone(process: psutil.Process | int) -> bool:

@@ -2,7 +2,6 @@
 
 import re
 import string
-import time
 import unicodedata
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import grpo_verifiers
 from grpo_verifiers.judge._prompt import messages
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.judge._untrusted import _LOOK_ALIKES, QUOTE, REMOVED, clean
+from tests.waiting import no_hang
 
 # By family, as their tokenizers and chat templates write them.
 CONTROL = """
@@ -163,9 +163,8 @@ class TestHonestText:
             "- ", "E_", "E N D ", "a-", "[", "<", "[0", "end ", "END RESPONSE ", "task of the ", "\u0301E", "a", "|||", "] ", "【", "－",
         ]:  # fmt: skip
             text = (part * 60_000)[:60_000]
-            start = time.process_time()
-            assert len(clean(text)) < 4 * len(text)
-            assert time.process_time() - start < 20  # quadratic work takes minutes
+            with no_hang():  # quadratic work takes minutes
+                assert len(clean(text)) < 4 * len(text)
 
 
 def test_look_alike_letters_are_letters_that_look_alike():

@@ -374,7 +374,7 @@ def f():
     assert got == "processes" or 0 < got <= (24 if box.kind.level == "full" or os.geteuid() == 0 else 40)
     ended = answer(box, "while True: tried(os.fork)", limits=Limits(wall=1, processes=24))
     assert ended in {"timeout", "processes", "killed"}
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
     assert answer(box, "def f(): return 1") == 1
     assert len(descendants(box.pid)) <= 2
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import time
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
 from enum import IntEnum
@@ -22,6 +21,7 @@ from grpo_verifiers.code._grade import grade_value
 from grpo_verifiers.code.guest.values import NoValueError, check, decode, encode
 from grpo_verifiers.code.tests import BadTestsError, CallTest, read_tests
 from grpo_verifiers.reading.fences import last_block
+from tests.waiting import no_hang
 
 ADD = "def add(a, b):\n    return a + b"
 PYTHON = ("python", "py")
@@ -127,9 +127,8 @@ def test_no_answer_holds_the_comparison_up(wanted):
     ]
     test = CallTest("f", ["l"], ["d"], encode(wanted))
     for text in crafted:
-        started = time.process_time()
-        assert grade_value(0, test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
-        assert time.process_time() - started < 1.5
+        with no_hang(20):
+            assert grade_value(0, test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
 
 
 def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():

@@ -3,7 +3,6 @@
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.code._results import KINDS, Failed, Passed, Unseen, pack_results, unpack_results
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.inside.proc import descendants
+from tests.waiting import no_hang
 
 from .programs import TALKER
 
@@ -23,7 +23,7 @@ while True:
     number = hear()["id"].encode()
     say(b'["' + number + b'",["value",["l",' + b'["l"],' * 150_000 + b'["l"]]]]')
 """
-CALLS = [{"function": "f", "expected": 1}] * 40
+CALLS = [{"function": "f", "expected": 1}] * 400
 LOOP = [{"code": "for _ in range(1000):\n    try: f()\n    except Exception: pass"}]
 
 
@@ -32,9 +32,8 @@ LOOP = [{"code": "for _ in range(1000):\n    try: f()\n    except Exception: pas
 def test_what_a_program_sends_costs_the_trainer_nothing_to_read(level, fenced, tests):
     verifier = get_verifier("code", level=level, highest=level, time_limit=3.0)
     verifier.verify(fenced("def f(): return 1"), tests=tests)
-    before = time.process_time()
-    verdict = verifier.verify(fenced(TALKER + HEAVY), tests=tests)
-    assert time.process_time() - before < 0.25  # reading one answer of these, and checking it, takes a tenth of that
+    with no_hang(3):  # reading and checking one of these answers takes 0.025 s, so all of them 10 s
+        verdict = verifier.verify(fenced(TALKER + HEAVY), tests=tests)
     assert verdict.score == 0
 
 

@@ -1,12 +1,12 @@
 """Labelled cases from outside: tricks, hostile inputs, pairs of public test-suites, the golds of a public dataset."""
 
 import hashlib
-import time
 
 import pytest
 
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_golds, fast, math
+from tests.waiting import no_hang
 
 # Pairs on which this verifier and the suite they come from disagree, and why. "prose" pairs put a paragraph of several
 # numbers where an answer belongs: its last number counts only with last_number=True.
@@ -56,15 +56,12 @@ def test_tricks_are_rejected_controls_are_right_and_hostile_inputs_decided_at_on
     assert wrong == []
     assert sum(row["kind"] == "hack" for row in rows) >= 20
     rows = cases("adversarial_math.jsonl")
-    undecided, slow = [], []
+    undecided = []
     for row in rows:
-        started = time.process_time()
-        verdict = fast(row["pred"], row["gold"])
+        with no_hang():
+            verdict = fast(row["pred"], row["gold"])
         if not isinstance(verdict, Verdict):
             undecided.append(row["id"])
-        if time.process_time() - started > 1:
-            slow.append(row["id"])
-    assert slow == []
     assert len(undecided) <= len(rows) // 20, undecided
 
 

@@ -5,7 +5,6 @@ import random
 import re
 import sys
 import threading
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +26,7 @@ from grpo_verifiers.math.values import forms, numeric, powers
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.reading.tags import tagged
+from tests.waiting import no_hang
 
 SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :
 \text{cm} \text{or} and \sin \log \binom ^\circ $ \\ & \begin{pmatrix} \end{pmatrix} \boxed{ answer is #### <think> </think>
@@ -37,14 +37,11 @@ SOUP = st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join)
 GOLDS = st.sampled_from(
     ["42", r"\frac12", "x^2+1", "(1,2)", "[0,1)", r"\text{yes}", "1,2", r"\{1,2\}", "x=5", "x>3", "5_8"]
 )
-SECONDS = 1.0
 
 
 def bounded(call, *args):
-    started = time.process_time()
-    result = call(*args)
-    assert time.process_time() - started < SECONDS
-    return result
+    with no_hang(20):
+        return call(*args)
 
 
 @pytest.mark.slow

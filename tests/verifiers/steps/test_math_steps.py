@@ -1,6 +1,5 @@
 """Steps scored by the equations they state: what counts as a statement, what holds, and what cannot be told."""
 
-import time
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
 from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.steps.rounding import Drift, Rounding
 from tests.cases.rows import sections
+from tests.waiting import no_hang
 
 SCORES = {"holds": 1.0, "wrong": 0.0, "nothing": None}
 CASES = [
@@ -170,10 +170,9 @@ HOSTILE = [
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_ends(unit):
     text = (unit * 100_000)[:100_000]
-    started = time.perf_counter()
-    quick_math_steps(text[:19_000], text[:19_000])
-    math_steps(text, text)
-    assert time.perf_counter() - started < 20
+    with no_hang():
+        quick_math_steps(text[:19_000], text[:19_000])
+        math_steps(text, text)
 
 
 @settings(max_examples=150, deadline=None)

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import re
-import time
 from fractions import Fraction
 
 import pytest
@@ -15,6 +14,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.tools import search
 from grpo_verifiers.tools.calculator import MAX_DEPTH, MAX_LENGTH, calculator, evaluate
 from grpo_verifiers.tools.search import search_documents
+from tests.waiting import no_hang
 
 EXACT = """
 1+2*3 -> 7 | (1+2)*3 -> 9 | 0.1 + 0.2 -> 0.3 | -2**2 -> -4 | 2**3**2 -> 512 | 2^-1 -> 0.5 | --3 -> 3 | 7 // -2 -> -4
@@ -98,10 +98,8 @@ def test_any_text_is_answered_or_refused_with_words(text):
     "(1/3)" + "**-1**1" * 20, "*".join(["(1/7)"] * 350), "+".join(["1/997"] * 300), "(10**2400/(10**2399+1))" + "%(1/(10**2300+3))" * 5,
 ])  # fmt: skip
 def test_the_dearest_expressions_end(expression):
-    started = time.process_time()
-    with contextlib.suppress(ValueError):
+    with no_hang(), contextlib.suppress(ValueError):
         calculator(expression)
-    assert time.process_time() - started < 60  # a hang, not a pace
 
 
 TEXTS = {"b.md": "apple pear apple", "a.txt": "pear plum", "sub/c.txt": "plum plum fig grape", "d.csv": "apple apple apple"}  # fmt: skip

@@ -199,7 +199,7 @@ def test_close_ends_calls_under_way_and_many_answer_as_one_by_one(sessions):
     started = time.monotonic()
     opened.close()
     assert [told(each)[0] for each in [*under_way, box]] == ["died"] * 3
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
     assert told(one.call("hangs", {}))[0] == "died"
     assert not psutil.wait_procs(below, 10)[1]
 
