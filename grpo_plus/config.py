@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
 from grpo_plus import _trl
 
@@ -16,13 +16,21 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.critic.options import KEYS as CRITIC_KEYS  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
+from grpo_plus.recipe.dead_groups import KEYWORDS as DEAD_GROUPS_FLAGS  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
+from grpo_plus.recipe.flags import dotted_flags  # noqa: E402 - same
+from grpo_plus.recipe.forms import HEADS, moved  # noqa: E402 - same
 from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
-from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
-from grpo_plus.recipe.recipe import MonitorOptions, Recipe  # noqa: E402 - same
+from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
+from grpo_plus.recipe.settings import (  # noqa: E402 - same
+    DiagnosisOptions,
+    EngineOptions,
+    ReportOptions,
+    RolloutOptions,
+)
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
@@ -33,18 +41,18 @@ from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
-MAPPINGS = (
-    *("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs"),
-    *("critic", "reward_model", "hacking_monitor"),
-)
+MAPPINGS = (*HEADS, "critic", "reward_model")
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
 CHECKED_ELSEWHERE = (
-    *("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", "tools", "environment"),
-    "stop_on",
     *MAPPINGS,
+    *("verifiers", "eval_verifiers", "plugins", "tools", "environment"),
 )
 """Fields with checks of their own: names, references and entries."""
+
+
+def _keys(options: Any) -> list[str]:
+    return list(options.__dataclass_fields__)
 
 
 @dataclass
@@ -54,73 +62,51 @@ class GRPOPlusConfig(GRPOConfig):
     With nothing new set it trains as `GRPOConfig` does. All problems of a config are reported together.
 
     Attributes:
-        advantage: name or reference of the advantage estimator; None leaves TRL's own, set by `scale_rewards` and
-            `multi_objective_aggregation`.
-        advantage_kwargs: its keywords.
-        objective: name or reference of the objective; None runs TRL's own loss, set by `loss_type` and friends.
-        objective_kwargs: its keywords and pieces.
-        verifiers: verifiers by name, or mappings with the keys name, label, weight, kwargs, columns, timeout, on_error,
-            isolation.
+        advantage: the advantage estimator, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's own, set by
+            `scale_rewards` and `multi_objective_aggregation`.
+        objective: the objective in the same form, with its keywords and pieces; None runs TRL's own loss, set by
+            `loss_type` and friends.
+        verifiers: verifiers by name, or mappings with the keys name, label, weight, columns, timeout, on_error and
+            isolation, and keywords of the verifier.
         eval_verifiers: verifiers, in the form of `verifiers`, that only look at evaluations: their scores are logged as
             ``eval_rewards/<label>/mean``, their weighted sum as ``eval_score``; they reward nothing.
         verifier_column: dataset column that names the verifier of each row.
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
-        engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
-        engine_tokens_per_pass: most tokens of one forward and backward pass; None for no bound.
-        tools: tools that the model may call while it answers, by name, or mappings with the keys name, label, kwargs,
-            timeout. They run apart from the trainer.
+        engine: how the update runs: a layout, or the keys of `grpo_plus.recipe.settings.EngineOptions`.
+        tools: tools that the model may call while it answers, by name, or mappings with the keys name, label, timeout
+            and keywords of the tool. They run apart from the trainer.
         environment: the environment that each completion plays with, in the same form; or a mapping of the values of
             the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
             of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
-        selection: name or reference of the selection, which says how often each prompt is drawn; None leaves TRL's
+        selection: how often each prompt is drawn, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
             sampler, which draws all alike.
-        selection_kwargs: its keywords.
         dead_groups: what becomes of groups without contrast, from which the estimator learns nothing: ``keep`` trains
-            on, ``resample`` draws other prompts in their place, ``roulette`` stops most of them half-way and weights
-            the rest, ``replay`` puts live groups of earlier batches there.
-        dead_groups_kwargs: its keywords: ``rounds``; ``after`` and ``keep``; ``age`` and ``groups``.
+            on, ``resample`` (``rounds``) draws other prompts in their place, ``roulette`` (``after``, ``keep``) stops
+            most of them half-way and weights the rest, ``replay`` (``age``, ``groups``) puts live groups of earlier
+            batches there.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
-        rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
-            and lets rows leave that have ended, wherever that has the same distribution; None: ``auto`` where a part
-            of ours is set and nothing else draws.
-        rollout_rows: most rows drawn at once with ``auto``; None for as many as memory allows.
-        vllm_sync: how weights go to a vLLM server (``use_vllm: true``, ``vllm_mode: server``): the ``adapter`` alone,
-            all as ``files`` in a folder that it sees, or on TRL's own path with ``nccl``; None: what there is
-            decides.
-        record: whether metrics and sampled groups are kept in ``output_dir/grpo_plus`` for ``grpo-plus report``; None:
-            where advantage, objective or verifiers are set. Bounded: at most 50 MB and about 2% of the time.
-        hacking_monitor: a judge that rewards nothing looks at samples of the training completions, and an alarm tells
-            that the reward rises while its score does not: a mapping of ``every`` (10 steps), ``sample`` (32
-            completions), ``verifier`` (the judge; None: the stricter twin of a verifier that rewards) and ``against``
-            (the verifier that is watched); ``{}`` for all defaults; None: only `eval_verifiers` are looked at.
-        stop_on: names of findings that end the run in order as they begin, of docs/diagnosis.md; None: none do.
-        report_steps: steps after which ``output_dir/report.html`` is written anew while training; None: at the end
-            only; 0: never.
+        rollout: how completions are drawn: a way, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
+        report: what is kept for ``grpo-plus report``: true, false, or the keys of
+            `grpo_plus.recipe.settings.ReportOptions`.
+        diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
+            `grpo_plus.recipe.settings.DiagnosisOptions`.
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, *MAPPINGS]  # noqa: SLF001, RUF012 - the host's own protocol
 
-    advantage: str | None = field(
-        default=None,
-        metadata={"help": "Advantage estimator, by name or reference; unset: TRL's (scale_rewards)."},
-    )
-    advantage_kwargs: dict[str, Any] | str | None = field(
+    advantage: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keywords of the estimator, as a mapping or its JSON text.",
-            **dotted_flags("advantage_kwargs", ADVANTAGE_FLAGS),
+            "help": "Advantage estimator: NAME or {name: NAME, KEYWORD: VALUE}; unset: TRL's (scale_rewards).",
+            **dotted_flags("advantage", ADVANTAGE_FLAGS),
         },
     )
-    objective: str | None = field(
-        default=None,
-        metadata={"help": "Objective, by name or reference; unset: TRL's own loss (loss_type)."},
-    )
-    objective_kwargs: dict[str, Any] | str | None = field(
+    objective: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keywords of the objective, as a mapping or its JSON text.",
-            **dotted_flags("objective_kwargs", OBJECTIVE_FLAGS),
+            "help": "Objective, in the same form; unset: TRL's own loss (loss_type).",
+            **dotted_flags("objective", OBJECTIVE_FLAGS),
         },
     )
     # An entry is a name or a mapping; the annotation is what TRL's parser can build from the command line.
@@ -140,13 +126,12 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={"help": "Modules or ./files.py to import, which register parts; relative to the YAML."},
     )
-    engine: Literal["auto", "packed", "trimmed", "stock"] = field(
+    engine: dict[str, Any] | str | None = field(
         default="auto",
-        metadata={"help": "auto chooses per micro-batch; stock is TRL's own path."},
-    )
-    engine_tokens_per_pass: int | None = field(
-        default=None,
-        metadata={"help": "Most tokens of a forward and backward pass; unset: no bound."},
+        metadata={
+            "help": "How the update runs: auto, packed, trimmed or stock (TRL's own); tokens_per_pass bounds memory.",
+            **dotted_flags("engine", _keys(EngineOptions)),
+        },
     )
     tools: list[str] | None = field(
         default=None,
@@ -161,27 +146,22 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "A reward model that trains along: a mapping of its options, or the JSON text of one.",
-            **dotted_flags("reward_model", list(RewardModelOptions.__dataclass_fields__)),
+            **dotted_flags("reward_model", _keys(RewardModelOptions)),
         },
     )
-    selection: str | None = field(
-        default=None,
-        metadata={"help": "How often each prompt is drawn, by name or reference; unset: all alike (TRL's sampler)."},
-    )
-    selection_kwargs: dict[str, Any] | str | None = field(
+    selection: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keywords of the selection, as a mapping or its JSON text.",
-            **dotted_flags("selection_kwargs", SELECTION_FLAGS),
+            "help": "How often each prompt is drawn: NAME or {name: NAME, ...}; unset: all alike (TRL's sampler).",
+            **dotted_flags("selection", SELECTION_FLAGS),
         },
     )
-    dead_groups: Literal["keep", "resample", "roulette", "replay"] = field(
+    dead_groups: dict[str, Any] | str | None = field(
         default="keep",
-        metadata={"help": "What becomes of groups that teach nothing."},
-    )
-    dead_groups_kwargs: dict[str, Any] | str | None = field(
-        default=None,
-        metadata={"help": "Its keywords, as a mapping or its JSON text."},
+        metadata={
+            "help": "What becomes of groups that teach nothing: keep, resample, roulette or replay.",
+            **dotted_flags("dead_groups", DEAD_GROUPS_FLAGS),
+        },
     )
     critic: dict[str, Any] | str | None = field(
         default=None,
@@ -190,37 +170,32 @@ class GRPOPlusConfig(GRPOConfig):
             **dotted_flags("critic", CRITIC_KEYS),
         },
     )
-    rollout: Literal["stock", "auto"] | None = field(
-        default=None,
-        metadata={"help": "auto reads prompts once and lets rows leave that ended; unset: auto with a part of ours."},
-    )
-    rollout_rows: int | None = field(
-        default=None,
-        metadata={"help": "Most rows drawn at once with rollout auto; unset: what memory allows."},
-    )
-    vllm_sync: Literal["files", "nccl", "adapter"] | None = field(
-        default=None,
-        metadata={"help": "How weights go to a vLLM server; unset: what there is decides."},
-    )
-    record: bool | None = field(
-        default=None,
-        metadata={"help": "Keep a record for the report; unset: if a part of ours is set."},
-    )
-    hacking_monitor: dict[str, Any] | str | None = field(
+    rollout: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "A judge of samples of training, against reward hacking: every, verifier, sample, against.",
-            **dotted_flags("hacking_monitor", list(MonitorOptions.__dataclass_fields__)),
+            "help": "How completions are drawn: auto or stock, rows, vllm_sync; unset: auto with a part of ours.",
+            **dotted_flags("rollout", _keys(RolloutOptions)),
         },
     )
-    stop_on: list[str] | None = field(
+    report: dict[str, Any] | str | None = field(
         default=None,
-        metadata={"help": "Findings that end the run as they begin: hacking, nan, dead_groups, ..."},
+        metadata={
+            "help": "Keep a record for the report: true, false, or {every: STEPS}; unset: true with a part of ours.",
+            **dotted_flags("report", _keys(ReportOptions)),
+        },
     )
-    report_steps: int | None = field(
+    diagnosis: dict[str, Any] | str | None = field(
         default=None,
-        metadata={"help": "Steps between reports; unset: one at the end; 0: none."},
+        metadata={
+            "help": "A judge against reward hacking (judge, every, sample, against); stop_on ends the run.",
+            **dotted_flags("diagnosis", _keys(DiagnosisOptions)),
+        },
     )
+
+    def __new__(cls, *_: Any, **values: Any) -> Self:
+        """Name the new spelling of fields of earlier versions, which are no parameters any more."""
+        raise_all(moved(values))
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
@@ -336,6 +311,7 @@ class GRPOPlusConfig(GRPOConfig):
             raise ConfigError([f"{path}: {where} held a secret, which was not saved ({HIDDEN}): write it there again."])
         known = {name for name, spec in cls.__dataclass_fields__.items() if spec.init}
         strange = sorted(set(values) - known)
+        raise_all(moved(strange))
         if strange:
             raise ConfigError([f"{path}: unknown options {', '.join(strange)}; was it saved by another version?"])
         if values.get("steps_per_generation") is not None:

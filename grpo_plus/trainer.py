@@ -132,7 +132,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self._engine = UpdateEngine(recipe)
         self.drawing = Drawing(recipe, self._advantages, self.verification, self.resume_check)
         self.drawing.shifted = self._engine.shifted
-        self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
+        self.recorder = Recorder(self._advantages, write_report) if recipe.report.record else None
         written = None if self.recorder is None else partial(self.recorder.keep, FINDINGS)
         ended = None if self.recorder is None else self.recorder.end
         self.diagnosing = Diagnosing(recipe, self.verification, written, ended)
@@ -143,7 +143,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.data_position)
         if self.selecting is not None and self.selecting.selection.draws:
             self.drawing.fresh, self.selecting.replaced = self.selecting.fresh, self.drawing.replaced
-        chooses = self.selecting is not None or recipe.dead_groups != "keep"
+        chooses = self.selecting is not None or recipe.dead_groups.name != "keep"
         summary = None if self.selecting is None else self.selecting.summary
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)

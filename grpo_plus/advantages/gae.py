@@ -17,8 +17,7 @@ Degenerate case: a completion without a reward, and one without a trained token,
 group do not: nothing is relative to a group.
 
 Config:
-    advantage: gae
-    advantage_kwargs: {gamma: 1.0, lam: 0.95, whiten: true}
+    advantage: {name: gae, gamma: 1.0, lam: 0.95, whiten: true}
     objective: ppo_clip
     critic: {}
 """

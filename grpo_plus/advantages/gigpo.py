@@ -23,8 +23,7 @@ reward with a weight says so; the paper tells states apart by the whole observat
 ``state_key`` does.
 
 Config:
-    advantage: gigpo
-    advantage_kwargs: {gamma: 0.95, omega: 1.0}
+    advantage: {name: gigpo, gamma: 0.95, omega: 1.0}
     environment: ./game.py:Treasure
 """
 

@@ -9,8 +9,7 @@ z-scores of steps.
 Degenerate case: each part obeys its own rules for groups without contrast. Weights that are all 0 are refused.
 
 Config:
-    advantage: mix
-    advantage_kwargs: {parts: {sign: 1.0, process: 0.5}, sign: {band: 0.25}, process: {credit: return}}
+    advantage: {name: mix, parts: {sign: 1.0, process: 0.5}, sign: {band: 0.25}, process: {credit: return}}
     verifiers: [math, {name: math_steps, weight: 0.0}]
 """
 

@@ -22,8 +22,7 @@ it has its own score and ``outcome_weight`` times A like the others, the same at
 code multiplies the turn's score in place of A.
 
 Config:
-    advantage: process
-    advantage_kwargs: {credit: step, outcome_weight: 1.0}
+    advantage: {name: process, credit: step, outcome_weight: 1.0}
     verifiers: [math, {name: math_steps, weight: 0.0}]
 """
 

@@ -18,9 +18,10 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
+from grpo_plus.recipe.flags import add_dotted_flags, dotted_flags
 from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, is_off, mapping, mapping_or_none, read_yaml
+from grpo_plus.recipe.options import is_off, mapping, mapping_or_none, read_yaml
 from grpo_plus.recipe.ranges import judge
 from grpo_plus.recipe.tools import call_problems
 from grpo_plus.recipe.weights import idle_problems

@@ -436,7 +436,7 @@ class _Look:
             memory=memory()[0],
             capacity=capacity,
             bits=bits,
-            lean=recipe_of(self.args).rollout == "auto",
+            lean=recipe_of(self.args).rollout.how == "auto",
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
 

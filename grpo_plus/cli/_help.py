@@ -18,8 +18,8 @@ from grpo_plus.cli._declared import Declared, declared
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
-    "advantage (from the rewards of a group)": ("advantage", "advantage_kwargs", "critic"),
-    "objective (the maximised quantity)": ("objective", "objective_kwargs"),
+    "advantage (from the rewards of a group)": ("advantage", "critic"),
+    "objective (the maximised quantity)": ("objective",),
     "verifiers (rewards of a completion)": (
         "verifiers",
         "verifier_column",
@@ -29,13 +29,13 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "reward_model",
     ),
     "tools (what the model may call)": ("tools", "environment"),
-    "prompts (which are drawn, how often)": ("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs"),
-    "sampling": ("rollout", "rollout_rows", "vllm_sync"),
-    "engine (how the update runs)": ("engine", "engine_tokens_per_pass"),
+    "prompts (which are drawn, how often)": ("selection", "dead_groups"),
+    "sampling": ("rollout",),
+    "engine (how the update runs)": ("engine",),
     "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
     "evaluation": ("eval_verifiers", "measure", "eval_strategy"),
-    "record and report": ("record", "report_steps"),
-    "diagnosis (what is wrong, in words)": ("hacking_monitor", "stop_on"),
+    "record and report": ("report",),
+    "diagnosis (what is wrong, in words)": ("diagnosis",),
     "prompt and run": (
         "prompt",
         "warm_start",

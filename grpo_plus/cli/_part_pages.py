@@ -18,21 +18,22 @@ TITLES = {
 }
 INTRODUCTIONS = {
     "advantages": """\
-One number for each completion, step or token of a group. Keywords stand in `advantage_kwargs`. Definitions with golden
-numbers are in [formulas.md](../formulas.md#advantage-estimators).""",
+One number for each completion, step or token of a group. Keywords stand beside the name:
+`advantage: {name: sign, band: 0.25}`. Definitions with golden numbers are in
+[formulas.md](../formulas.md#advantage-estimators).""",
     "objectives": """\
 A preset is a composition of a ratio, a surrogate, a KL term and a reduction, each of which a config may exchange:
-`objective_kwargs: {ratio: sequence, reduce: token_mean}`. All objectives take `ratio`, `surrogate`, `kl`, `reduce`,
-`stop_fraction`, `stop_rise` and `skip_settled` there, too. Definitions with golden numbers are in
+`objective: {name: grpo, ratio: sequence, reduce: token_mean}`. All objectives take `ratio`, `surrogate`, `kl`,
+`reduce`, `stop_fraction`, `stop_rise` and `skip_settled` there, too. Definitions with golden numbers are in
 [formulas.md](../formulas.md#objectives).""",
     "selection": """\
 Which prompts are drawn, and what becomes of groups that teach nothing. What they cost and when to take what:
 [drawing.md](../drawing.md). Definitions: [formulas.md](../formulas.md#selections).""",
     "verifiers": """\
 A verifier scores a completion from its text and from columns of the row. Columns that are filled for it need not be in
-the dataset; `columns: {parameter: column}` maps a parameter to a column of another name. An entry of `verifiers` has
-the keys `name`, `label`, `weight`, `kwargs`, `columns`, `timeout`, `on_error` and `isolation`; the keywords below stand
-in `kwargs`.""",
+the dataset; `columns: {parameter: column}` maps a parameter to a column of another name. An entry of `verifiers` is a
+name, or a mapping with the keys `name`, `label`, `weight`, `columns`, `timeout`, `on_error` and `isolation`, beside
+which the keywords below stand.""",
     "tools": """\
 What a model may call between its turns. Turns, limits and environments: [turns.md](../turns.md).""",
 }

@@ -253,9 +253,9 @@ def kinds() -> list[Kind]:
     schedules = {name: f"{made.__module__}:{made.__name__}" for name, made in SCHEDULES.items()}
     compositions = {name: f"grpo_verifiers.compose:{name}" for name in _COMPOSITIONS}
     dead_groups = {name: f"grpo_plus.selection.dead_groups.{name}:{name.capitalize()}" for name in _WAYS}
-    kl = "objective: grpo\nbeta: 0.04\nobjective_kwargs: {{kl: {{estimator: {}}}}}"
-    schedule = "objective: grpo\nbeta: 0.04\nobjective_kwargs: {{kl: {{schedule: {}}}}}"
-    steps = "verifiers: [{{name: math_steps, kwargs: {{steps: {}}}}}]"
+    kl = "objective: {{name: grpo, kl: {{estimator: {}}}}}\nbeta: 0.04"
+    schedule = "objective: {{name: grpo, kl: {{schedule: {}}}}}\nbeta: 0.04"
+    steps = "verifiers: [{{name: math_steps, {steps: {}}}}]"
     runs = ("isolation", "timeout", "gives_steps")
     return [
         Kind(advantages, "advantages", "advantage: {}", unit, ("table",), _of_estimator),
@@ -264,7 +264,7 @@ def kinds() -> list[Kind]:
             Kind(
                 registry,
                 "objectives",
-                kl if kind == "kl" else f"objective: grpo\nobjective_kwargs: {{{{{kind}: {{}}}}}}",
+                kl if kind == "kl" else f"objective: {{{{name: grpo, {kind}: {{}}}}}}",
                 ("ratios", "reduce", "per_completion"),
                 keywords=_of_piece,
             )

@@ -25,10 +25,10 @@ SAME = (
 )
 """Fields that decide most of a step's time: runs that differ in one say nothing about each other."""
 _ALONE = {
-    "--save_strategy": "no", "--eval_strategy": "no", "--report_to": "none", "--record": "true", "--report_steps": "0",
+    "--save_strategy": "no", "--eval_strategy": "no", "--report_to": "none", "--report": "{record: true, every: 0}",
     "--logging_steps": "1", "--measure": "none", "--warm_start": "none", "--resume_from_checkpoint": "false",
     "--logging_strategy": "steps", "--push_to_hub": "false",
-    "--hacking_monitor": "none", "--stop_on": "none",
+    "--diagnosis": "none",
 }  # fmt: skip
 """How the steps are made that measure: nothing is evaluated, kept or sent."""
 

@@ -60,7 +60,7 @@ FORMATS = {
     "think_answer": AnswerFormat(
         "First think the problem through between <think> and </think>. Then give the final answer between <answer> and "
         "</answer>, and nothing after it.",
-        "{name: think_format, kwargs: {answer: answer}}",
+        "{name: think_format, answer: answer}",
     ),
 }
 

@@ -16,14 +16,15 @@ def selection_lines(config: "GRPOPlusConfig") -> list[str]:
     selected = config.recipe.selection
     if selected is None:
         return ["selection: none, TRL's sampler draws all prompts alike"]
+    name = config.recipe.names["selection"]
     if not selected.selection.draws:
-        return [f"selection: {config.selection}", f"  {selected.selection.formula}; the history of the prompts is kept"]
+        return [f"selection: {name}", f"  {selected.selection.formula}; the history of the prompts is kept"]
     kind = "unbiased" if selected.weighted else "a curriculum, biased"
     if selected.weighted and divides_by_tokens(config, config.recipe.objective):
         kind = "unbiased but for the quotient by tokens"
     told = "groups count (1/N)/π" if selected.weighted else "prompts that are drawn often count more"
     return [
-        f"selection: {config.selection}, {kind}: {told}",
+        f"selection: {name}, {kind}: {told}",
         *(f"  {line}" for line in selected.selection.formula.splitlines()),
         *(f"  {key} = {value}" for key, value in selected.keywords.items()),
         *_numbers(selected, config.num_generations or 2),

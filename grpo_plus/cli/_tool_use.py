@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grpo_plus.evaluation import ToolUse
 
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
-_OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error", "kwargs"}
+_OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error"}
 HARMLESS: Mapping[str, Collection[str]] = {"calculator": (), "python": {"memory", "output"}}
 """Built-in tools that a record may ask for, with keywords that run nothing, read no file and reach no machine."""
 _READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
@@ -79,7 +79,7 @@ def code_in(record: Mapping[str, Any]) -> list[str]:
 
     >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
     ['./mine.py:look', 'theirs']
-    >>> code_in({"tools": [{"name": "python", "kwargs": {"memory": 0.5, "level": "none"}}]})
+    >>> code_in({"tools": [{"name": "python", "memory": 0.5, "level": "none"}]})
     ['python with level']
     """
     return [named for field, value in record.items() for entry in _entries(value) for named in _named(field, entry)]
@@ -95,10 +95,7 @@ def _named(field: str, entry: Any) -> Iterator[str]:
     if field != "tools" or not isinstance(name, str) or name not in HARMLESS:
         yield visible(str(entry if not isinstance(name, str) else name)[:200])
         return
-    keywords = values.get("kwargs") or {}
-    more = [str(key) for key in values if key not in _OF_ENTRIES]
-    more += [str(key) for key in keywords if key not in HARMLESS[name]] if isinstance(keywords, Mapping) else ["kwargs"]
-    if more:
+    if more := [str(key) for key in values if key not in _OF_ENTRIES and key not in HARMLESS[name]]:
         yield visible(f"{name} with {', '.join(more)}"[:200])
 
 

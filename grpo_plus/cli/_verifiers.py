@@ -12,7 +12,7 @@ from grpo_verifiers.errors.messages import unknown
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
 
-NAMED = "by name, reference or mapping, as in a config: '{name: …, label: …, kwargs: {…}}'; several may be given"
+NAMED = "by name, reference or mapping, as in a config: '{name: …, label: …, …}'; several may be given"
 
 
 def add_verifier_options(group: "argparse._ActionsContainer") -> None:
@@ -63,9 +63,10 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
     entries, problems = read_entries(
         [
             {
-                **{key: value for key, value in asdict(entry).items() if value is not None},
+                **{key: value for key, value in asdict(entry).items() if value is not None and key != "kwargs"},
+                **entry.kwargs,
+                **keywords[entry.label],
                 "columns": {**entry.columns, **columns[entry.label]},
-                "kwargs": {**entry.kwargs, **keywords[entry.label]},
                 "timeout": entry.timeout if options.timeout is None else options.timeout,
             }
             for entry in entries

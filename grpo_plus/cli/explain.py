@@ -116,7 +116,7 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
         )
     else:
         assert chosen is not None
-        (estimator, keywords), origin = chosen, config.advantage
+        (estimator, keywords), origin = chosen, config.recipe.names["advantage"]
     lines = [f"advantage: {origin}", *(f"  {line}" for line in estimator.formula.splitlines())]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
     reads_steps = config.recipe.step_sources is not None
@@ -221,7 +221,10 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[s
     if objective is None:
         title = f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"
         return [title, *_update_line(config)]
-    lines = [f"objective: {config.objective}", *(f"  {line}" for line in objective.formula().splitlines())]
+    lines = [
+        f"objective: {config.recipe.names['objective']}",
+        *(f"  {line}" for line in objective.formula().splitlines()),
+    ]
     lines += _update_line(config) if objective.ratio.piece.name != "none" else []
     lines.append(f"  options of TRL that matter: {', '.join(objective.relevant_fields())}")
     if objective.makes_targets or objective.pulls_groups:  # a token's weight depends on the other completions
@@ -286,7 +289,7 @@ def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
 
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
     """What becomes of groups without contrast, what it costs, and whether the expected gradient stays."""
-    way, keywords, size = config.recipe.dead_groups, config.recipe.dead_groups_kwargs, config.num_generations
+    (way, keywords), size = config.recipe.dead_groups, config.num_generations
     if way == "keep":
         parts = config.recipe.estimator_parts
         alone = parts and not any(part.group_relative for part, _ in parts)
@@ -322,11 +325,11 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
     """The judge of the rewards, and the findings that end the run."""
-    lines, monitor = [], config.recipe.hacking_monitor
+    lines, monitor = [], config.recipe.monitor
     if monitor is not None:
         watched = monitor.against or "the whole reward"
         lines.append(
-            f"hacking monitor: every {monitor.every} steps {monitor.sample} completions are judged by "
+            f"judge: every {monitor.every} steps {monitor.sample} completions are judged by "
             f"{monitor.judge.entry.name}{_settings(monitor.judge)}, beside {watched}"
         )
     if config.recipe.stop_on:
@@ -359,9 +362,9 @@ def _sync(parsed: "Parsed") -> str:
         accelerator=not config.use_cpu and torch.accelerator.is_available(),
         vllm=installed("vllm"),
     )
-    if problems := sync_problems(config.vllm_sync, means):
+    if problems := sync_problems(config.recipe.rollout.vllm_sync, means):
         raise UserError(" ".join(problems))
-    way = choose(config.vllm_sync, means)
+    way = choose(config.recipe.rollout.vllm_sync, means)
     return f"{way.name} ({way.why})"
 
 
@@ -370,20 +373,24 @@ def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
     from grpo_plus.recipe.truncation import shown
     from grpo_plus.recipe.unread import why_unread
 
+    rollout = config.recipe.rollout
     if config.use_vllm:
         drawn = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
     elif getattr(config, "use_transformers_continuous_batching", False):
         drawn = "transformers' continuous batching"
-    elif config.recipe.rollout == "auto" and why_unread(config, "rollout") is None:
-        rows = "as many rows at once as memory allows" if config.rollout_rows is None else f"{config.rollout_rows} rows"
-        drawn = f"rollout auto, {rows}" + (" (the default beside parts of ours)" * (config.rollout is None))
+    elif rollout.how == "auto" and why_unread(config, "rollout.how") is None:
+        rows = "as many rows at once as memory allows" if rollout.rows is None else f"{rollout.rows} rows"
+        drawn = f"rollout auto, {rows}" + (" (the default beside parts of ours)" * (not config.recipe.rollout_is_set))
     else:
         drawn = "TRL's own loop, all rows at once"
-    bound, reason = config.engine_tokens_per_pass, why_unread(config, "engine")
-    engine = f"{config.engine}, {bound} tokens a pass at most" if bound else config.engine
+    layout, bound = config.recipe.engine.layout, config.recipe.engine.tokens_per_pass
+    engine, reason = (
+        f"{layout}, {bound} tokens a pass at most" if bound else layout,
+        why_unread(config, "engine.layout"),
+    )
     lines = [f"drawn by: {drawn}", f"engine: {engine}" if reason is None else f"engine: none, {reason}"]
     if cut := shown(config):
-        within = "the tokens that could be drawn" if config.recipe.rollout == "auto" else "the whole vocabulary"
+        within = "the tokens that could be drawn" if rollout.how == "auto" else "the whole vocabulary"
         lines.append(f"log-probabilities: over {within}; {cut} leaves out some")
     return lines
 

@@ -238,7 +238,7 @@ def _yaml(asked: Asked, found: "Fit") -> str:
         "per_device_train_batch_size": chosen.micro_batch,
         "gradient_accumulation_steps": asked.rows // chosen.micro_batch,
         "max_completion_length": chosen.completion_length,
-        **({"rollout": "auto", "rollout_rows": chosen.rollout_rows} if chosen.rollout_rows else {}),
+        **({"rollout": f"{{how: auto, rows: {chosen.rollout_rows}}}"} if chosen.rollout_rows else {}),
         **asked.more,
     }
     return "\n".join(

@@ -406,7 +406,7 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     if text.rstrip().endswith("<think>") and any(
         "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers
     ):
-        _tell("It ends with <think>, which no completion will repeat: think_format needs kwargs: {prefilled: true}.")
+        _tell("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
 
 
 def _trusts_code(args: Any, model: Any) -> bool:

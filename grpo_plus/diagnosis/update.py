@@ -177,7 +177,7 @@ def _ratio_off(curves: Curves) -> Finding | None:
         "warning",
         f"{told.format(window.median)}: completions are drawn by another model than the one that is trained",
         "vLLM has older weights, another precision or a quantised copy",
-        "the same dtype in vLLM and in training, vllm_sync: files, vllm_importance_sampling_correction: true",
+        "one dtype in vLLM and in training, rollout: {vllm_sync: files}, vllm_importance_sampling_correction: true",
         {key: window.median},
         window.ends,
     )

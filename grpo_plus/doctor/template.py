@@ -43,7 +43,7 @@ CLOSED = warning(
 PREFILLED = warning(
     "thinking-prefilled",
     "The prompt ends with the opening tag, which no completion repeats: think_format scores all of them 0.",
-    "Give think_format kwargs: {prefilled: true}.",
+    "Write {name: think_format, prefilled: true}.",
 )
 SHORT = warning(
     "thinking-cut-off",

@@ -60,9 +60,9 @@ class Engine:
         if layout not in LAYOUTS:
             raise EngineError(f"engine is {layout!r}, expected one of {', '.join(LAYOUTS)}.")
         if tokens_per_pass is not None and (isinstance(tokens_per_pass, bool) or tokens_per_pass < 1):
-            raise EngineError(f"engine_tokens_per_pass is {tokens_per_pass!r}, expected a positive number or None.")
+            raise EngineError(f"tokens_per_pass is {tokens_per_pass!r}, expected a positive number or None.")
         if tokens_per_pass is not None and layout == "stock":
-            raise EngineError("engine_tokens_per_pass needs the engine, but engine is 'stock'. Set engine='auto'.")
+            raise EngineError("tokens_per_pass needs the engine, but engine is 'stock'. Set engine='auto'.")
         self.layout = layout
         self.tokens_per_pass = tokens_per_pass
         self.metrics: dict[str, float] = {}
@@ -93,7 +93,7 @@ class Engine:
         if reason is None and self.layout == "packed" and not support.packing:
             reason = support.note
         if reason is not None:
-            wanted = "engine_tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
+            wanted = "tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
 
     def try_out(self, model: Any, device: torch.device) -> None:
@@ -126,7 +126,7 @@ class Engine:
     def _check_single(self, facts: Facts) -> None:
         if self.tokens_per_pass is not None and facts.kind != SINGLE:
             raise EngineError(
-                f"engine_tokens_per_pass is {self.tokens_per_pass}, but it works on a single device only: its backward "
+                f"tokens_per_pass is {self.tokens_per_pass}, but it works on a single device only: its backward "
                 "passes run inside one another, which distributed wrappers do not follow. Leave it unset."
             )
 
@@ -203,7 +203,7 @@ class Engine:
         rows = None if reason else read_rows(input_ids, attention_mask, logits_to_keep, scored)
         if rows is None or min(rows.prompts) == 0:
             reason = reason or "a row has no prompt, or padding inside its prompt or completion"
-            unbounded = "" if self.tokens_per_pass is None else ", and engine_tokens_per_pass does not bind it"
+            unbounded = "" if self.tokens_per_pass is None else ", and tokens_per_pass does not bind it"
             self._notes.say(f"TRL's own path runs{unbounded}: {reason}")
             self.unbounded = reason
             return self._stock(stock, arguments, options, support, facts)
@@ -291,7 +291,7 @@ class Engine:
         bound = self.tokens_per_pass
         if bound is not None and longest > bound:
             self._notes.say(
-                f"a row of {longest} tokens runs in one pass although engine_tokens_per_pass is {bound}: a row is the "
+                f"a row of {longest} tokens runs in one pass although tokens_per_pass is {bound}: a row is the "
                 "least that can run"
             )
         if job.batch_size is not None:

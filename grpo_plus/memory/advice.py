@@ -7,6 +7,7 @@ from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
+from grpo_plus.recipe.recipe import recipe_of
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """What helps wherever a pass is too large."""
@@ -28,7 +29,7 @@ def settings_of(
     completions are drawn by ``rollout: auto``. ``heads`` stand beside the policy.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
-    rows = min(rows, getattr(args, "rollout_rows", None) or rows)
+    rows = min(rows, recipe_of(args).rollout.rows or rows)
     if args.use_vllm and args.vllm_mode == "server":
         rows = 0
     return Settings(
@@ -73,7 +74,7 @@ def suggestion(config: Any, name: str, settings: Settings, capacity: float | Non
     except DoesNotFitError as error:
         return str(error)
     chosen = found.settings
-    drawn = f"rollout: auto, rollout_rows: {chosen.rollout_rows}, " if settings.rollout_rows else ""
+    drawn = f"rollout: {{how: auto, rows: {chosen.rollout_rows}}}, " if settings.rollout_rows else ""
     return (
         f"By the planner these fit: per_device_train_batch_size: {chosen.micro_batch}, max_completion_length: "
         f"{chosen.completion_length}, {drawn}lora_r: {chosen.rank}, "

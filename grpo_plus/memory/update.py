@@ -168,7 +168,7 @@ class Update:
         logger.warning(
             "Out of memory in the update (%s). It runs again with at most %d tokens a pass, and so do the next ones: "
             "the same gradient up to rounding (dropout, where there is any, draws other masks), from more passes. To "
-            "start that way, set engine_tokens_per_pass: %d.",
+            "start that way, set engine: {tokens_per_pass: %d}.",
             failure,
             smaller,
             smaller,

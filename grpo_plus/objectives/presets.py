@@ -102,8 +102,7 @@ DAPO = Preset(
     Degenerate case: a batch of very long wrong completions is mostly about these.
 
     Config:
-        objective: dapo
-        objective_kwargs: {epsilon_low: 0.2, epsilon_high: 0.28}
+        objective: {name: dapo, epsilon_low: 0.2, epsilon_high: 0.28}
         dead_groups: resample
     """,
 )
@@ -120,8 +119,7 @@ GSPO = Preset(
     Degenerate case: advantages per token have no meaning beside one ratio a completion, and are refused.
 
     Config:
-        objective: gspo
-        objective_kwargs: {epsilon_low: 0.0003, epsilon_high: 0.0004}
+        objective: {name: gspo, epsilon_low: 0.0003, epsilon_high: 0.0004}
     """,
 )
 GSPO_TOKEN = Preset(
@@ -136,8 +134,7 @@ GSPO_TOKEN = Preset(
     Degenerate case: with one advantage a completion its gradient is that of ``gspo``.
 
     Config:
-        objective: gspo_token
-        objective_kwargs: {epsilon_low: 0.0003, epsilon_high: 0.0004}
+        objective: {name: gspo_token, epsilon_low: 0.0003, epsilon_high: 0.0004}
     """,
 )
 CISPO = Preset("cispo", "cispo", reduce="token_mean")
@@ -160,8 +157,7 @@ LUSPO = Preset(
     Degenerate case: the loss grows with the length; lower the learning rate when coming from ``gspo``.
 
     Config:
-        objective: luspo
-        objective_kwargs: {epsilon_low: 0.0003, epsilon_high: 0.0004}
+        objective: {name: luspo, epsilon_low: 0.0003, epsilon_high: 0.0004}
     """,
 )
 VESPO = Preset("vespo", "vespo", reduce="token_mean")

@@ -38,8 +38,7 @@ class Warmup:
         steps: optimizer steps until β is whole.
 
     Config:
-        objective: grpo
-        objective_kwargs: {kl: {schedule: {name: warmup, steps: 100}}}
+        objective: {name: grpo, kl: {schedule: {name: warmup, steps: 100}}}
         beta: 0.04
     """
 
@@ -70,8 +69,7 @@ class Adaptive:
         rate: how fast β follows.
 
     Config:
-        objective: grpo
-        objective_kwargs: {kl: {schedule: {name: adaptive, target: 0.01}}}
+        objective: {name: grpo, kl: {schedule: {name: adaptive, target: 0.01}}}
         beta: 0.04
     """
 

@@ -15,8 +15,7 @@ Degenerate case: advantages that cancel, or that are all zero, leave a node with
 that sum to more than 1 are made to fit (`fit_to_one`).
 
 Config:
-    objective: target
-    objective_kwargs: {good_exponent: 0.5, bad_exponent: 2.0}
+    objective: {name: target, good_exponent: 0.5, bad_exponent: 2.0}
     num_iterations: 2
 """
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_plus.advantages import advantages, check_advantage_kwargs, get_advantage
-from grpo_plus.recipe.options import changed_fields, unread_keywords
+from grpo_plus.recipe.forms import name_of, named
+from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
 from grpo_plus.reward_model.options import NAME
@@ -12,7 +13,7 @@ from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 
 ADVANTAGE_FIELDS = {
-    "scale_rewards": "the estimator itself: zscore, center, or zscore with advantage_kwargs {scale: batch}",
+    "scale_rewards": "the estimator itself: zscore, center, or {name: zscore, scale: batch}",
     "multi_objective_aggregation": "the estimator gdpo",
 }
 """Fields of TRL that an estimator of ours replaces, and what says the same here."""
@@ -20,12 +21,12 @@ ADVANTAGE_FIELDS = {
 
 def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
     """The estimator of a config, None without one; problems of its name and keywords."""
-    if config.advantage is None:
-        return None, list(unread_keywords("advantage", config.advantage_kwargs))
-    keywords = dict(config.advantage_kwargs or {})
+    name, keywords = named("advantage", config.advantage)
+    if name is None:
+        return None, []
     try:
-        problems: list[Problem] = [*check_advantage_kwargs(config.advantage, keywords)]
-        return Chosen(get_advantage(config.advantage), keywords), problems
+        problems: list[Problem] = [*check_advantage_kwargs(name, keywords)]
+        return Chosen(get_advantage(name), keywords), problems
     except PluginError as error:
         return None, [error]
     except VerifierError:  # told above
@@ -102,17 +103,15 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
     if scorer and aggregates:
-        return [f"advantage_kwargs aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
+        return [f"advantage aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
     if named in {part.label for part in recipe.environments.values()} - set(givers):
-        text = (
-            f"advantage_kwargs steps_from: {named!r} is the environment, whose get_turn_reward is read by turn_reward"
-        )
+        text = f"advantage steps_from: {named!r} is the environment, whose get_turn_reward is read by turn_reward"
         return [f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."]
     if not scorer and not givers:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
     if named is not None and named not in givers:
-        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, list(givers))}"]
+        return [f"advantage steps_from: {unknown('verifier label', named, list(givers))}"]
     return [] if scorer else _giver_problems(named, givers)
 
 
@@ -123,10 +122,10 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
     if named is not None:
         if givers[named] is False:
             known = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
-            return [f"advantage_kwargs steps_from: the verifier {named!r} gives no step scores{known}."]
+            return [f"advantage steps_from: the verifier {named!r} gives no step scores{known}."]
         return []
     if len(sure) > 1:
-        return [f"several verifiers give steps: {', '.join(sure)}. Name one in advantage_kwargs: {{steps_from: …}}."]
+        return [f"several verifiers give steps: {', '.join(sure)}. Name one: advantage: {{name: …, steps_from: …}}."]
     if all(gives is False for gives in givers.values()):
         text = f"the advantage estimator needs step scores, but no verifier gives any ({', '.join(givers)})"
         return [f"{text}: add one that does, {remedy}."]
@@ -149,8 +148,8 @@ def replaced_by_advantage(config: Any) -> list[str]:
     if config.advantage is None:
         return []
     return [
-        f"{name} ({getattr(config, name)!r}) and advantage ({config.advantage!r}) both choose how rewards become "
-        f"advantages. Remove {name}; what says the same is {ADVANTAGE_FIELDS[name]}."
+        f"{name} ({getattr(config, name)!r}) and advantage ({name_of(config, 'advantage')!r}) both choose how rewards "
+        f"become advantages. Remove {name}; what says the same is {ADVANTAGE_FIELDS[name]}."
         for name in changed_fields(config, tuple(ADVANTAGE_FIELDS))
     ]
 
@@ -162,7 +161,7 @@ def _single_generation_problems(config: Any, recipe: Recipe) -> list[str]:
     if config.advantage is None:
         what = "TRL's own advantages compare"
     elif any(part.group_relative for part, _ in recipe.estimator_parts):
-        what = f"the advantage estimator {config.advantage!r} compares"
+        what = f"the advantage estimator {name_of(config, 'advantage')!r} compares"
     else:
         return []
     known = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
@@ -192,7 +191,7 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]
     if len(aggregates) > 1:
         return [f"the parts of the mix aggregate the steps differently ({', '.join(aggregates)}): keep one for all."]
     return [
-        f"advantage_kwargs aggregate is {aggregates[0]!r} and the verifier {entry.label!r} has its own "
+        f"advantage aggregate is {aggregates[0]!r} and the verifier {entry.label!r} has its own "
         f"({entry.kwargs['aggregate']!r}): keep one of the two."
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
@@ -210,7 +209,7 @@ def _state_problems(recipe: Recipe) -> list[str]:
         return [f"{text}, but there is no environment that tells states: set environment, with a method state_key."]
     names = ", ".join(dict.fromkeys(part.label for part in environments))
     text = f"{text}, but the environment {names} has no state_key: add it (equal keys are equal states)"
-    return [f"{text}, or take advantage: process with credit: turn."]
+    return [f"{text}, or take advantage: {{name: process, credit: turn}}."]
 
 
 def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from grpo_plus.critic.options import CriticOptions
+from grpo_plus.recipe.forms import name_of
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.unread import under_deepspeed, under_fsdp
 from grpo_verifiers.options import option_problems
@@ -29,15 +30,15 @@ def critic_problems(config: Any, recipe: Recipe) -> list[str]:
         return []
     problems = _key_problems(options)
     if config.advantage is None or (recipe.advantage is not None and not readers):
-        name = "TRL's own" if config.advantage is None else repr(config.advantage)
+        name = "TRL's own" if config.advantage is None else repr(name_of(config, "advantage"))
         problems.append(
             f"critic is set, but the advantage estimator ({name}) reads no values, so nothing would read it: set "
             "advantage: gae, or remove critic."
         )
-    if config.dead_groups != "keep":
+    if recipe.dead_groups.name != "keep":
         problems.append(
-            f"dead_groups is {config.dead_groups!r}, but advantages against a critic compare nothing within a group, "
-            "so no group is dead: remove dead_groups."
+            f"dead_groups is {recipe.dead_groups.name!r}, but advantages against a critic compare nothing within a "
+            "group, so no group is dead: remove dead_groups."
         )
     problems += beside_problems(config, "critic")
     if 0 < config.max_steps <= options.warmup_steps:

@@ -1,16 +1,17 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
-from grpo_verifiers.errors.messages import label_problem, unknown
+from grpo_verifiers.errors.messages import label_problem
 from grpo_verifiers.exec.rubrics import LOADER
 from grpo_verifiers.verdict import LARGEST
 
-KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error", "isolation")
+KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
+"""Keys of the entry itself; the others are keywords of the verifier."""
 
 
 def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
@@ -18,23 +19,14 @@ def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[E
     entries: list[Entry] = []
     problems: list[str] = []
     for position, item in enumerate(items):
-        values = {"name": item} if isinstance(item, str) else item
-        where = f"{field}[{position}]"
-        if not isinstance(values, Mapping):
-            problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
-            continue
-        problems += [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
-        name = values.get("name")
-        if not isinstance(name, str) or not name:
-            problems.append(f"{where} has no name: give the verifier's name or reference, got {item!r}.")
-            continue
-        wrong = _form_problems(f"{where} ({name})", values)
+        name, values, keywords, wrong = read_entry(f"{field}[{position}]", item, KEYS, ("base", "plugins", "self"))
+        wrong += [] if wrong else _form_problems(f"{field}[{position}] ({name})", values)
         problems += wrong
         if not wrong:
-            known: dict[str, Any] = {key: values[key] for key in KEYS if values.get(key) is not None}
+            known: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
             if "on_error" in values and values["on_error"] is None:
                 known["on_error"] = "null"  # as YAML reads the word without quotes
-            entries.append(Entry(**{"label": _plain(name), **known}))
+            entries.append(Entry(**{"label": _plain(name), "kwargs": keywords, **known}))
     labels = [entry.label for entry in entries]
     problems += [
         f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
@@ -43,6 +35,27 @@ def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[E
         if labels.count(label) > 1
     ]
     return entries, problems
+
+
+def read_entry(
+    where: str, item: Any, keys: Collection[str], taken: Collection[str]
+) -> tuple[str, dict[str, Any], dict[str, Any], list[str]]:
+    """The name, the values of ``keys``, the other keywords, and what is wrong with the form of an entry.
+
+    Keywords in ``taken`` cannot be set.
+    """
+    values = {"name": item} if isinstance(item, str) else item
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        return "", {}, {}, [f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(keys)}."]
+    name = values.get("name")
+    if not isinstance(name, str) or not name:
+        return "", {}, {}, [f"{where} has no name: give a name or a reference, got {item!r}."]
+    keywords = {key: value for key, value in values.items() if key not in keys}
+    problems = [f"{where} ({name}): the keyword {key!r} cannot be set here." for key in keywords if key in taken]
+    if isinstance(old := keywords.get("kwargs"), Mapping):
+        flat = {key: value for key, value in values.items() if key != "kwargs"} | dict(old)
+        problems.append(f"{where} ({name}): keywords stand beside the name now, without kwargs: {flat!r}.")
+    return name, {key: values[key] for key in keys if key in values}, keywords, problems
 
 
 def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[tuple[VerifierPart, ...], list[Problem]]:
@@ -100,21 +113,8 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
         problems.append(f"{where}: weight is {weight!r}, expected a finite number, of size {LARGEST:.2g} at most.")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
         problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
-    for key in ("kwargs", "columns"):
-        value = values.get(key)
-        if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
-            problems.append(f"{where}: {key} is {value!r}, expected a mapping.")
-    kwargs = values.get("kwargs")
-    if isinstance(kwargs, Mapping):
-        problems += [
-            f"{where}: {key} stands in kwargs, but is a key of the entry itself: move it one level up."
-            for key in kwargs
-            if key in KEYS
-        ]
-        taken = ("base", "plugins", "self")
-        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in taken]
-    columns = values.get("columns")
-    if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
+    columns = {} if values.get("columns") is None else values["columns"]
+    if not isinstance(columns, Mapping) or not all(isinstance(one, str) for pair in columns.items() for one in pair):
         problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
     label = values.get("label")
     if label is not None and (problem := label_problem(label)):

@@ -1,11 +1,14 @@
 """Our fields of a config in one form each: lists, mappings, names, absolute paths."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages import anchor_parts
+from grpo_plus.recipe.forms import HEADS, read_form, write_form
 from grpo_plus.recipe.options import is_off, mapping, mapping_or_none
 from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_judge, absolute_pieces, absolute_start
+from grpo_plus.recipe.ranges import default_of
 from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
@@ -18,37 +21,45 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     Relative paths start from ``base``.
     """
     problems: list[Problem] = []
-    for name in ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs"):
+    for name in HEADS:
         try:
-            setattr(config, name, mapping(name, getattr(config, name)))
+            given = _ANCHORS.get(name, _as_it_is)(read_form(name, getattr(config, name)), base)
         except ValueError as error:
             problems.append(str(error))
-            setattr(config, name, {})
+            given = {}
+        if isinstance(given.get("name"), str):
+            given["name"] = absolute(given["name"], base)
+        if "stop_on" in given:
+            names = _listed("diagnosis stop_on", given["stop_on"], problems)
+            given["stop_on"] = [name.strip() for item in names for name in str(item).split(",")]
+        setattr(config, name, write_form(name, given) or default_of(config.__dataclass_fields__[name]))
     config.critic = _part("critic", config.critic, problems)
-    config.hacking_monitor = absolute_judge(_part("hacking_monitor", config.hacking_monitor, problems), base)
-    config.stop_on = [
-        name.strip() for item in _listed("stop_on", config.stop_on, problems) for name in str(item).split(",")
-    ]
     config.reward_model = absolute_start(_part("reward_model", config.reward_model, problems), base)
-    config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
-    config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)
-    config.selection_kwargs = absolute_file(config.selection_kwargs, base)
     config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
     for name in ("verifiers", "eval_verifiers"):
         items = _listed(name, getattr(config, name), problems)
         setattr(config, name, [absolute_entry(_entry(item), base) for item in items])
     config.tools = [absolute_entry(_entry(item), base) for item in _listed("tools", config.tools, problems)]
     config.environment = _environment(config.environment, base, problems)
-    for name in ("advantage", "objective", "selection"):
-        value = getattr(config, name)
-        if is_off(value) or isinstance(value, str):
-            setattr(config, name, None if is_off(value) else absolute(value, base))
     for plugin in config.plugins:
         try:
             load_plugins([plugin])
         except PluginError as error:
             problems.append(error)
     return problems
+
+
+def _as_it_is(given: dict[str, Any], _base: Path) -> dict[str, Any]:
+    return given
+
+
+_ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+    "advantage": anchor_parts,
+    "objective": absolute_pieces,
+    "selection": absolute_file,
+    "diagnosis": absolute_judge,
+}
+"""What makes the paths inside a part absolute."""
 
 
 def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:

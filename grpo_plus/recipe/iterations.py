@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from grpo_plus.recipe.forms import name_of
 from grpo_plus.recipe.launch import process_count
 
 
@@ -27,7 +28,7 @@ def moves_within_batch(config: Any) -> bool:
 
 def ratio_moves(config: Any) -> bool:
     """Whether any ratio may be other than 1: the policy moves within a batch, or trains on groups of an earlier one."""
-    return moves_within_batch(config) or config.dead_groups == "replay"
+    return moves_within_batch(config) or name_of(config, "dead_groups") == "replay"
 
 
 def at_least_1(count: Any) -> int:

@@ -1,4 +1,4 @@
-"""The hacking monitor and ``stop_on``: their fields, and every problem of the choice."""
+"""The diagnosis of a config: its judge and ``stop_on``, and every problem of the choice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,33 +10,42 @@ from grpo_plus.diagnosis.hacking import least_checks
 from grpo_plus.recipe.entries import build_verifiers, read_entries
 from grpo_plus.recipe.iterations import at_least_1, steps_per_generation
 from grpo_plus.recipe.launch import process_count
-from grpo_plus.recipe.recipe import Monitor, MonitorOptions, VerifierPart
+from grpo_plus.recipe.recipe import Monitor, VerifierPart
+from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import option_problems
 
-FIELD = "hacking_monitor"
+FIELD = "diagnosis"
+STRICT = "strict"
+"""The judge that is the stricter twin of a verifier that rewards."""
 
 
-def choose_monitor(config: Any, verifiers: Sequence[VerifierPart]) -> tuple[Monitor | None, list[Problem]]:
-    """The monitor of a config, None without any; everything that is wrong with it."""
-    given = getattr(config, FIELD, None)
-    if given is None:
-        return None, []
-    problems: list[Problem] = [*option_problems(FIELD, MonitorOptions, given, where="option", bare=True)]
-    if problems:
-        return None, problems
-    options = MonitorOptions(**given)
-    if options.verifier is None:
+def choose_monitor(
+    options: DiagnosisOptions, verifiers: Sequence[VerifierPart], plugins: Sequence[str]
+) -> tuple[Monitor | None, list[Problem]]:
+    """The judge at work, None without any; everything that is wrong with it."""
+    if options.judge is None:
+        return None, _unread(options)
+    if options.judge == STRICT:
         return _twin(options, verifiers)
-    entries, form = read_entries([options.verifier], f"{FIELD} verifier")
-    parts, wrong = build_verifiers(entries, config.plugins)
+    entries, form = read_entries([options.judge], f"{FIELD} judge")
+    parts, wrong = build_verifiers(entries, plugins)
     if form or wrong or not parts:
         return None, [*form, *wrong]
     return Monitor(options.every, options.sample, parts[0], options.against), []
 
 
-def _twin(options: MonitorOptions, verifiers: Sequence[VerifierPart]) -> tuple[Monitor | None, list[Problem]]:
+def _unread(options: DiagnosisOptions) -> list[Problem]:
+    plain = DiagnosisOptions()
+    return [
+        f"{FIELD} {name} is {getattr(options, name)!r}, but there is no judge, so nothing would read it: set judge, or "
+        f"remove {name}."
+        for name in ("every", "sample", "against")
+        if getattr(options, name) != getattr(plain, name)
+    ]
+
+
+def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple[Monitor | None, list[Problem]]:
     """The stricter twin of the verifier that is watched, or of the first one that has any."""
     watched = [part for part in verifiers if options.against in (None, part.label) and part.weight != 0]
     for part in watched:
@@ -47,20 +56,18 @@ def _twin(options: MonitorOptions, verifiers: Sequence[VerifierPart]) -> tuple[M
             return Monitor(options.every, options.sample, twin, part.label), []
     names = ", ".join(part.label for part in watched) or "none that rewards"
     text = (
-        f"{FIELD} has no verifier, and of the verifiers ({names}) none has a stricter twin: they are as strict as they "
-        f"can be, or not ours. Name a judge: {FIELD}: {{verifier: exact}}, or remove it."
+        f"{FIELD} judge is 'strict', but of the verifiers ({names}) none has a stricter twin: they are as strict as "
+        f"they can be, or not ours. Name a judge, such as {FIELD}: {{judge: exact}}, or remove it."
     )
     return None, [text]
 
 
 def monitor_problems(config: Any, recipe: Any) -> list[str]:
     """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist or cannot begin."""
-    problems = [
-        f"stop_on: {unknown('finding', name, list(RULES))}" for name in config.stop_on or () if name not in RULES
-    ]
-    problems += never_found(config, recipe, config.stop_on or ())
-    if recipe.hacking_monitor is not None and config.max_steps > 0:
-        problems += too_few_checks(config, recipe.hacking_monitor, config.max_steps, f"max_steps is {config.max_steps}")
+    problems = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in recipe.stop_on if name not in RULES]
+    problems += never_found(config, recipe, recipe.stop_on)
+    if recipe.monitor is not None and config.max_steps > 0:
+        problems += too_few_checks(config, recipe.monitor, config.max_steps, f"max_steps is {config.max_steps}")
     return problems
 
 
@@ -74,13 +81,13 @@ def never_found(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
     judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
     needs = {
         "hacking": (
-            judged or chosen("hacking_monitor") is not None,
-            "hacking_monitor, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
-            "set hacking_monitor, or eval_verifiers and eval_strategy",
+            judged or recipe.monitor is not None,
+            "judge, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
+            "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy",
         ),
         "critic_useless": (chosen("critic") is not None, "critic", "set critic"),
         "reward_model_chance": (chosen("reward_model") is not None, "reward_model", "set reward_model"),
-        "states_all_different": (chosen("advantage") == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
+        "states_all_different": (recipe.names.get("advantage") == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
     }
     return [
         f"stop_on has {name!r}, but there is no {needs[name][1]}, so it is never found: {needs[name][2]}, or remove it "

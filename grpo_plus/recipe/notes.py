@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.critic import critic_notes
 from grpo_plus.recipe.dead_groups import dead_groups_notes
+from grpo_plus.recipe.forms import named
 from grpo_plus.recipe.iterations import moves_within_batch, ratio_moves, steps_per_generation
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import recipe_of
@@ -106,7 +107,7 @@ def _ratio_notes(config: Any) -> list[str]:
     if objective is not None and objective.surrogate.piece.name in _FROM_THE_SAMPLER and of_tokens:
         pass  # the sampler's weights are in its ratio
     elif objective is not None and objective.surrogate.piece.name in _BY_RATIO:
-        keywords = mapping("objective_kwargs", config.objective_kwargs)
+        _, keywords = named("objective", config.objective)
         inside = keywords.get("surrogate")
         written = {**keywords, **(inside if isinstance(inside, Mapping) else {})}
         names = objective.surrogate.piece.keywords()

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.objectives.compose import compose_objective
+from grpo_plus.recipe.forms import name_of, named
 from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation, stop_problems
-from grpo_plus.recipe.options import changed_fields, unread_keywords
+from grpo_plus.recipe.options import changed_fields
 
 if TYPE_CHECKING:
     from grpo_plus.objectives import Objective
@@ -13,27 +14,28 @@ if TYPE_CHECKING:
 
 OBJECTIVE_FIELDS = {
     "loss_type": "objective",
-    "epsilon": "objective_kwargs {epsilon_low: …}",
-    "epsilon_high": "objective_kwargs {epsilon_high: …} (epsilon_max for cispo)",
-    "delta": "objective_kwargs {delta: …}",
-    "importance_sampling_level": "objective_kwargs {ratio: …}",
-    "sapo_temperature_neg": "objective_kwargs {temperature_neg: …} of sapo",
-    "sapo_temperature_pos": "objective_kwargs {temperature_pos: …} of sapo",
-    "vespo_k_pos": "objective_kwargs {k_pos: …} of vespo",
-    "vespo_lambda_pos": "objective_kwargs {lambda_pos: …} of vespo",
-    "vespo_k_neg": "objective_kwargs {k_neg: …} of vespo",
-    "vespo_lambda_neg": "objective_kwargs {lambda_neg: …} of vespo",
+    "epsilon": "objective {epsilon_low: …}",
+    "epsilon_high": "objective {epsilon_high: …} (epsilon_max for cispo)",
+    "delta": "objective {delta: …}",
+    "importance_sampling_level": "objective {ratio: …}",
+    "sapo_temperature_neg": "objective {temperature_neg: …} of sapo",
+    "sapo_temperature_pos": "objective {temperature_pos: …} of sapo",
+    "vespo_k_pos": "objective {k_pos: …} of vespo",
+    "vespo_lambda_pos": "objective {lambda_pos: …} of vespo",
+    "vespo_k_neg": "objective {k_neg: …} of vespo",
+    "vespo_lambda_neg": "objective {lambda_neg: …} of vespo",
 }
 """Fields of TRL that an objective of ours replaces, and what says the same here."""
 
 
 def choose_objective(config: Any, advantage_per: str) -> "tuple[Objective | None, list[Problem]]":
     """The objective that a config names, and every problem of its composition; None without one."""
-    if config.objective is None:
-        return None, list(unread_keywords("objective", config.objective_kwargs))
+    name, keywords = named("objective", config.objective)
+    if name is None:
+        return None, []
     return compose_objective(
-        config.objective,
-        dict(config.objective_kwargs or {}),
+        name,
+        keywords,
         beta=config.beta,
         advantage_per=advantage_per,
         use_bias_correction_kl=config.use_bias_correction_kl,
@@ -51,7 +53,7 @@ def objective_problems(config: Any, recipe: "Recipe") -> list[str]:
     stop = [
         problem for rule, value in set_rules.items() if value is not None for problem in stop_problems(config, rule)
     ]
-    return [*_field_problems(objective, config), *_length_problems(config, objective), *stop]
+    return [*_field_problems(objective, config, recipe), *_length_problems(config, objective), *stop]
 
 
 def replaced_by_objective(config: Any) -> list[str]:
@@ -60,7 +62,7 @@ def replaced_by_objective(config: Any) -> list[str]:
         return []
     return [
         f"{name} ({getattr(config, name)!r}) is TRL's and would be ignored, since objective is "
-        f"{config.objective!r}. Remove {name}; what says the same is {OBJECTIVE_FIELDS[name]}."
+        f"{name_of(config, 'objective')!r}. Remove {name}; what says the same is {OBJECTIVE_FIELDS[name]}."
         for name in changed_fields(config, tuple(OBJECTIVE_FIELDS))
     ]
 
@@ -70,7 +72,7 @@ def _own_ratio_problems(config: Any, per: str) -> list[str]:
     if per == "completion" or config.importance_sampling_level == "token":
         return []
     text = f"importance_sampling_level is {config.importance_sampling_level!r}, one ratio a completion, which has no"
-    why = f"{text} meaning with advantages per {per} (advantage {config.advantage!r})"
+    why = f"{text} meaning with advantages per {per} (advantage {name_of(config, 'advantage')!r})"
     return [f"{why}: set it to 'token', use objective 'gspo_token', or an advantage estimator per completion."]
 
 
@@ -83,12 +85,12 @@ def _length_problems(config: Any, objective: "Objective | None") -> list[str]:
     else:
         reduce = objective.reduce
         divides = reduce.piece.name == "constant" and reduce.keywords.get("length") is None
-        way, what = ", give the reduction its length", f"the objective {config.objective!r}"
+        way, what = ", give the reduction its length", f"the objective {objective.name!r}"
     text = f"max_completion_length is None, but {what} divides by it"
     return [f"{text}: set it{way}, or choose a loss that does not."] if divides else []
 
 
-def _field_problems(objective: "Objective", config: Any) -> list[str]:
+def _field_problems(objective: "Objective", config: Any, recipe: "Recipe") -> list[str]:
     """Fields that this objective cannot go with."""
     problems = []
     corrected = config.use_vllm and config.vllm_importance_sampling_correction
@@ -98,7 +100,7 @@ def _field_problems(objective: "Objective", config: Any) -> list[str]:
             f"{what}: skip_settled leaves rows out of the later inner iterations, but num_iterations is "
             f"{config.num_iterations}: set it to 2 or more, or remove skip_settled."
         )
-    if objective.skip_settled and config.engine == "stock":
+    if objective.skip_settled and recipe.engine.layout == "stock":
         problems.append(
             f"{what}: skip_settled saves the passes of rows that have settled, but engine is 'stock', which runs all "
             "rows: set engine to 'auto', or remove skip_settled."
@@ -171,5 +173,5 @@ def _per_reward(config: Any) -> str | None:
     if config.advantage is None:
         split = config.multi_objective_aggregation == "normalize_then_sum"
         return "multi_objective_aggregation 'normalize_then_sum'" if split else None
-    parts = (config.advantage_kwargs or {}).get("parts") or {}
-    return "the advantage estimator 'gdpo'" if "gdpo" in (config.advantage, *parts) else None
+    name, keywords = named("advantage", config.advantage)
+    return "the advantage estimator 'gdpo'" if "gdpo" in (name, *(keywords.get("parts") or {})) else None

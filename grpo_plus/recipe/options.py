@@ -1,6 +1,5 @@
-"""Config fields: keywords from YAML, JSON or ``--field.key value`` flags; fields that are set."""
+"""Config fields: mappings from YAML or JSON, and fields that are set."""
 
-import argparse
 import copy
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING
@@ -9,7 +8,6 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from grpo_plus import _trl
 from grpo_verifiers.errors.messages import did_you_mean
 from grpo_verifiers.options import fits, numbers, spell
 
@@ -111,51 +109,6 @@ def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple
     ]
 
 
-class KeywordAction(argparse.Action):
-    """``--field '{"key": 1}'`` replaces the keywords; ``--field.key 1`` sets one of them."""
-
-    def __call__(
-        self,
-        _parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Merge one flag into the namespace."""
-        text = values if isinstance(values, str) else str(values)
-        path = (option_string or "").lstrip("-").split(".")[1:]
-        try:
-            if not path:
-                setattr(namespace, self.dest, mapping_or_none(self.dest, text))
-                return
-            whole = mapping(self.dest, getattr(namespace, self.dest, None))
-            inner = whole
-            for key in path[:-1]:
-                inner = inner.setdefault(key, {})
-                if not isinstance(inner, dict):
-                    raise TypeError(f"{option_string} sets a key inside {key!r}, which is {inner!r}")  # noqa: TRY301
-            inner[path[-1]] = numbers(yaml.load(text, StrictLoader))  # noqa: S506 - a subclass of the safe loader
-        except (ValueError, TypeError, yaml.YAMLError) as error:
-            raise argparse.ArgumentError(None, f"argument {option_string}: {error}") from error
-        setattr(namespace, self.dest, whole)
-
-
-def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Metadata of a dataclass field: adds the flags ``--field.key value`` for ``keys`` to any parser."""
-    return {"action": KeywordAction, "aliases": [f"--{field}.{key}" for key in keys]}
-
-
-def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], fields: Sequence[str]) -> None:
-    """Add the ``--field.any.key`` flags among ``arguments`` to ``parser``: plug-ins have keywords of their own."""
-    for argument in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
-        field, dot, path = argument.removeprefix("--").partition(".")
-        if argument.startswith("--") and dot and path and field in fields:
-            try:
-                parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
-            except argparse.ArgumentError:  # a keyword of a built-in part is known already
-                continue
-
-
 def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
     """The fields that differ from their default, in order; unknown ones are skipped."""
     fields = config.__dataclass_fields__
@@ -164,28 +117,3 @@ def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
 
 def _default(spec: Any) -> Any:
     return spec.default if spec.default is not MISSING else spec.default_factory()
-
-
-def sets_parts(config: Any) -> bool:
-    """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
-    chosen = (config.advantage, config.objective, config.selection)
-    ours = any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
-    tools = bool(getattr(config, "tools", None) or getattr(config, "environment", None))
-    monitored = getattr(config, "hacking_monitor", None) is not None
-    return ours or tools or monitored or config.reward_model is not None
-
-
-def rollout_of(config: Any) -> str:
-    """How completions are drawn on the plain path, ``stock`` or ``auto``, where the field itself may leave it open."""
-    if config.rollout is not None:
-        return str(config.rollout)
-    return "auto" if sets_parts(config) and not _trl.other_samplers(vars(config)) else "stock"
-
-
-def unread_keywords(owner: str, keywords: Any) -> list[str]:
-    """Keywords without the part that reads them."""
-    if not keywords:
-        return []
-    field = f"{owner}_kwargs"
-    text = f"{field} is {keywords!r}, but {owner} is unset, so nothing would read it"
-    return [f"{text}: set {owner}, or remove {field}."]

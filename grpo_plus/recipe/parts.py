@@ -1,5 +1,7 @@
 """From the names in a config to its `Recipe`, and every problem of the choice before any model loads."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from grpo_plus import _trl
@@ -13,26 +15,33 @@ from grpo_plus.recipe.advantage import (
     replaced_by_advantage,
 )
 from grpo_plus.recipe.critic import choose_critic, critic_problems
-from grpo_plus.recipe.dead_groups import dead_groups_keywords, dead_groups_problems
+from grpo_plus.recipe.dead_groups import choose_dead_groups, dead_groups_problems
+from grpo_plus.recipe.defaults import records, rollout_of
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
+from grpo_plus.recipe.forms import name_of, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
-from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_plus.recipe.replay import replay_problems
 from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
+from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.shares import share_problems, shares_of
 from grpo_plus.recipe.tools import choose_tools, tool_problems, turn_problems
 from grpo_plus.selection import selections
 from grpo_verifiers.errors import Problem
+from grpo_verifiers.options import option_problems
+from grpo_verifiers.registry import Registry
 from grpo_verifiers.verifying import REGISTRY
 
+_REGISTRIES: Mapping[str, Registry[Any]] = {
+    "advantage": advantages,
+    "objective": objectives,
+    "selection": selections,
+}
 READ = (
-    *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
-    *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record", "tools", "environment"),
-    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "critic", "reward_model"),
-    *("rollout", "rollout_rows", "vllm_sync", "hacking_monitor", "stop_on"),
+    *("advantage", "objective", "selection", "dead_groups", "verifiers", "eval_verifiers", "verifier_column"),
+    *("plugins", "tools", "environment", "critic", "reward_model", "engine", "rollout", "report", "diagnosis"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
 """The fields that a recipe is made of."""
@@ -48,7 +57,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     selected, wrong_selection = choose_selection(config)
     objective, wrong_objective = choose_objective(config, unit_of(parts))
     in_reward = objective is not None and objective.kl_in_reward
-    if config.advantage is None and (in_reward or config.dead_groups != "keep"):  # TRL's own sees no other rows
+    dead_groups, wrong_dead_groups = choose_dead_groups(config)
+    if config.advantage is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
         parts = parts_of(chosen)
@@ -56,18 +66,18 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     eval_entries, eval_form = read_entries(config.eval_verifiers or [], "eval_verifiers")
     verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
-    dead_groups_kwargs, wrong_dead_groups = dead_groups_keywords(config)
+    engine, wrong_engine = _options("engine", EngineOptions, config)
+    rollout, wrong_rollout = _options("rollout", RolloutOptions, config)
+    report, wrong_report = _options("report", ReportOptions, config)
+    diagnosis, wrong_diagnosis = _options("diagnosis", DiagnosisOptions, config)
     critic, wrong_critic = choose_critic(config)
     reward_model, wrong_reward_model = choose_reward_model(config)
-    monitor, wrong_monitor = choose_monitor(config, verifiers)
+    monitor, wrong_monitor = choose_monitor(diagnosis, verifiers, config.plugins)
     tools, environments, wrong_tools = choose_tools(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
-    if config.advantage is not None and chosen is not None:
-        origins["advantage"] = advantages.way(config.advantage)
-    if objective is not None:
-        origins["objective"] = objectives.way(config.objective)
-    if selected is not None:
-        origins["selection"] = selections.way(config.selection)
+    names = {field: chosen_name for field in _REGISTRIES if (chosen_name := name_of(config, field)) is not None}
+    built = {"advantage": chosen, "objective": objective, "selection": selected}
+    origins |= {field: _REGISTRIES[field].way(name) for field, name in names.items() if built[field] is not None}
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,
@@ -79,18 +89,16 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         reward_model=reward_model,
         tools=tools,
         environments=environments,
-        engine=config.engine,
-        engine_tokens_per_pass=config.engine_tokens_per_pass,
+        engine=engine,
         selection=selected,
-        dead_groups=config.dead_groups,
-        dead_groups_kwargs=dead_groups_kwargs,
+        dead_groups=dead_groups,
         critic=critic,
-        hacking_monitor=monitor,
-        stop_on=tuple(getattr(config, "stop_on", None) or ()),
-        rollout=rollout_of(config),
-        rollout_rows=config.rollout_rows,
-        vllm_sync=config.vllm_sync,
-        records=sets_parts(config) if config.record is None else config.record,
+        monitor=monitor,
+        stop_on=tuple(diagnosis.stop_on),
+        rollout=replace(rollout, how=rollout_of(config)),
+        rollout_is_set=rollout.how is not None,
+        report=replace(report, record=records(config)),
+        names=names,
         origins=origins,
     )
     known = config.advantage is None or not wrong_advantage  # otherwise nobody knows what would run
@@ -110,7 +118,10 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_verifiers,
         *wrong_eval_verifiers,
         *verifier_problems(config, entries, eval_entries),
-        *_engine_problems(config),
+        *wrong_engine,
+        *wrong_rollout,
+        *wrong_report,
+        *wrong_diagnosis,
         *wrong_dead_groups,
         *dead_groups_problems(config, recipe),
         *replay_problems(config, recipe),
@@ -123,8 +134,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_tools,
         *tool_problems(config),
         *(() if wrong_tools else turn_problems(recipe)),
-        *_rollout_problems(config),
-        *_record_problems(config),
+        *_rollout_problems(config, rollout),
         *_weight_problems(config, recipe),
     ]
 
@@ -149,24 +159,18 @@ def refresh_problems(config: Any) -> list[str]:
     return problems
 
 
-def _engine_problems(config: Any) -> list[str]:
-    tokens = config.engine_tokens_per_pass
-    if tokens is not None and config.engine == "stock":
-        return [f"engine_tokens_per_pass ({tokens}) needs the engine, but engine is 'stock': remove one."]
-    return []
+def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
+    """The options of a field, at their defaults where one is wrong; what is wrong with each by itself."""
+    given = read_form(field, getattr(config, field))
+    if problems := option_problems(field, schema, given, where="key", bare=True):
+        return schema(), problems
+    return schema(**given), []
 
 
-def _rollout_problems(config: Any) -> list[str]:
+def _rollout_problems(config: Any, rollout: RolloutOptions) -> list[str]:
     elsewhere = _trl.other_samplers(vars(config))
-    if config.rollout == "auto" and elsewhere:
+    if rollout.how == "auto" and elsewhere:
         return [f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset."]
-    return []
-
-
-def _record_problems(config: Any) -> list[str]:
-    steps = config.report_steps
-    if steps and config.record is False:
-        return [f"report_steps ({steps}) needs the record, but record is false: remove one of the two."]
     return []
 
 

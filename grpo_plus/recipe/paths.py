@@ -33,9 +33,8 @@ def absolute_entry(item: Any, base: Path) -> Any:
         return item if item.lstrip().startswith("{") else absolute(item, base)  # a mapping that cannot be read
     if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
         return item
-    kwargs = item.get("kwargs")
-    if isinstance(kwargs, Mapping) and isinstance(kwargs.get("steps"), str):
-        item = {**item, "kwargs": {**kwargs, "steps": absolute(kwargs["steps"], base)}}
+    if isinstance(item.get("steps"), str):
+        item = {**item, "steps": absolute(item["steps"], base)}
     return {**item, "name": absolute(item["name"], base)}
 
 
@@ -47,8 +46,6 @@ def absolute_start(options: dict[str, Any] | None, base: Path) -> dict[str, Any]
     return {**options, "start": str((base / Path(start).expanduser()).resolve())}
 
 
-def absolute_judge(options: dict[str, Any] | None, base: Path) -> dict[str, Any] | None:
-    """The options of the hacking monitor with the file of its judge made absolute."""
-    if options is None or options.get("verifier") is None:
-        return options
-    return {**options, "verifier": absolute_entry(options["verifier"], base)}
+def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The options of the diagnosis with the file of its judge made absolute."""
+    return {**options, "judge": absolute_entry(options["judge"], base)} if "judge" in options else options

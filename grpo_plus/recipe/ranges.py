@@ -22,7 +22,6 @@ from grpo_verifiers.options import Range, fits
 POSITIVE = Range(0, open_low=True, finite=True)
 NOT_NEGATIVE = Range(0, finite=True)
 COUNT = Range(1)
-UPPER_LIMIT = Range(1, told="a positive integer")
 PARTS = Range(0, open_low=True, finite=True, whole_from=1, told="a whole number of at least 1, or a fraction below 1")
 """A number of steps, or a fraction of all."""
 
@@ -37,14 +36,7 @@ ALSO: Mapping[str, tuple[Any, ...]] = {
 """Values that the host takes though their annotation does not say so."""
 FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 """Fields that take a mapping or the path of a file; other mappings may be given as text."""
-OFF: Mapping[str, Any] = {
-    "dead_groups": "keep",
-    "rollout": "stock",
-    "engine": "stock",
-    "report_to": "none",
-    "debug": "",
-    **dict.fromkeys(("advantage", "objective", "selection", "environment", "vllm_sync", "verifier_column")),
-}
+OFF: Mapping[str, Any] = {"report_to": "none", "debug": "", **dict.fromkeys(("environment", "verifier_column"))}
 """What false, or YAML's ``off``, means for fields of a word: that one which changes nothing."""
 SCALARS = (bool, int, float, str, NoneType)
 PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
@@ -92,12 +84,7 @@ HOST = (
 )
 """What is often got wrong and what the host takes in silence, or trips over once the model is loaded: no more than 20
 rows with those of `grpo_plus.recipe.host`. A field may have several: each that counts must hold."""
-OURS = (
-    Rule("engine_tokens_per_pass", UPPER_LIMIT, note=", or nothing for no bound"),
-    Rule("rollout_rows", UPPER_LIMIT, note=", or nothing for as many as memory allows"),
-    Rule("report_steps", Range(0), note=" (0: never; nothing: at the end only)"),
-    Rule("torch_threads", COUNT, note=", or nothing for torch's own choice"),
-)
+OURS = (Rule("torch_threads", COUNT, note=", or nothing for torch's own choice"),)
 
 
 @dataclass(frozen=True)

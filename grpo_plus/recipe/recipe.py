@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpo_verifiers.options import Range
+from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptions
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
@@ -94,27 +95,16 @@ class VerifierPart:
         return self.verifier.gives_steps
 
 
-@dataclass(frozen=True)
-class MonitorOptions:
-    """How the reward is watched by a judge that is no part of it.
+class DeadGroups(NamedTuple):
+    """What becomes of groups without contrast, and its keywords, those that are unset at their defaults."""
 
-    Attributes:
-        every: optimizer steps between checks, at least: they are made where completions are drawn.
-        verifier: the judge, as an entry of ``verifiers``; None: the stricter twin of the verifier that is watched.
-        sample: completions of a check, at most.
-        against: label of the verifier whose score is watched; None: the one that the judge is a twin of, or the whole
-            reward.
-    """
-
-    every: Annotated[int, Range(1)] = 10
-    verifier: Any = None
-    sample: Annotated[int, Range(2)] = 32
-    against: str | None = None
+    name: str = "keep"
+    keywords: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """The same with its judge; ``against`` names the verifier that is watched, None: the whole reward."""
+    """`DiagnosisOptions` with the judge; ``against`` names the verifier that is watched, None: the whole reward."""
 
     every: int
     sample: int
@@ -139,16 +129,15 @@ class Recipe:
         tools: the tools that the model may call.
         environments: the environment of a row by the value of its column; under None the one of all rows.
         engine: how the update runs.
-        engine_tokens_per_pass: most tokens of one forward and backward pass.
         selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
         dead_groups: what becomes of groups without contrast.
-        dead_groups_kwargs: its keywords, those that are unset at their defaults.
         critic: how a critic's values are made and learned; None: there is none.
-        hacking_monitor: the judge that samples of training are shown to; None: there is none.
+        monitor: the judge that samples of training are shown to; None: there is none.
         stop_on: names of the findings that end the run.
-        rollout: how completions are drawn, ``stock`` or ``auto``.
-        rollout_rows: most rows drawn at once.
-        vllm_sync: how weights go to a vLLM server; None: what there is decides.
+        rollout: how completions are drawn, with ``how`` decided.
+        rollout_is_set: the config decides it.
+        report: what is kept of the run, with ``record`` decided.
+        names: advantage, objective and selection as the config names them.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
             ``entry point`` or ``reference``.
     """
@@ -163,18 +152,16 @@ class Recipe:
     reward_model: "RewardModelOptions | None" = None
     tools: tuple["ToolPart", ...] = ()
     environments: Mapping[str | None, "ToolPart"] = field(default_factory=dict)
-    engine: str = "stock"
-    engine_tokens_per_pass: int | None = None
+    engine: EngineOptions = field(default_factory=lambda: EngineOptions("stock"))
     selection: Selected | None = None
-    dead_groups: str = "keep"
-    dead_groups_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    dead_groups: DeadGroups = field(default_factory=DeadGroups)
     critic: "CriticOptions | None" = None
-    hacking_monitor: Monitor | None = None
+    monitor: Monitor | None = None
     stop_on: tuple[str, ...] = ()
-    rollout: str = "stock"
-    rollout_rows: int | None = None
-    vllm_sync: str | None = None
-    records: bool = False
+    rollout: RolloutOptions = field(default_factory=lambda: RolloutOptions("stock"))
+    rollout_is_set: bool = False
+    report: ReportOptions = field(default_factory=lambda: ReportOptions(record=False))
+    names: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

@@ -3,12 +3,13 @@
 from typing import Any
 
 from grpo_plus.objectives.ratio_use import reads_old_logps
+from grpo_plus.recipe.forms import name_of
 from grpo_plus.recipe.recipe import Recipe
 
 
 def replay_problems(config: Any, recipe: Recipe) -> list[str]:
     """Parts that would take groups of earlier policies for those of the present one."""
-    if config.dead_groups != "replay":
+    if recipe.dead_groups.name != "replay":
         return []
     problems = []
     if recipe.objective is not None and not reads_old_logps(recipe.objective):
@@ -19,8 +20,8 @@ def replay_problems(config: Any, recipe: Recipe) -> list[str]:
         )
     if recipe.selection is not None and recipe.selection.weighted:
         problems.append(
-            f"dead_groups is 'replay', but selection is {config.selection!r} with weights, which are those of the "
-            "prompts of one batch, and make up for no bias of replay's: set selection_kwargs weighted to false, or "
+            f"dead_groups is 'replay', but selection is {recipe.names['selection']!r} with weights, which are those of "
+            "the prompts of one batch, and make up for no bias of replay's: set its weighted to false, or "
             "dead_groups to 'resample' or 'roulette'."
         )
     if config.sync_ref_model and config.beta:
@@ -33,7 +34,7 @@ def replay_problems(config: Any, recipe: Recipe) -> list[str]:
 
 def replay_notes(config: Any) -> list[str]:
     """That it is biased."""
-    if config.dead_groups != "replay":
+    if name_of(config, "dead_groups") != "replay":
         return []
     biased = "dead_groups 'replay' is biased: a bounded ratio makes up in part for groups of earlier policies"
     return [f"{biased}, and their prompts count more often. Each generation batch is scored once more."]

@@ -56,10 +56,10 @@ def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
             "reward_model every is 0 and it has no start: it would never learn anything. Set every, or start to the "
             "folder of a reward model."
         )
-    if options.rewards and config.dead_groups != "keep":
+    if options.rewards and recipe.dead_groups.name != "keep":
         problems.append(
-            f"dead_groups is {config.dead_groups!r}, but reward_model rewards with numbers of which no two are equal, "
-            "so no group would ever be dead: set reward_model weight to 0, or remove dead_groups."
+            f"dead_groups is {recipe.dead_groups.name!r}, but reward_model rewards with numbers of which no two are "
+            "equal, so no group would ever be dead: set reward_model weight to 0, or remove dead_groups."
         )
     if config.num_generations == 1 and options.head == "outcome" and options.every > 0:
         problems.append(

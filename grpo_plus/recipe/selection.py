@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.recipe.options import changed_fields, unread_keywords
+from grpo_plus.recipe.forms import named
+from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.recipe import Selected
 from grpo_plus.selection import check_selection_kwargs, get_selection
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
@@ -12,12 +13,12 @@ from grpo_verifiers.errors import PluginError, Problem, VerifierError
 
 def choose_selection(config: Any) -> tuple[Selected | None, list[Problem]]:
     """The selection of a config, None without one; problems of its name and keywords."""
-    if config.selection is None:
-        return None, list(unread_keywords("selection", config.selection_kwargs))
-    keywords = dict(config.selection_kwargs or {})
+    name, keywords = named("selection", config.selection)
+    if name is None:
+        return None, []
     try:
-        problems: list[Problem] = [*check_selection_kwargs(config.selection, keywords)]
-        return Selected(get_selection(config.selection), keywords), problems
+        problems: list[Problem] = [*check_selection_kwargs(name, keywords)]
+        return Selected(get_selection(name), keywords), problems
     except PluginError as error:
         return None, [error]
     except VerifierError:  # told above
@@ -29,22 +30,22 @@ def selection_problems(config: Any, selected: Selected | None) -> list[str]:
     if selected is None or not selected.selection.draws:
         return []
     problems = []
-    if config.selection == "contrast" and config.num_generations == 1:
+    if selected.selection.name == "contrast" and config.num_generations == 1:
         problems.append(
             "selection is 'contrast', but num_generations is 1: a group of one has no contrast, so no prompt would be "
             "drawn. Set num_generations to 2 or more, or remove selection."
         )
     if changed_fields(config, ("shuffle_dataset",)):
         problems.append(
-            f"shuffle_dataset is {config.shuffle_dataset!r}, but selection ({config.selection!r}) draws the prompts, "
-            "and no order of the data is left: remove one of the two."
+            f"shuffle_dataset is {config.shuffle_dataset!r}, but selection ({selected.selection.name!r}) draws the "
+            "prompts, and no order of the data is left: remove one of the two."
         )
     accelerator = config.accelerator_config
     given = accelerator if isinstance(accelerator, Mapping) else vars(accelerator) if accelerator else {}
     if given.get("dispatch_batches"):
         problems.append(
-            f"accelerator_config has dispatch_batches: true, but selection ({config.selection!r}) draws the prompts on "
-            "every process: remove it."
+            "accelerator_config has dispatch_batches: true, but selection "
+            f"({selected.selection.name!r}) draws the prompts on every process: remove it."
         )
     return problems
 

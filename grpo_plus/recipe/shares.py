@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from grpo_plus.recipe.forms import name_of
 from grpo_plus.recipe.recipe import Selected
 
 
@@ -15,10 +16,10 @@ def divides_by_tokens(config: Any, objective: Any) -> bool:
 def shares_of(config: Any, selected: Selected | None) -> list[str]:
     """What of a config gives rows weights other than 1: beginnings of sentences."""
     found = []
-    if config.dead_groups == "roulette":
+    if name_of(config, "dead_groups") == "roulette":
         found.append("dead_groups is 'roulette', which gives rows unequal weights")
     if selected is not None and selected.weighted:
-        found.append(f"selection is {config.selection!r} with weights, which rows carry")
+        found.append(f"selection is {selected.selection.name!r} with weights, which rows carry")
     return found
 
 

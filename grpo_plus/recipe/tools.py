@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from grpo_plus.recipe.entries import read_entry
 from grpo_plus.recipe.recipe import Recipe
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.registry import duplicate_names, get_environment, get_tool
 
-KEYS = ("name", "label", "kwargs", "timeout")
+KEYS = ("name", "label", "timeout")
 COLUMN = "environment"
 """The dataset column that names the environment of each row, where there are several."""
 
@@ -115,24 +116,12 @@ def _environments(given: Any) -> Iterable[tuple[str | None, Any]]:
 
 
 def _made(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart | None:
-    values = {"name": item} if isinstance(item, str) else item
-    if not isinstance(values, Mapping):
-        problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
-        return None
-    wrong = [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
-    name: Any = values.get("name")
-    kwargs: Any = {} if values.get("kwargs") is None else values["kwargs"]
-    if not isinstance(name, str) or not name:
-        wrong.append(f"{where} has no name: give a name or a reference, got {item!r}.")
-    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
-        wrong.append(f"{where}: kwargs is {kwargs!r}, expected a mapping.")
-    elif taken := [key for key in kwargs if key in (*KEYS, "base")]:
-        wrong.append(f"{where}: {taken[0]} stands in kwargs, but is a key of the entry itself: move it one level up.")
+    name, values, keywords, wrong = read_entry(where, item, KEYS, ("base",))
     problems += wrong
     if wrong:
         return None
     try:
-        part: ToolPart = get(name, label=values.get("label"), timeout=values.get("timeout"), **kwargs)
+        part: ToolPart = get(name, label=values.get("label"), timeout=values.get("timeout"), **keywords)
     except PluginError as error:
         problems.append(error)
     except VerifierError as error:

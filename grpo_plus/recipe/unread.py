@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_plus.recipe.defaults import records, rollout_of
+from grpo_plus.recipe.forms import read_form
 from grpo_plus.recipe.launch import process_count
-from grpo_plus.recipe.options import changed_fields, rollout_of, sets_parts
+from grpo_plus.recipe.options import changed_fields
 
 Condition = Callable[[Any], bool]
 
@@ -20,7 +22,7 @@ class Unread:
     """A row of the table.
 
     Attributes:
-        names: the fields, with blanks between them; those at their default are skipped.
+        names: fields, or keys of fields (``engine.layout``), with blanks between them; unset ones are skipped.
         when: the condition on a config.
         why: ends the sentence "FIELD (VALUE) is not read: ".
         way_out: what to do about it; for problems.
@@ -73,7 +75,7 @@ def _fsdp1(config: Any) -> bool:
 NOTES: tuple[Unread, ...] = (
     Unread(
         "vllm_group_port",
-        lambda c: c.use_vllm and c.vllm_sync in {"files", "adapter"},
+        lambda c: c.use_vllm and read_form("rollout", c.rollout).get("vllm_sync") in {"files", "adapter"},
         "vllm_sync takes the weights another way than through a group of processes",
     ),
     Unread(
@@ -82,7 +84,7 @@ NOTES: tuple[Unread, ...] = (
         "eval_strategy is 'no', so there is no evaluation but one that you start yourself",
     ),
     Unread(
-        "rollout rollout_rows",
+        "rollout.how rollout.rows",
         lambda c: _fsdp1(c) or _in_pieces(c),
         "the parameters are sharded (FSDP1, or ZeRO-3 without ds3_gather_for_generation), so TRL draws the "
         "completions, all rows at once",
@@ -92,40 +94,46 @@ NOTES: tuple[Unread, ...] = (
 
 PROBLEMS: tuple[Unread, ...] = (
     Unread(
-        "engine engine_tokens_per_pass",
-        lambda c: c.engine != "stock" and c.neftune_noise_alpha is not None,
+        "engine.layout engine.tokens_per_pass",
+        lambda c: read_form("engine", c.engine).get("layout") != "stock" and c.neftune_noise_alpha is not None,
         "with noise on embeddings (neftune_noise_alpha) every pass is TRL's own",
         "leave it unset, or remove neftune_noise_alpha",
     ),
     Unread(
-        "engine_tokens_per_pass",
+        "engine.tokens_per_pass",
         lambda c: process_count() > 1 or under_fsdp(c) or under_deepspeed(c),
         "it works on a single device only, where no other process waits for a pass",
         "leave it unset, or train in one process",
     ),
     Unread(
-        "rollout_rows",
+        "engine.tokens_per_pass",
+        lambda c: read_form("engine", c.engine).get("layout") == "stock",
+        "engine is 'stock', which is TRL's own path",
+        "leave it unset, or choose another layout",
+    ),
+    Unread(
+        "rollout.rows",
         lambda c: rollout_of(c) == "stock",
         "the completions are not drawn by rollout: auto",
         "set rollout: auto, or leave it unset",
     ),
     Unread(
-        "vllm_sync",
+        "rollout.vllm_sync",
         lambda c: not c.use_vllm,
         "no vLLM server draws the completions",
         "set use_vllm: true and vllm_mode: server, or leave it unset",
     ),
     Unread(
-        "vllm_sync",
+        "rollout.vllm_sync",
         lambda c: c.use_vllm and c.vllm_mode != "server",
         "vllm_mode is 'colocate', so there is no server",
         "set vllm_mode: server, or leave it unset",
     ),
     Unread(
-        "report_steps",
-        lambda c: bool(c.report_steps) and c.record is None and not sets_parts(c),
+        "report.every",
+        lambda c: bool(read_form("report", c.report).get("every")) and not records(c),
         "a report needs the record, which is kept where a part of ours is set",
-        "set record: true, or remove report_steps",
+        "set report: {record: true, …}, or remove every",
     ),
 )
 """Rows that refuse the config: certain, and about an option of ours."""
@@ -165,21 +173,28 @@ def rollout_func_problems(config: Any) -> list[str]:
     return [
         f"{name} ({_shown(config, name)}) would be read by nobody: rollout_func draws the completions. Remove one of "
         "the two."
-        for name in _set(config, ("rollout", "rollout_rows"))
+        for name in _set(config, ("rollout.how", "rollout.rows"))
     ]
 
 
 def why_unread(config: Any, name: str) -> str | None:
-    """The reason why a field is not read, set or not; None if it is read."""
+    """The reason why a field, or a key of one, is not read, set or not; None if it is read."""
     rows = (row for row in (*NOTES, *PROBLEMS) if name in row.fields)
     return next((row.why for row in rows if row.when(config)), None)
 
 
 def _set(config: Any, names: Sequence[str]) -> list[str]:
     empty: tuple[Any, ...] = ([], {})  # what an unset list or mapping of ours is normalised to
-    return [name for name in changed_fields(config, names) if getattr(config, name) not in empty]
+    changed = changed_fields(config, [name.partition(".")[0] for name in names])
+    return [name for name in names if name.partition(".")[0] in changed and _value(config, name) not in (None, *empty)]
+
+
+def _value(config: Any, name: str) -> Any:
+    field, dot, key = name.partition(".")
+    value = getattr(config, field)
+    return read_form(field, value).get(key) if dot else value
 
 
 def _shown(config: Any, name: str) -> str:
-    value = getattr(config, name)
+    value = _value(config, name)
     return repr(getattr(value, "value", value))

@@ -9,6 +9,7 @@ from typing import Any
 
 from grpo_plus import __version__, _trl
 from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.forms import named
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import SCHEMA, plain
 from grpo_plus.training.run import Run
@@ -55,7 +56,8 @@ def parts(trainer: Run) -> dict[str, Any]:
         objective = {"name": args.loss_type, "keywords": {"beta": args.beta}, "formula": "", "host": True}
     else:
         formula = trainer.objective.formula()
-        objective = {"name": args.objective, "keywords": args.objective_kwargs, "formula": formula, "host": False}
+        _, keywords = named("objective", args.objective)
+        objective = {"name": recipe.names["objective"], "keywords": keywords, "formula": formula, "host": False}
     selection = None
     if recipe.selection is not None:
         chosen, keywords = recipe.selection
@@ -77,8 +79,8 @@ def parts(trainer: Run) -> dict[str, Any]:
                 "rewards": rewards,
                 "verifiers": verifiers,
                 "eval_verifiers": evaluating,
-                "engine": recipe.engine,
-                "rollout": recipe.rollout,
+                "engine": recipe.engine.layout,
+                "rollout": recipe.rollout.how,
             }
         )
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.forms import named
 from grpo_plus.record.about import installed
 from grpo_plus.training.run import Run
 from grpo_verifiers.files import write_whole
@@ -55,10 +56,10 @@ def section(trainer: Run) -> str:
     args = trainer.args
     rows: list[tuple[str, str]] = [
         ("Advantage estimator", _advantage(trainer)),
-        ("Objective", _objective(args)),
-        ("Rollouts", f"`{trainer.recipe.rollout}`"),
+        ("Objective", _objective(trainer)),
+        ("Rollouts", f"`{trainer.recipe.rollout.how}`"),
         *_selection(trainer),
-        ("Update engine", f"`{args.engine}`" if hasattr(args, "engine") else "stock"),
+        ("Update engine", f"`{trainer.recipe.engine.layout}`"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
         *([("Tools", ", ".join(f"`{_text(tool.__name__)}`" for tool in trainer.tools))] if trainer.tools else []),
         *((name, _value(value)) for name, value in trainer.card_facts.items()),
@@ -80,13 +81,15 @@ def _advantage(trainer: Run) -> str:
         name, keywords = equivalent_advantage(args)
         return f"TRL's own, which is `{name}`{_keywords(keywords)}"
     assert trainer.estimator is not None
-    return f"`{_base(args.advantage)}`{_keywords(trainer.estimator[1])}"
+    return f"`{_base(trainer.recipe.names['advantage'])}`{_keywords(trainer.estimator[1])}"
 
 
-def _objective(args: Any) -> str:
+def _objective(trainer: Run) -> str:
+    args = trainer.args
     if getattr(args, "objective", None) is None:
         return f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}"
-    return f"`{_base(args.objective)}`{_keywords(args.objective_kwargs)}, beta {args.beta:g}"
+    _, keywords = named("objective", args.objective)
+    return f"`{_base(trainer.recipe.names['objective'])}`{_keywords(keywords)}, beta {args.beta:g}"
 
 
 def _selection(trainer: Run) -> list[tuple[str, str]]:
@@ -94,7 +97,9 @@ def _selection(trainer: Run) -> list[tuple[str, str]]:
     if selected is None:
         return []
     kind = "" if not selected.selection.draws else ", unbiased" if selected.weighted else ", a curriculum"
-    return [("Selection of prompts", f"`{_base(trainer.args.selection)}`{_keywords(selected.keywords)}{kind}")]
+    return [
+        ("Selection of prompts", f"`{_base(trainer.recipe.names['selection'])}`{_keywords(selected.keywords)}{kind}")
+    ]
 
 
 def _verifiers(trainer: Run) -> list[tuple[str, str, str, str]]:

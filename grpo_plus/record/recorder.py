@@ -9,6 +9,7 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.about import about
 from grpo_plus.record.files import (
     FINDINGS,
@@ -134,7 +135,7 @@ class Recorder(Hook):
 
     def write_report(self, *, last: bool = False) -> None:
         """Write ``report.html`` beside the model, unless the config says never; a failure is a warning."""
-        every = self.host.args.report_steps
+        every = recipe_of(self.host.args).report.every
         if not self.main or every == 0 or not (last or self._reports.due()):
             return
         with self._reports.measured():
@@ -172,7 +173,7 @@ class Recorder(Hook):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """A report in between."""
-        every = self.host.args.report_steps
+        every = recipe_of(self.host.args).report.every
         if every and self.host.state.global_step % every == 0:
             self.write_report()
 

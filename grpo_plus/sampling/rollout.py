@@ -119,7 +119,7 @@ class Rollout:
             self.most_rows = decoded.places
             logger.warning(
                 "Out of memory while drawing completions; the rows in flight were read again, and from now on at most "
-                "%d are drawn at once. To start that way, set rollout_rows: %d.",
+                "%d are drawn at once. To start that way, set rollout: {rows: %d}.",
                 decoded.places,
                 decoded.places,
             )

@@ -48,7 +48,7 @@ class Means(NamedTuple):
 def choose(asked: str | None, means: Means) -> Way:
     """The way that weights go."""
     if asked is not None:
-        return Way(asked, "vllm_sync says so")
+        return Way(asked, "rollout says so")
     group = means.accelerator and means.vllm
     if means.quantised:
         return Way("adapter", "the base is quantised, and a merge into it would be lost in the rounding")
@@ -73,19 +73,20 @@ def sync_problems(asked: str | None, means: Means) -> list[str]:
         text = (
             "adapters are trained on a model that was handed over as an object, and a server takes the adapter alone, "
             "over a base of its own that nobody can compare with yours. Hand over the name or folder of the model; or, "
-            "where the server holds the same weights, set vllm_sync: adapter."
+            "where the server holds the same weights, set rollout: {vllm_sync: adapter}."
         )
         return [text]
     found = {
         "files nccl": means.quantised
         and "but the base is quantised: to hand over whole weights the adapter would have to be merged into it, which "
-        "loses most of the adapter in the rounding. Set vllm_sync: adapter, or leave it unset.",
+        "loses most of the adapter in the rounding. Set rollout: {vllm_sync: adapter}, or leave it unset.",
         "files": means.adapters
         and "but adapters are trained: whole weights go by file, and a merge into those that are trained would wear "
-        "them away. Set vllm_sync: adapter, which sends a thousandth of it.",
-        "adapter": not means.adapters and "but no adapters are trained: set vllm_sync: files, or use_peft: true.",
+        "them away. Set rollout: {vllm_sync: adapter}, which sends a thousandth of it.",
+        "adapter": not means.adapters
+        and "but no adapters are trained: set rollout: {vllm_sync: files}, or use_peft: true.",
         "nccl": not means.accelerator
         and "which needs an accelerator, and training runs on a CPU: leave it unset, or set use_cpu: false.",
     }
     texts = [text for ways, text in found.items() if asked in ways.split() and text]
-    return [f"vllm_sync is {asked!r}, {text}" for text in texts[:1]]
+    return [f"rollout vllm_sync is {asked!r}, {text}" for text in texts[:1]]

@@ -11,8 +11,7 @@ Paper: Bengio et al., 2009, Curriculum learning.
 Degenerate case: equal difficulties open all prompts at once.
 
 Config:
-    selection: curriculum
-    selection_kwargs: {column: level, start: 0.2, full: 0.5}
+    selection: {name: curriculum, column: level, start: 0.2, full: 0.5}
 """
 
 import json

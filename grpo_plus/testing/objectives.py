@@ -34,7 +34,7 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
 
     >>> check_objective("dapo")
 
-    A function ``(batch, *, keywords)`` need not be registered. The keywords are those of ``objective_kwargs`` in a
+    A function ``(batch, *, keywords)`` need not be registered. The keywords are those of ``objective`` in a
     config.
 
     Raises:

@@ -33,7 +33,7 @@ def advice_for(host: Host) -> str:
         next(iter(adapters.values())),
         bits=bits_of(plain),
         double=quantises_twice(stored),
-        lean=recipe_of(host.args).rollout == "auto",
+        lean=recipe_of(host.args).rollout.how == "auto",
         heads=heads_of(host.args),
     )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__

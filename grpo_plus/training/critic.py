@@ -108,8 +108,9 @@ class Critic(Hook):
         device = host.accelerator.device
         self.head = ScalarHead(self.trunk.hidden_size).to(device)
         recipe, options = self._recipe, self.options
-        bound = recipe.engine_tokens_per_pass
-        self.passes = Passes.of(host, self.trunk, self.head, layout=recipe.engine, tokens_per_pass=bound)
+        engine = recipe.engine
+        bound = engine.tokens_per_pass
+        self.passes = Passes.of(host, self.trunk, self.head, layout=engine.layout, tokens_per_pass=bound)
         average = partial(host.accelerator.reduce, reduction="mean") if host.accelerator.num_processes > 1 else None
         self.optimizer = OwnAdamW(
             _named(self.head.named_parameters(), "head") | _named(self.trunk.named_parameters().items(), "trunk"),
@@ -292,7 +293,7 @@ class Critic(Hook):
 
 _SMALLER = (
     "A pass of the critic has as many tokens as one of the policy: lower per_device_train_batch_size, set "
-    "engine_tokens_per_pass, or have the critic on less: critic {on: adapter} or {on: trunk}."
+    "tokens_per_pass of engine, or have the critic on less: critic {on: adapter} or {on: trunk}."
 )
 
 

@@ -57,7 +57,7 @@ class Diagnosing(Hook):
         self.stopped_by: Finding | None = None
         self.says_at_end = True
         self._recipe, self._verification, self._record, self._ended = recipe, verification, record, ended
-        self._monitor = None if recipe.hacking_monitor is None else HackingMonitor(recipe.hacking_monitor)
+        self._monitor = None if recipe.monitor is None else HackingMonitor(recipe.monitor)
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
         self._stop_on = frozenset(recipe.stop_on)
@@ -70,7 +70,7 @@ class Diagnosing(Hook):
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
-        monitor = self._recipe.hacking_monitor
+        monitor = self._recipe.monitor
         heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
         never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
         if monitor is None:
@@ -79,12 +79,12 @@ class Diagnosing(Hook):
         problems = never
         if monitor.against is not None and monitor.against not in names:
             told = ", ".join(names)
-            problems.append(f"hacking_monitor against is {monitor.against!r}, expected one of the rewards: {told}.")
+            problems.append(f"diagnosis against is {monitor.against!r}, expected one of the rewards: {told}.")
         columns = getattr(setup.train_dataset, "column_names", None)
         grows = any(setup.further.get(name) is not None for name in ("rollout_func", "environment_factory"))
         if isinstance(columns, list | tuple) and not grows:
             problems += [
-                f"train_dataset has no column {column!r}, which the judge of hacking_monitor "
+                f"train_dataset has no column {column!r}, which the judge of diagnosis "
                 f"({monitor.judge.verifier.label}) needs: name another in its columns, or another judge."
                 for column in monitor.judge.verifier.required_columns.values()
                 if column not in columns
@@ -260,7 +260,7 @@ class Diagnosing(Hook):
 
     def _sampled(self) -> dict[str, torch.Tensor]:
         """Some values of the adapter's weights, of a run that records how far they move."""
-        if not (self._facts["lora"] and self._recipe.records):
+        if not (self._facts["lora"] and self._recipe.report.record):
             return {}
         trained = [(name, one) for name, one in self.host.model.named_parameters() if one.requires_grad]
         chosen = trained[:: max(1, len(trained) // _WEIGHTS)]

@@ -49,12 +49,11 @@ class Drawing(Hook):
         self.shifted: Callable[[], str | None] = lambda: None
         self.replaced: list[bool] = []
         self._check = check
-        self._way = recipe.dead_groups
-        self._keywords = recipe.dead_groups_kwargs
+        self._way, self._keywords = recipe.dead_groups
         self._selects = recipe.selection is not None
         self._advantages = advantages
         self._verification = verification
-        self._memory = Memory(**recipe.dead_groups_kwargs) if self._way == "replay" else None
+        self._memory = Memory(**self._keywords) if self._way == "replay" else None
         self._replayed: Mapping[str, Any] | None = None  # until its tensors are loaded
         self._said = False
 

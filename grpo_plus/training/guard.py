@@ -101,7 +101,7 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    lean = recipe_of(args).rollout == "auto"
+    lean = recipe_of(args).rollout.how == "auto"
     settings = settings_of(args, peft_config, bits=bits, double=double, lean=lean, heads=heads_of(args))
     try:
         text = shortage(config, name, settings, capacity, args.num_generations)

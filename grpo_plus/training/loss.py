@@ -10,6 +10,7 @@ from grpo_plus import _trl
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.shares import divides_by_tokens
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
 from grpo_plus.training.hooks import Hook, Prepare
@@ -102,7 +103,8 @@ class ObjectiveLoss(Hook):
             output[GROUPS] = groups_B
             self._add_pulls([output], [output["old_per_token_logps"]])
             if self._trains:
-                self._moved = self.host.args.dead_groups == "replay"  # whose groups are of earlier weights
+                # The groups of replay are of earlier weights.
+                self._moved = recipe_of(self.host.args).dead_groups.name == "replay"
 
     def _add_pulls(self, parts: Sequence[dict[str, Any]], logps_of: Sequence[Tensor]) -> None:
         rank = self.host.accelerator.process_index

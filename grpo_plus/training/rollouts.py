@@ -54,19 +54,19 @@ class Rollouts(Hook):
                 "vllm_mode: colocate."
             )
             raise ConfigError([told])
-        if self._recipe.rollout != "auto" or host.rollout_func is not None:
+        if self._recipe.rollout.how != "auto" or host.rollout_func is not None:
             return
         fsdp1 = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
         if not (fsdp1 or (_trl.zero_stage(host) == 3 and not _trl.gathers_to_draw(host))):
             self._rollout = Rollout(
-                self._recipe.rollout_rows,
+                self._recipe.rollout.rows,
                 self._report,
-                asked=host.args.rollout is not None,
+                asked=self._recipe.rollout_is_set,
                 alone=not self._in_step,
             )
         elif host.accelerator.is_main_process:
             logger.log(
-                logging.INFO if host.args.rollout is None else logging.WARNING,  # nobody asked for a default
+                logging.WARNING if self._recipe.rollout_is_set else logging.INFO,  # nobody asked for a default
                 "rollout is 'auto', but the parameters are sharded (FSDP1, or ZeRO-3 without "
                 "ds3_gather_for_generation): TRL draws the completions, all rows at once.",
             )
@@ -79,12 +79,12 @@ class Rollouts(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """The rows drawn at once, where memory has run out."""
-        learnt, asked = self.most_rows, self._recipe.rollout_rows
+        learnt, asked = self.most_rows, self._recipe.rollout.rows
         return {} if self._rollout is None or learnt == asked else {"most_rows": learnt, "asked": asked}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with as many rows at most, unless the config asks for another number by now."""
-        if self._rollout is not None and state and state["asked"] == self._recipe.rollout_rows:
+        if self._rollout is not None and state and state["asked"] == self._recipe.rollout.rows:
             self._rollout.most_rows = int(state["most_rows"])
 
     @property
@@ -135,7 +135,7 @@ class Rollouts(Hook):
         if self._rollout.stock is not None:
             return f"The model's own generate drew all rows at once ({self._rollout.stock}), and {again}."
         if self._in_step:
-            return "A pass that all ranks take part in cannot be made again: set rollout_rows, or lower it."
+            return "A pass that all ranks take part in cannot be made again: set rollout: {rows: N}, or lower it."
         return "Not even one completion at a time fits."
 
     def _report(self, cost: Decoded) -> None:

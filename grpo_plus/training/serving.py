@@ -47,7 +47,7 @@ class Serving(Hook):
         self._saving = saving
         self._began = 0
         self.server: VllmServer | None = None
-        self._asked = recipe.vllm_sync
+        self._asked = recipe.rollout.vllm_sync
         self._client: Client | None = None
         self._push: Push | None = None
 

@@ -106,9 +106,7 @@ class StepSource:
             return [self.named]
         if len(self._giving) > 1:
             several = ", ".join(sorted(self._giving))
-            raise ValueError(
-                f"several verifiers give steps: {several}. Name one in advantage_kwargs: {{steps_from: …}}."
-            )
+            raise ValueError(f"several verifiers give steps: {several}. Name one as steps_from of the advantage.")
         possible = sorted(self._giving) or [label for label, gives in self.givers.items() if gives is None]
         if not self._giving and all(self._without[label] >= PATIENCE for label in possible):
             raise ValueError(self._nothing())
@@ -120,12 +118,12 @@ class StepSource:
         return (
             f"steps_from: the verifier {label!r} gave no step in {self._without[label]} completions, so nothing is "
             f"trained by steps. It gave {self._examples[label]} instead. Return Verdict(…, steps=…) from it, or "
-            f"{other} in advantage_kwargs: {{steps_from: …}}, such as math_steps with weight 0."
+            f"{other} as steps_from of the advantage, such as math_steps with weight 0."
         )
 
     def _nothing(self) -> str:
         return (
             f"the advantage estimator needs step scores, but no verifier gave any: {', '.join(self.givers)}. "
             "Return Verdict(…, steps=…) from one of them, or add one that scores steps, such as math_steps with "
-            "weight 0. One that gives steps to some completions only is named in advantage_kwargs: {steps_from: …}."
+            "weight 0. One that gives steps to some completions only is named as steps_from of the advantage."
         )

@@ -157,7 +157,7 @@ def option_problems(
     ['top: k is 0, expected an integer of at least 1.', "top: unknown keyword 'n'. There is: k."]
 
     In messages, ``what`` names the function ("advantage estimator 'sign'") and ``where`` is the word for one option
-    ("advantage_kwargs"); ``bare`` leaves that word out of those about ranges.
+    ("key"); ``bare`` leaves that word out of those about ranges.
     """
     allowed = keywords_of(fn, skip)
     hints = hints_of(fn)

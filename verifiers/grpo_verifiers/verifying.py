@@ -158,7 +158,7 @@ def verifier(
         stated: takes a completion and options, and returns the answer that it states, as the column ``answer`` would
             hold it, or None: with it samples can vote (maj@k).
         stricter: values of options that close its loopholes and that an honest completion passes as well: where a
-            config has others, ``hacking_monitor: {}`` judges with these.
+            config has others, ``diagnosis: {judge: strict}`` judges with these.
     """
     if not isinstance(name, str):
         raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')

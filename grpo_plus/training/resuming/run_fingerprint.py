@@ -16,8 +16,8 @@ from grpo_plus.training.verification import evenly
 from grpo_verifiers.redaction import redact
 
 FREE = (
-    *("output_dir", "run_name", "project", "trackio_", "log_", "logging_", "report_", "record", "disable_tqdm"),
-    *("num_completions_to_print", "save_", "hub_", "push_to_hub", "hacking_monitor", "stop_on"),
+    *("output_dir", "run_name", "project", "trackio_", "log_", "logging_", "report", "disable_tqdm"),
+    *("num_completions_to_print", "save_", "hub_", "push_to_hub", "diagnosis"),
     *("resume_from_checkpoint", "do_", "local_rank", "ddp_timeout", "dataloader_pin_memory"),
     *("vllm_server_", "vllm_group_port", "vllm_gpu_memory_utilization", "generation_batch_size"),
 )

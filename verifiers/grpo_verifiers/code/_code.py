@@ -92,7 +92,8 @@ async def code(
     Config:
         verifiers:
           - name: code
-            kwargs: {time_limit: 2.0, scoring: share}
+            time_limit: 2.0
+            scoring: share
             columns: {solution: canonical_solution}
 
     Args:

@@ -137,10 +137,9 @@ async def judge(
     Config:
         verifiers:
           - name: judge
-            kwargs:
-              base_url: http://localhost:8000/v1
-              model: Qwen/Qwen2.5-7B-Instruct
-              rubric: "How helpful is the answer, from 0 to 10?"
+            base_url: http://localhost:8000/v1
+            model: Qwen/Qwen2.5-7B-Instruct
+            rubric: "How helpful is the answer, from 0 to 10?"
 
     Args:
         completion: the text to judge.

@@ -92,7 +92,7 @@ def math_steps(
 
     Config:
         advantage: process
-        verifiers: [math, {name: math_steps, weight: 0.0, kwargs: {steps: newline}}]
+        verifiers: [math, {name: math_steps, weight: 0.0, steps: newline}]
 
     Args:
         completion: the model's text; ``completion_text`` is looked at.

@@ -92,7 +92,8 @@ def prm(
           - math
           - name: prm
             weight: 0.0
-            kwargs: {model: Qwen/Qwen2.5-Math-PRM-7B, style: qwen}
+            model: Qwen/Qwen2.5-Math-PRM-7B
+            style: qwen
 
     Args:
         completions: the models' texts; ``completion_text`` is looked at.

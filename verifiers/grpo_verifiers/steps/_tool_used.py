@@ -41,7 +41,7 @@ def tool_used(
 
     Config:
         tools: [calculator]
-        verifiers: [math, {name: tool_used, weight: 0.1, kwargs: {names: [calculator]}}]
+        verifiers: [math, {name: tool_used, weight: 0.1, names: [calculator]}]
 
     Args:
         completion: the model's text, which is not looked at.

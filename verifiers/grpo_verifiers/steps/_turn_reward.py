@@ -27,8 +27,7 @@ def turn_reward(
     where it gave none.
 
     Config:
-        advantage: process
-        advantage_kwargs: {credit: turn}
+        advantage: {name: process, credit: turn}
         environment: ./game.py:Treasure
         verifiers: [{name: turn_reward, weight: 0.0}]
 

@@ -36,7 +36,7 @@ def turns_overlong(
 
     Config:
         tools: [calculator]
-        verifiers: [math, {name: turns_overlong, kwargs: {expected: 2, most: 6}}]
+        verifiers: [math, {name: turns_overlong, expected: 2, most: 6}]
 
     Args:
         completion: the model's text, which is not looked at.

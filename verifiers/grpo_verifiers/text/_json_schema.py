@@ -54,7 +54,7 @@ def json_schema(
     Config:
         verifiers:
           - name: json_schema
-            kwargs: {schema: {type: object, required: [name], properties: {name: {type: string}}}}
+            schema: {type: object, required: [name], properties: {name: {type: string}}}
 
     Args:
         completion: the text to check.

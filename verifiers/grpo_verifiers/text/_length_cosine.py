@@ -50,7 +50,7 @@ def length_cosine(
         verifiers:
           - name: length_cosine
             weight: 0.2
-            kwargs: {max_len: 2048}
+            max_len: 2048
     """
     length = len(token_ids("length_cosine", completion_ids))
     share = (1.0 + math.cos(math.pi * min(1.0, length / max_len))) / 2.0

@@ -44,7 +44,7 @@ def length_kimi(
         part: ``bonus`` leaves out what is below 0, ``penalty`` what is above.
 
     Config:
-        verifiers: [math, {name: length_kimi, weight: 0.2, kwargs: {part: penalty}}]
+        verifiers: [math, {name: length_kimi, weight: 0.2, part: penalty}]
     """
     rows = token_ids("length_kimi", completion_ids)
     if not len(completions) == len(prompts) == len(rows):

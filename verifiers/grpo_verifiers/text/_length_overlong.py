@@ -48,7 +48,8 @@ def length_overlong(
         verifiers:
           - math
           - name: length_overlong
-            kwargs: {max_len: 2048, cache: 512}
+            max_len: 2048
+            cache: 512
     """
     length = len(token_ids("length_overlong", completion_ids))
     over = length - (max_len - cache)

@@ -33,7 +33,7 @@ def regex(
     Config:
         verifiers:
           - name: regex
-            kwargs: {pattern: 'Answer: \d+'}
+            pattern: 'Answer: \d+'
 
     Args:
         completion: the text to check.

@@ -48,7 +48,7 @@ def repetition(
             spaces are units, too. ``tokens`` are the sampled ids.
 
     Config:
-        verifiers: [math, {name: repetition, weight: 0.2, kwargs: {n: 4}}]
+        verifiers: [math, {name: repetition, weight: 0.2, n: 4}]
     """
     units: Sequence[Hashable]
     units = token_ids("repetition", completion_ids) if unit == "tokens" else _UNITS.findall(completion.casefold())

@@ -36,7 +36,7 @@ def think_format(
     Scores: 1 correct; 0 wrong.
 
     Config:
-        verifiers: [math, {name: think_format, weight: 0.2, kwargs: {answer: answer}}]
+        verifiers: [math, {name: think_format, weight: 0.2, answer: answer}]
 
     Args:
         completion: the text to check.

@@ -8,7 +8,7 @@ Use it when a small model fails at arithmetic that is not what it should learn.
 '7.875'
 
 Config:
-    tools: [{name: calculator, kwargs: {digits: 6}}]
+    tools: [{name: calculator, digits: 6}]
 """
 
 import ast

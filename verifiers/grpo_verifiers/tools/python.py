@@ -6,7 +6,7 @@ Use it when a task takes more than arithmetic: loops, tables, algebra with a pac
 '42'
 
 Config:
-    tools: [{name: python, timeout: 5.0, kwargs: {memory: 0.5}}]
+    tools: [{name: python, timeout: 5.0, memory: 0.5}]
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ Use it when answers stand in documents of yours, and nothing on the network is t
 Paper: Robertson and Zaragoza, 2009, The Probabilistic Relevance Framework: BM25 and Beyond.
 
 Config:
-    tools: [{name: search_documents, kwargs: {folder: ./documents}}]
+    tools: [{name: search_documents, folder: ./documents}]
 """
 
 import functools
