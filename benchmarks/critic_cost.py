@@ -70,7 +70,7 @@ def make_trainer(options: argparse.Namespace, way: str) -> Any:
         use_cpu=options.device == "cpu",
         bf16=False,
         report_to="none",
-        record=False,
+        report=False,
         per_device_train_batch_size=GENERATIONS,
         gradient_accumulation_steps=1,
         num_generations=GENERATIONS,

@@ -43,7 +43,7 @@ SETTINGS = {
     "shuffle_dataset": False,
     "report_to": "none",
     "disable_tqdm": True,
-    "record": False,
+    "report": False,
 }
 
 

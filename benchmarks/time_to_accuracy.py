@@ -34,9 +34,9 @@ ARMS: Mapping[str, Mapping[str, Any] | None] = {
     "keep": {},
     "resample": {"dead_groups": "resample"},
     "roulette": {"dead_groups": "roulette"},
-    "early": {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}},
+    "early": {"dead_groups": {"name": "roulette", "after": 2}},
     "contrast": {"selection": "contrast"},
-    "all": {"selection": "contrast", "dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}},
+    "all": {"selection": "contrast", "dead_groups": {"name": "roulette", "after": 2}},
 }
 """Fields of the config; None for stock TRL."""
 UNBIASED = ("trl", "keep", "roulette", "early", "contrast", "all")

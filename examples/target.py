@@ -38,8 +38,7 @@ def train(folder: str) -> Any:
     make_tiny_model(folder, vocab="0123456789+= ")
     config = GRPOPlusConfig(
         output_dir=f"{folder}/out",
-        objective="target",
-        objective_kwargs={"stop_fraction": 0.95},
+        objective={"name": "target", "stop_fraction": 0.95},
         advantage="sign",
         num_iterations=ITERATIONS,
         max_steps=ITERATIONS,

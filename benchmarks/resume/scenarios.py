@@ -61,12 +61,12 @@ SCENARIOS = {
     "stop": Scenario(
         "`num_iterations` 3 with `stop_fraction`",
         {"num_iterations": 3, "save_steps": 1, "max_steps": 7, "learning_rate": 0.3},
-        {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}},
+        {"objective": {"name": "target", "stop_fraction": 0.5}},
         stock=False,
     ),
     "refresh": Scenario("the reference model refreshed every 2 steps", REFRESH | {"ref_model_mixup_alpha": 1.0}),
     "refresh_mixed": Scenario("the same, mixed by 0.6", REFRESH | {"ref_model_mixup_alpha": 0.6}),
-    "adaptive": Scenario("adaptive KL", KL, {"objective": "grpo", "objective_kwargs": ADAPTIVE}, stock=False),
+    "adaptive": Scenario("adaptive KL", KL, {"objective": {"name": "grpo", **ADAPTIVE}}, stock=False),
     "entropy": Scenario("TRL's entropy controller", ENTROPY),
     "lora": Scenario("LoRA", lora=True),
     "lora_refresh": Scenario(
@@ -86,12 +86,11 @@ SCENARIOS = {
         "process supervision, verifiers in workers",
         {},
         {
-            "advantage": "process",
+            "advantage": {"name": "process", "steps_from": "halves"},
             "verifiers": [
                 "benchmarks.resume.verifiers:vowels",
                 {"name": "benchmarks.resume.verifiers:halves", "weight": 0},
             ],
-            "advantage_kwargs": {"steps_from": "halves"},
         },
         stock=False,
     ),
@@ -105,7 +104,7 @@ SCENARIOS = {
     "roulette": Scenario(
         "`dead_groups: roulette`",
         {"num_generations": 4, "save_steps": 1},
-        {"dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "objective": "grpo"},
+        {"dead_groups": {"name": "roulette", "keep": 0.5}, "objective": "grpo"},
         stock=False,
     ),
     "packed": Scenario("`engine: packed`", STEPS | {"beta": 0.1}, {"engine": "packed"}, stock=False),
@@ -178,5 +177,5 @@ def make_trainer(scenario: Scenario, model: Path, out: Path, reward: Any, *, sto
         return watched(GRPOTrainer)(model=str(model), reward_funcs=[reward], args=config, **given)
     if scenario.hook:
         given["hooks"] = [Drift()]
-    config = GRPOPlusConfig(output_dir=str(out), **{"record": True, **settings, **scenario.ours})
+    config = GRPOPlusConfig(output_dir=str(out), **{"report": True, **settings, **scenario.ours})
     return watched(GRPOPlusTrainer)(model=str(model), reward_funcs=[reward], args=config, **given)

@@ -9,7 +9,7 @@ COMMON: Mapping[str, Any] = {
     "reward_funcs": ["./parts.py:letters"], "use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True,
     "gradient_checkpointing": False, "torch_threads": 1, "per_device_train_batch_size": 8, "num_generations": 4,
     "max_completion_length": 8, "max_steps": 3, "optim": "adamw_torch", "learning_rate": 1e-2, "logging_steps": 1,
-    "save_strategy": "steps", "save_steps": 2, "seed": 3, "record": True, "report_steps": 0,
+    "save_strategy": "steps", "save_steps": 2, "seed": 3, "report": {"every": 0, "record": True},
 }  # fmt: skip
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "plain": {"layers": 1, "hidden": 16},
@@ -106,7 +106,7 @@ PAIRS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 QUICK_PAIRS = ("grpo",)
 
 RUNS: dict[str, Case] = {
-    "stock": Case({"record": None, "report_steps": None, "log_completions": True, "beta": 0.1}, quick=True),
+    "stock": Case({"report": {"every": None, "record": None}, "log_completions": True, "beta": 0.1}, quick=True),
     "stock-recorded": Case({**TWICE, "loss_type": "dr_grpo"}),
     **{
         f"{objective}-{estimator}": Case(
@@ -121,33 +121,32 @@ RUNS: dict[str, Case] = {
         for estimator in ("sign", "rloo", "zscore")
     },
     "target-stops": Case({
-        "objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "num_iterations": 3, "max_steps": 7,
+        "objective": {"name": "target", "stop_fraction": 0.5}, "num_iterations": 3, "max_steps": 7,
         "learning_rate": 0.3,
     }),
     **{
         f"tpo-{estimator}": Case({**TWICE, "advantage": estimator, "objective": "tpo"}, quick=estimator == "zscore")
         for estimator in ("zscore", "sign", "center")
     },
-    "tpo-mean": Case({**TWICE, **STEPS, "objective": "tpo", "objective_kwargs": {"score": "mean", "eta": 0.5}}),
+    "tpo-mean": Case({**TWICE, **STEPS, "objective": {"name": "tpo", "score": "mean", "eta": 0.5}}),
     "kl-in-reward": Case({
-        "advantage": "zscore", "objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}},
+        "advantage": "zscore", "objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1,
     }, quick=True),
     "kl-in-reward-ppo": Case({
-        **TWICE, "advantage": "zscore", "objective": "ppo_clip", "beta": 0.1,
-        "objective_kwargs": {"kl": {"placement": "reward"}}, "verifiers": ["./parts.py:digits"],
+        **TWICE, "advantage": "zscore", "objective": {"name": "ppo_clip", "kl": {"placement": "reward"}}, "beta": 0.1,
+        "verifiers": ["./parts.py:digits"],
     }),
     "kl-adaptive": Case({
-        "objective": "grpo", "beta": 0.1,
-        "objective_kwargs": {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}},
+        "objective": {"name": "grpo", "kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}, "beta": 0.1,
     }),
     "kl-k2-refreshed": Case({
-        "objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": "k2"}, "sync_ref_model": True,
+        "objective": {"name": "grpo", "kl": "k2"}, "beta": 0.1, "sync_ref_model": True,
         "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 0.6, "max_steps": 4,
     }),
     "penalties": Case({
-        "advantage": "zscore", "objective": "dapo", "report_steps": None,
+        "advantage": "zscore", "objective": "dapo", "report": {"every": None},
         "verifiers": [
-            {"name": "repetition", "weight": 0.5}, {"name": "length_cosine", "weight": 0.3, "kwargs": {"max_len": 8}},
+            {"name": "repetition", "weight": 0.5}, {"name": "length_cosine", "weight": 0.3, "max_len": 8},
             {"name": "exact", "columns": {"answer": "answer"}}, {"name": "./parts.py:vowels", "weight": -0.5},
         ],
     }, quick=True),
@@ -165,7 +164,7 @@ RUNS: dict[str, Case] = {
         **STEPS, **SELDOM, "dead_groups": "resample", "selection": "contrast", "advantage": "sign", "objective": "grpo",
     }, quick=True),
     "roulette": Case({
-        **SELDOM, "dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "objective": "grpo", "max_steps": 4,
+        **SELDOM, "dead_groups": {"name": "roulette", "keep": 0.5}, "objective": "grpo", "max_steps": 4,
     }),
     "replay": Case({
         **SELDOM, "dead_groups": "replay", "objective": "grpo", "per_device_train_batch_size": 16, "max_steps": 4,
@@ -173,7 +172,7 @@ RUNS: dict[str, Case] = {
     "resample-tpo": Case({**TWICE, **SELDOM, "dead_groups": "resample", "objective": "tpo", "advantage": "zscore"}),
     "selection-contrast": Case({**SELDOM, "selection": "contrast", "advantage": "rloo", "max_steps": 5}),
     "selection-curriculum": Case({
-        **SELDOM, "selection": "curriculum", "selection_kwargs": {"column": "level"}, "objective": "dr_grpo",
+        **SELDOM, "selection": {"name": "curriculum", "column": "level"}, "objective": "dr_grpo",
     }),
     "selection-uniform": Case({"selection": "uniform", "advantage": "zscore"}),
     "critic-model": Case({
@@ -198,13 +197,12 @@ RUNS: dict[str, Case] = {
         "verifiers": ["./parts.py:digits"],
         "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0,
     }),
-    "process-step": Case({**HALVES, "advantage_kwargs": {**SPLITS, "credit": "step"}}),
+    "process-step": Case({**HALVES, "advantage": {"name": "process", **SPLITS, "credit": "step"}}),
     "process-return": Case({
-        **HALVES, "advantage_kwargs": {**SPLITS, "credit": "return", "gamma": 0.9}, "objective": "dapo",
+        **HALVES, "advantage": {"name": "process", **SPLITS, "credit": "return", "gamma": 0.9}, "objective": "dapo",
     }, quick=True),
     "environment-turn": Case({
-        **TOOLS, "advantage": "process", "verifiers": [{"name": "turn_reward", "weight": 0}],
-        "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5},
+        **TOOLS, "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5}, "verifiers": [{"name": "turn_reward", "weight": 0}],
     }),
     "environment-gigpo": Case({**TOOLS, "advantage": "gigpo"}),
     "tools": Case({**CALCULATOR}),
@@ -224,18 +222,18 @@ RUNS: dict[str, Case] = {
     }),
     "monitor": Case({
         "verifiers": ["./parts.py:digits"], "reward_funcs": None, "advantage": "center",
-        "hacking_monitor": {"every": 1, "sample": 8, "verifier": "./parts.py:vowels", "against": "digits"},
+        "diagnosis": {"every": 1, "sample": 8, "judge": "./parts.py:vowels", "against": "digits"},
         "max_steps": 7,
     }),
     "stop-on": Case({
-        "reward_funcs": None, "verifiers": [{"name": "exact"}], "advantage": "zscore", "stop_on": ["dead_groups"],
+        "reward_funcs": None, "verifiers": [{"name": "exact"}], "advantage": "zscore", "diagnosis": {"stop_on": ["dead_groups"]},
         "max_steps": 20,
     }, ends=(3,)),
     **{
         f"engine-{engine}": Case({"engine": engine, "advantage": "rloo", "objective": "grpo", "beta": 0.1, **TWICE})
         for engine in ("packed", "trimmed", "stock")
     },
-    "engine-bounded": Case({"engine_tokens_per_pass": 40, "advantage": "rloo", "objective": "grpo", **TWICE}),
+    "engine-bounded": Case({"engine": {"tokens_per_pass": 40}, "advantage": "rloo", "objective": "grpo", **TWICE}),
     "sampled-top": Case({
         "top_p": 0.9, "top_k": 20, "temperature": 0.7, "advantage": "zscore", "objective": "grpo", **TWICE,
     }, quick=True),
@@ -274,24 +272,23 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
     "unknown-field": {"advantag": "sign", "bta": 0.1},
     "unknown-parts": {"advantage": "zscor", "objective": "grpp", "selection": "contrst", "verifiers": ["exct"]},
     "ranges": {"beta": -1, "learning_rate": 0, "temperature": 0, "top_p": 2, "num_generations": 0, "max_steps": 0},
-    "types": {"beta": "much", "max_steps": "ten", "num_generations": 2.5, "record": "perhaps"},
-    "estimator-keywords": {"advantage": "sign", "advantage_kwargs": {"band": -1, "bnd": 2}},
+    "types": {"beta": "much", "max_steps": "ten", "num_generations": 2.5, "report": "perhaps"},
+    "estimator-keywords": {"advantage": {"name": "sign", "band": -1, "bnd": 2}},
     "keywords-alone": {
         "advantage_kwargs": {"eps": 1}, "objective_kwargs": {"eta": 1}, "selection_kwargs": {"power": 1},
     },
-    "pieces": {"objective": "grpo", "objective_kwargs": {"surrogate": "tpo", "ratio": "none", "kl": "k4"}},
+    "pieces": {"objective": {"name": "grpo", "surrogate": "tpo", "ratio": "none", "kl": "k4"}},
     "target-once": {"objective": "target", "beta": 0.1},
     "inert-fields": {"objective": "grpo", "loss_type": "dapo", "scale_rewards": "batch", "advantage": "sign"},
-    "dead-groups": {"dead_groups": "roulette", "num_generations": 2, "dead_groups_kwargs": {"kep": 1}},
+    "dead-groups": {"dead_groups": {"name": "roulette", "kep": 1}, "num_generations": 2},
     "kl-and-dead-groups": {
-        "dead_groups": "resample", "objective": "grpo", "beta": 0.1,
-        "objective_kwargs": {"kl": {"placement": "reward"}},
+        "dead_groups": "resample", "objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1,
     },
     "critic-alone": {"critic": {"on": "model"}, "advantage": "zscore"},
     "critic-keys": {"critic": {"on": "trunk", "lam": 2, "rate": 1}, "advantage": "gae", "objective": "grpo"},
     "reward-model": {"reward_model": {"every": -1, "scale": "log", "heads": 1}},
     "process-without-steps": {"advantage": "process"},
-    "verifier-options": {"verifiers": [{"name": "regex", "kwargs": {"pattern": "("}}, {"name": "exact", "wait": 1}]},
+    "verifier-options": {"verifiers": [{"name": "regex", "pattern": "("}, {"name": "exact", "wait": 1}]},
     "verifier-columns": {"verifiers": [{"name": "math", "columns": {"answer": "gold"}}], "reward_funcs": None},
     "no-reward": {"reward_funcs": None},
     "no-reward-file": {"reward_funcs": ["./nothing.py:f"]},
@@ -299,9 +296,9 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
     "no-model": {"model_name_or_path": "./nothing"},
     "no-data": {"dataset_name": "./nothing.jsonl"},
     "batch": {"per_device_train_batch_size": 6, "num_generations": 4},
-    "monitor": {"hacking_monitor": {"every": 1}, "stop_on": ["boredom"]},
+    "monitor": {"diagnosis": {"judge": "strict", "every": 1, "stop_on": ["boredom"]}},
     "tools": {"tools": ["calculatr"], "environment": "./parts.py:Game"},
-    "vllm": {"vllm_sync": "files", "rollout": "auto", "use_vllm": True},
+    "vllm": {"rollout": {"how": "auto", "vllm_sync": "files"}, "use_vllm": True},
     "measure": {"measure": {"splt": "test"}, "warm_start": {"dataset": "./solutions.jsonl", "steps": 1, "epochs": 1}},
 }  # fmt: skip
 """Configs that `train` refuses: fields beside `COMMON`."""

@@ -97,7 +97,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
     rows = [row(chain) for chain in islice(chains(1000 + case["seed"]), needed)]
     fields = task.settings(
         seed=case["seed"], steps=batches, completions=2 * prompts * group, group=group, rate=0.0,
-        gradient_accumulation_steps=1, max_grad_norm=0.0, weight_decay=0.0, record=False,
+        gradient_accumulation_steps=1, max_grad_norm=0.0, weight_decay=0.0, report=False,
         advantage=case["estimator"], objective=case["objective"], verifiers=["math"],
     )  # fmt: skip
     kept = Gradients()

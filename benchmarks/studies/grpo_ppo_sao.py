@@ -28,20 +28,16 @@ from benchmarks.studies.study import Case, Place, Row, Shown, Study, main, of_ar
 CRITIC_RATE = 1e-3
 """Learning rate of the critics, as in the examples."""
 PPO: Mapping[str, Any] = {
-    "advantage": "gae",
-    "advantage_kwargs": {"gamma": 1.0, "lam": 1.0, "whiten": True},
-    "objective": "ppo_clip",
-    "objective_kwargs": {"epsilon_low": 0.2, "dual": None},
+    "advantage": {"name": "gae", "gamma": 1.0, "lam": 1.0, "whiten": True},
+    "objective": {"name": "ppo_clip", "epsilon_low": 0.2, "dual": None},
 }
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "grpo": {"advantage": "zscore", "objective": "dapo"},
     "ppo_trunk": {**PPO, "critic": {"on": "trunk", "learning_rate": CRITIC_RATE}},
     "ppo_model": {**PPO, "critic": {"on": "model", "learning_rate": CRITIC_RATE}},
     "sao": {
-        "advantage": "gae",
-        "advantage_kwargs": {"length_alpha": 1.5},
-        "objective": "dis",
-        "objective_kwargs": {"epsilon_low": 0.3, "epsilon_high": 5.0},
+        "advantage": {"name": "gae", "length_alpha": 1.5},
+        "objective": {"name": "dis", "epsilon_low": 0.3, "epsilon_high": 5.0},
         "critic": {
             "on": "model",
             "learning_rate": CRITIC_RATE,
@@ -98,7 +94,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
     test = task.questions(case["held_out"], seed + 1, held_out=True)
     config = task.settings(
         seed=seed, steps=case["steps"], completions=case["completions"],
-        group=1 if "critic" in fields else case["group"], rate=case["rate"], verifiers=["math"], record=False, **fields,
+        group=1 if "critic" in fields else case["group"], rate=case["rate"], verifiers=["math"], report=False, **fields,
     )  # fmt: skip
     if case["part"] == "memory":
         with task.PeakMemory() as memory:

@@ -71,13 +71,13 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 def parts(arm: str) -> dict[str, Any]:
     """The advantage estimator and the verifiers of an arm."""
-    measure = {"name": "math_steps", "label": "measure", "weight": 0, "kwargs": {"aggregate": "mean"}}
+    measure = {"name": "math_steps", "label": "measure", "weight": 0, "aggregate": "mean"}
     if arm == "outcome":
         return {"advantage": "zscore", "verifiers": ["math", measure]}
-    taught = {"name": "math_steps", "weight": 0, "kwargs": dict(POLICIES[arm])}
+    taught = {"name": "math_steps", "weight": 0, **dict(POLICIES[arm])}
     outcome: Any = {"name": "math", "weight": 0} if arm == "process" else "math"
     keywords = {"outcome_weight": 0.0 if arm == "process" else 1.0, "steps_from": "math_steps"}
-    return {"advantage": "process", "advantage_kwargs": keywords, "verifiers": [outcome, measure, taught]}
+    return {"advantage": {"name": "process", **keywords}, "verifiers": [outcome, measure, taught]}
 
 
 def run(case: Case, place: Place) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
     rows = [_row(chain) for chain in islice(chains(seed=100 + seed), 8 * case["steps"])]
     fields = task.settings(
         seed=seed, steps=case["steps"], completions=128, group=8, rate=case["rate"], gradient_accumulation_steps=1,
-        objective="dapo", record=False, logging_steps=1, **parts(case["arm"]),
+        objective="dapo", report=False, logging_steps=1, **parts(case["arm"]),
     )  # fmt: skip
     trained = task.train(folder, rows, fields)
     logs = [log for log in trained.logs if "rewards/measure/mean" in log]

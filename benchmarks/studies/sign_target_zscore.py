@@ -49,7 +49,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
     test = task.questions(case["held_out"], seed + 1, held_out=True)
     config = task.settings(
         seed=seed, steps=case["steps"], completions=case["completions"], group=case["group"], rate=case["rate"],
-        verifiers=["math"], record=False, **ARMS[case["arm"]],
+        verifiers=["math"], report=False, **ARMS[case["arm"]],
     )  # fmt: skip
     measure = task.measuring(folder, test, seed)
     trained = task.train(folder, task.questions(2048, seed + 1), config, measure=measure, every=case["every"])

@@ -62,7 +62,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
     if arm == "grpo":
         fields = task.settings(
             seed=seed, steps=case["steps"], completions=case["completions"], group=8, rate=case["rate"],
-            lr_scheduler_type="linear", advantage="zscore", objective="dapo", verifiers=["math"], record=False,
+            lr_scheduler_type="linear", advantage="zscore", objective="dapo", verifiers=["math"], report=False,
         )  # fmt: skip
         trained = task.train(folder, task.questions(2048, seed + 1), fields)
         model, spent = trained.trainer.model, {"samples": trained.drawn, "seconds": trained.seconds}

@@ -33,8 +33,8 @@ MOST = 128
 _SCORED: Mapping[str, Any] = {"verifiers": [{"name": "turn_reward", "weight": 0}], "advantage": "process"}
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "outcome": {"advantage": "zscore"},
-    "return": {**_SCORED, "advantage_kwargs": {"steps_from": "turn_reward", "credit": "return"}},
-    "turn": {**_SCORED, "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn"}},
+    "return": {**_SCORED, "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "return"}},
+    "turn": {**_SCORED, "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "turn"}},
     "gigpo": {"advantage": "gigpo"},
 }
 
@@ -57,7 +57,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
     moves = import_reference(f"{GAME}:MOVES")
     fields = task.settings(
         seed=case["seed"], steps=case["steps"], completions=case["completions"], group=8, rate=case["rate"],
-        objective="dapo", record=False, logging_steps=1, max_completion_length=MOST, environment=f"{GAME}:{REWARD}",
+        objective="dapo", report=False, logging_steps=1, max_completion_length=MOST, environment=f"{GAME}:{REWARD}",
         max_tool_calling_iterations=moves, **ARMS[case["arm"]],
     )  # fmt: skip
     games = import_reference(f"{GAME}:dataset")()

@@ -255,7 +255,7 @@ def kinds() -> list[Kind]:
     dead_groups = {name: f"grpo_plus.selection.dead_groups.{name}:{name.capitalize()}" for name in _WAYS}
     kl = "objective: {{name: grpo, kl: {{estimator: {}}}}}\nbeta: 0.04"
     schedule = "objective: {{name: grpo, kl: {{schedule: {}}}}}\nbeta: 0.04"
-    steps = "verifiers: [{{name: math_steps, {steps: {}}}}]"
+    steps = "verifiers: [{{name: math_steps, steps: {}}}]"
     runs = ("isolation", "timeout", "gives_steps")
     return [
         Kind(advantages, "advantages", "advantage: {}", unit, ("table",), _of_estimator),

@@ -38,8 +38,8 @@ WHOLE = """The summary, over
         **rest: others.
 
     Config:
-        advantage: sign
-        advantage_kwargs:
+        advantage:
+          name: sign
           band: 0.5
 
         objective: dapo

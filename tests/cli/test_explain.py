@@ -52,9 +52,9 @@ def trained(path, *flags):
 ESTIMATORS = [
     *[{}, {"scale_rewards": "batch"}, {"scale_rewards": False}, {"multi_objective_aggregation": "normalize_then_sum"}],
     *[{"advantage": name} for name in ("opo", "gdpo", "batch_whiten", "best_of_n")],
-    {"advantage": "zscore", "advantage_kwargs": {"ddof": 0}},
-    {"advantage": "sign", "advantage_kwargs": {"band": 0.25}},
-    {"advantage": "mix", "advantage_kwargs": {"parts": {"rloo": 1.0, "gdpo": 0.5}}},
+    {"advantage": {"name": "zscore", "ddof": 0}},
+    {"advantage": {"name": "sign", "band": 0.25}},
+    {"advantage": {"name": "mix", "parts": {"rloo": 1.0, "gdpo": 0.5}}},
 ]
 
 
@@ -98,7 +98,7 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     def right(completions, **_):
         return [float(at % 3 == 0) for at, _ in enumerate(completions)]
 
-    settings = {"advantage": "process", "advantage_kwargs": keywords, "num_generations": 4, "max_steps": 1}
+    settings = {"advantage": {"name": "process", **keywords}, "num_generations": 4, "max_steps": 1}
     settings |= {"use_cpu": True, "bf16": False}
     settings |= {"bf16": False, "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none"}
     settings |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
@@ -123,7 +123,7 @@ def test_golden_steps(cli, config):
     keywords = {"ddof": 0, "eps": 0, "outcome_weight": 0, "credit": "return"}
     flags = ("--rewards", "1,0", "--steps", "1,0;1,1,0")
     only_steps = {"reward_funcs": None, "verifiers": [{"name": "math_steps", "weight": 0}]}
-    out = cli.done("explain", config(advantage="process", advantage_kwargs=keywords, **only_steps), *flags)
+    out = cli.done("explain", config(advantage={"name": "process", **keywords}, **only_steps), *flags)
     assert row(out, "steps of 1") == [1, 0]
     assert row(out, "steps of 2") == [1, 1, 0]
     one, two = of_tokens(out)
@@ -163,7 +163,7 @@ def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
 
 
-WEIGHTLESS, STEPPED = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0}}, {"advantage": "process"}
+WEIGHTLESS, STEPPED = {"advantage": {"name": "process", "outcome_weight": 0}}, {"advantage": "process"}
 REFUSED = {
     "a weight that training refuses": (WEIGHTLESS, "", "is 0, and so the reward 'digits' (weight 1)"),
     "too few weights": ({"verifiers": ["exact"], "reward_weights": [3.0]}, "", "reward_weights holds 1 weights"),
@@ -228,7 +228,7 @@ def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     assert "notes:" not in cli.done("explain", config(objective="reinforce"))
 
 
-MISSPELLED = {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "kwargs": {"names": ["calculater"]}}]}
+MISSPELLED = {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "names": ["calculater"]}]}
 
 
 @pytest.mark.parametrize(
@@ -248,12 +248,12 @@ def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, mo
 MATH = {"verifiers": ["math"]}
 ASKED = {"column": "question", "template": "think_answer"}
 AUTO = "rollout auto, as many rows at once as memory allows"
-HACKING = {"hacking_monitor": {"every": 1, "verifier": "exact"}, "max_steps": 12, "stop_on": ["nan", "hacking"]}
+HACKING = {"diagnosis": {"every": 1, "judge": "exact", "stop_on": ["nan", "hacking"]}, "max_steps": 12}
 TOLD = [
     (MATH, "drawn by: " + AUTO),
     (MATH | {"rollout": "stock"}, "drawn by: TRL's own loop"),
     (MATH | {"use_vllm": True}, "drawn by: vLLM (colocate)"),
-    ({"rollout": "auto", "rollout_rows": 4}, "drawn by: rollout auto, 4 rows"),
+    ({"rollout": {"how": "auto", "rows": 4}}, "drawn by: rollout auto, 4 rows"),
     ({"use_transformers_continuous_batching": True}, "drawn by: transformers' continuous batching"),
     ({}, "selection: none, TRL's sampler|dead groups: keep|verifiers: none"),
     ({"loss_type": "dapo"}, "TRL's own|loss_type: dapo"),
@@ -262,15 +262,15 @@ TOLD = [
         FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, kwargs: {answer: a",
     ),
     ({"prompt": {"column": "prompt"}, "verifiers": ["think_format"]}, "the verifier 'think_format' rewards <think>"),
-    ({"objective": "dr_grpo", "objective_kwargs": {"epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
+    ({"objective": {"name": "dr_grpo", "epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
     ({"selection": "uniform"}, "the history of the prompts is kept"),
-    ({"selection": "contrast", "selection_kwargs": {"weighted": False}}, "contrast, a curriculum, biased"),
-    ({"selection": "curriculum", "selection_kwargs": {"column": "level"}}, "whose level is 1 to 6|biased"),
-    ({"selection": "curriculum", "selection_kwargs": {"file": "x.jsonl"}}, "need the prompts of the dataset|biased"),
+    ({"selection": {"name": "contrast", "weighted": False}}, "contrast, a curriculum, biased"),
+    ({"selection": {"name": "curriculum", "column": "level"}}, "whose level is 1 to 6|biased"),
+    ({"selection": {"name": "curriculum", "file": "x.jsonl"}}, "need the prompts of the dataset|biased"),
     ({"selection": "curriculum"}, "column and file are both unset|biased"),
-    ({"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 3}}, "= 3)|up to 3 times|8*(1 + t + ... + t^3)"),
+    ({"dead_groups": {"name": "resample", "rounds": 3}}, "= 3)|up to 3 times|8*(1 + t + ... + t^3)"),
     (
-        {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
+        {"dead_groups": {"name": "roulette", "after": 2, "keep": 0.5}},
         "after 2 of 8|probability 0.5, and then weighs 2|2 + 6*(1 - 0.5*t)|unbiased",
     ),
     ({"dead_groups": "replay", "objective": "grpo"}, "dead groups: replay (age = 4|biased: an older policy"),
@@ -303,7 +303,7 @@ def test_explain_says_whether_the_policy_moves_within_a_batch_and_what_the_objec
 @pytest.mark.slow
 def test_explain_says_how_this_machine_holds_programs(cli, config):
     def told(**keywords):
-        verifier = {"name": "code", "columns": {"tests": "tests"}, "kwargs": keywords}
+        verifier = {"name": "code", "columns": {"tests": "tests"}, **keywords}
         return cli.done("explain", config(verifiers=[verifier]))
 
     findings, out = probe(), told(level="none")
@@ -326,6 +326,6 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
 
 
 def test_target_is_a_piece_like_any_other(cli, config):
-    settings = {"objective": "grpo", "objective_kwargs": {"surrogate": "target"}, "num_iterations": 2}
+    settings = {"objective": {"name": "grpo", "surrogate": "target"}, "num_iterations": 2}
     assert "w = 1/occurrences" in cli.done("explain", config(**settings))
     assert "beta is 0.1" in cli.refused("explain", config(**settings, beta=0.1))

@@ -9,7 +9,7 @@ import pytest
 from grpo_plus.checkpoints import final_model
 
 pytestmark = pytest.mark.slow
-SAVING = {"save_strategy": "steps", "save_steps": 1, "disable_tqdm": False, "max_steps": 2, "record": True}
+SAVING = {"save_strategy": "steps", "save_steps": 1, "disable_tqdm": False, "max_steps": 2, "report": True}
 
 
 def parts(out):

@@ -53,7 +53,7 @@ def test_an_earlier_run_of_the_same_config_is_a_basis_and_of_another_one_is_none
 def test_steps_made_here_are_a_basis(cli, config, folder, monkeypatch):
     """Nothing of them stays, nothing is sent to the hub, and what cannot train says why."""
     given = {"measure": {"split": "train"}, "verifiers": ["exact"], "save_strategy": "steps", "save_steps": 1}
-    given |= {"hacking_monitor": {"every": 5, "verifier": "exact"}, "stop_on": ["dead_groups"], "max_steps": 60}
+    given |= {"diagnosis": {"every": 5, "judge": "exact", "stop_on": ["dead_groups"]}, "max_steps": 60}
     path = config(**LORA, **given, push_to_hub=True, hub_model_id="me/sums")
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)

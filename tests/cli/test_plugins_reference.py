@@ -42,8 +42,7 @@ def told(table, *, gain: float = 1.0):
             more.
 
     Config:
-        advantage: shown_told
-        advantage_kwargs: {gain: 2.0}
+        advantage: {name: shown_told, gain: 2.0}
 
     >>> 1 + 1
     2
@@ -182,7 +181,7 @@ def test_a_reference_is_shown_as_what_it_is(cli, mine):
         ("by_table", "advantage estimator", "advantage: ./mine.py:by_table"),
         ("reward", "verifier", "verifiers: [./mine.py:reward]"),
         ("check", "verifier", "verifiers: [./mine.py:check]"),
-        ("paragraphs", "segmenter", "verifiers: [{name: math_steps, kwargs: {steps: ./mine.py:paragraphs}}]"),
+        ("paragraphs", "segmenter", "verifiers: [{name: math_steps, steps: ./mine.py:paragraphs}]"),
     ):
         (part,) = described(cli, f"./mine.py:{reference}")
         assert (part.kind, part.way, part.name) == (kind, "reference", reference)

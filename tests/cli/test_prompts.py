@@ -124,7 +124,7 @@ def test_a_chat_template_that_opens_the_thinking_is_pointed_out(cli, config, tin
     more = {"model_name_or_path": str(thinking), "prompt": {"column": "question"}, "reward_funcs": None, "max_steps": 1}
     out = cli.done("train", config(verifiers=["think_format"], **more))
     assert "think_format needs kwargs: {prefilled: true}" in out
-    out = cli.done("train", config(verifiers=[{"name": "think_format", "kwargs": {"prefilled": True}}], **more))
+    out = cli.done("train", config(verifiers=[{"name": "think_format", "prefilled": True}], **more))
     assert "needs kwargs" not in out
 
 

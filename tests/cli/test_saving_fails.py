@@ -40,7 +40,7 @@ FREE = """
         os.unlink({path!r})"""
 UNSAVED = 74
 EVERY = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
-AT_THE_END = {"save_strategy": "no", "max_steps": 2, "record": False}
+AT_THE_END = {"save_strategy": "no", "max_steps": 2, "report": False}
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ ADAPTERS = {"use_peft": True, "lora_r": 64, "lora_target_modules": ["all-linear"
 @pytest.mark.parametrize("left", PLACES.values(), ids=PLACES)
 def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, folder, fill, left, kind, record):  # noqa: PLR0917 - its cases
     out = str(disk / "run")
-    err = run_filling(fill(left), 2, output_dir=out, record=record, **kind)
+    err = run_filling(fill(left), 2, output_dir=out, report=record, **kind)
     assert f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (" in err
     said = (
         "The last whole checkpoint is checkpoint-1. Free some space: training goes on, and the next save tries again."
@@ -109,7 +109,7 @@ def test_a_model_is_lost_where_it_cannot_be_saved(run_filling, disk, fill):
 def test_a_checkpoint_of_the_last_step_holds_the_model(cli, run_filling, disk, fill, folder):
     out = disk / "run"
     # a checkpoint fits, the model beside it does not
-    err = run_filling(fill(420_000), 2, output_dir=str(out), max_steps=2, record=False)
+    err = run_filling(fill(420_000), 2, output_dir=str(out), max_steps=2, report=False)
     assert "The last whole checkpoint is checkpoint-2. Free some space, and go on with:\n" in err
     (disk / "other").unlink()
     done = cli.done("train", folder / "config.yaml", "--resume_from_checkpoint", "last")

@@ -82,7 +82,7 @@ def entry(**more):
         "client": {"auth": {"api_key": [CANARY], "parts": [{"name": "X-Api-Key", "value": CANARY}]}},
         "argv": ["--judge.api_key", CANARY, f"--token={CANARY}"],
     }
-    return {"name": "./graded.py:graded", "label": "graded", "kwargs": kwargs | more}
+    return {"name": "./graded.py:graded", "label": "graded", **(kwargs | more)}
 
 
 def plus(folder, **values):
@@ -209,7 +209,7 @@ class TestErrors:
         assert CANARY not in str(caught.value)
 
     def test_problems_of_a_config_show_none(self, tmp_path):
-        wrong = [{"name": "math", "kwargs": {"api_key": CANARY}, "timeout": CANARY}]
+        wrong = [{"name": "math", "api_key": CANARY, "timeout": CANARY}]
         with pytest.raises(ConfigError, match="learning_rate") as caught:
             plus(tmp_path, verifiers=wrong, hub_token=CANARY, learning_rate=CANARY)
         assert CANARY not in str(caught.value) + str(caught.value.problems)

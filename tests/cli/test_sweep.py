@@ -65,7 +65,7 @@ def test_options_joined_by_a_semicolon_move_together():
     together = "advantage=zscore,sign; advantage_kwargs={eps: 1e-6},{band: 0.5}"
     pairs = [("zscore", {"eps": 1e-6}), ("sign", {"band": 0.5})]
     assert variants(together, "beta=0,1") == [
-        {"advantage": name, "advantage_kwargs": keywords, "beta": beta} for name, keywords in pairs for beta in (0, 1)
+        {"advantage": {"name": name, **keywords}, "beta": beta} for name, keywords in pairs for beta in (0, 1)
     ]
     assert variants("run_name='a;b',\"c;d\"") == [{"run_name": "a;b"}, {"run_name": "c;d"}]
 

@@ -60,11 +60,11 @@ def test_a_format_that_is_rewarded_and_never_asked_for_is_noted(notes):
     for prompt, verifiers, missing in (
         ({"column": "question"}, ["think_format"], "<think>"),
         ({"template": "boxed"}, ["math", "tag_count"], "<think>, <answer>"),
-        ({"template": "think"}, [{"name": "think_format", "kwargs": {"answer": "answer"}}], "<answer>"),
+        ({"template": "think"}, [{"name": "think_format", "answer": "answer"}], "<answer>"),
         ({"template": "think_boxed"}, ["think_format", "math"], None),
-        ({"template": "think_answer"}, [{"name": "think_format", "kwargs": {"answer": "answer"}}], None),
+        ({"template": "think_answer"}, [{"name": "think_format", "answer": "answer"}], None),
         ({"system": "Write <think> and </think>."}, ["think_format"], None),
-        ({"column": "question"}, [{"name": "think_format", "kwargs": {"prefilled": True}}], None),
+        ({"column": "question"}, [{"name": "think_format", "prefilled": True}], None),
         ({"column": "question"}, [{"name": "think_format", "weight": 0}, "math"], None),
         ({}, ["think_format"], None),  # the data's own prompts may ask
     ):

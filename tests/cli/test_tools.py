@@ -77,14 +77,14 @@ def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
 def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, playing, tmp_path):
     keywords = {"steps_from": "turn_reward", "credit": "turn", "gamma": 0.5, "outcome_weight": 0.5}
     keywords |= {"ddof": 0, "eps": 0.0}
-    turns = {"advantage": "process", "verifiers": [{"name": "turn_reward", "weight": 0}], "advantage_kwargs": keywords}
+    turns = {"advantage": {"name": "process", **keywords}, "verifiers": [{"name": "turn_reward", "weight": 0}]}
     out = cli.done("explain", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
     assert "rewards are the weighted sum: 0·turn_reward + 1·Game" in out
     assert of_tokens(out) == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
 
     assert "environment Game has no state_key" in cli.refused("explain", playing(advantage="gigpo"))
     (tmp_path / "keyed.py").write_text(KEYED)
-    gigpo = playing(advantage="gigpo", environment="./keyed.py:Game", advantage_kwargs={"gamma": 0.5, "scale": "none"})
+    gigpo = playing(advantage={"name": "gigpo", "gamma": 0.5, "scale": "none"}, environment="./keyed.py:Game")
     code, out, err = cli("explain", gigpo)
     assert (code, err) == (0, "")
     assert "its numbers need the states before the steps, which a run has" in out
@@ -138,14 +138,14 @@ def test_records_name_built_in_tools_with_harmless_keywords_or_ask():
     for field, entry, named in [
         ("tools", "grpo_verifiers.x/../stranger/evil.py:look", "grpo_verifiers.x/../stranger/evil.py:look"),
         ("tools", ["grpo_verifiers.tools.python:python"], "grpo_verifiers.tools.python:python"),
-        ("tools", {"name": "python", "kwargs": {"level": "none", "memory": 1}}, "python with level"),
-        ("tools", [{"name": "python", "kwargs": ["level"]}], "python with kwargs"),
+        ("tools", {"name": "python", "level": "none", "memory": 1}, "python with level"),
+        ("tools", [{"name": "python", **(["level"])}], "python with kwargs"),
         ("tools", [{"name": "python", "isolation": "inline"}], "python with isolation"),
         ("tools", ["theirs/of-a-hub"], "theirs/of-a-hub"),
         ("tools", [["python"]], "['python']"),
         ("environment", "python", "python"),
         ("environment", {"a": "theirs:Env"}, "{'a': 'theirs:Env'}"),
         ("plugins", ["python"], "python"),
-        ("tools", {"name": "python", "timeout": 2, "kwargs": {"memory": 0.5}}, None),
+        ("tools", {"name": "python", "timeout": 2, "memory": 0.5}, None),
     ]:
         assert code_in({field: entry}) == ([named] if named else []), entry

@@ -172,7 +172,7 @@ def test_environment_variables_and_exponents_without_a_dot(config, monkeypatch):
     monkeypatch.setenv("GRPO_PLUS_TEST_VARIABLE", "before")
     parse("grpo-plus train", [config(env={"GRPO_PLUS_TEST_VARIABLE": 3})])
     assert os.environ["GRPO_PLUS_TEST_VARIABLE"] == "3"
-    path = config(learning_rate="3e-4", advantage="zscore", advantage_kwargs={"eps": "1e-6"})
+    path = config(learning_rate="3e-4", advantage={"name": "zscore", "eps": "1e-6"})
     parsed = parse("grpo-plus train", [path])
     assert parsed.training.learning_rate == 3e-4
     assert parsed.training.advantage_kwargs == {"eps": 1e-6}
@@ -205,7 +205,7 @@ WRONG = {
     "an unknown launch file": ({"accelerate_config": "./nope.yaml"}, (), "nope.yaml"),
     "an abbreviated flag": ({}, ("--advant", "sign"), "unknown option --advant"),
     "an unknown keyword": ({"advantage": "sign"}, ("--advantage_kwargs.bnad", "1"), "Did you mean 'band'?"),
-    "a negative band": ({"advantage": "sign", "advantage_kwargs": {"band": -1}}, (), "band"),
+    "a negative band": ({"advantage": {"name": "sign", "band": -1}}, (), "band"),
     "two config files": ({}, ("--config", "other.yaml"), "give one config file"),
     "no model": ({"model_name_or_path": None}, (), "model_name_or_path is missing"),
     "no rewards": ({"reward_funcs": None}, (), "nothing rewards the completions"),

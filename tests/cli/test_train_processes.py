@@ -112,7 +112,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
 
 def test_a_long_evaluation_is_left_and_the_step_before_it_saved(process, cli, config, folder):
     (folder / "slow.py").write_text(SLOW)
-    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "record": True}
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "report": True}
     path = config(max_steps=3, dataset_test_split="train", reward_funcs=["./slow.py:told"], **settings)
     running = process(path)
     lines_until(running, "scoring 3")  # a step, and the first of sixteen batches of its evaluation

@@ -4,8 +4,8 @@ from tests.device import FLOAT32
 
 RUN = {**FLOAT32, "report_to": "none", "max_steps": 3, "num_generations": 1, "advantage": "gae"}
 RUN |= {"per_device_train_batch_size": 4, "max_completion_length": 8, "learning_rate": 0.01, "logging_steps": 1}
-RUN |= {"save_strategy": "no", "disable_tqdm": True, "report_steps": 0, "gradient_checkpointing": False}
-RUN |= {"record": False}
+RUN |= {"save_strategy": "no", "disable_tqdm": True, "report": {"every": 0}, "gradient_checkpointing": False}
+RUN |= {"report": False}
 
 
 def vowels(completions, **_):

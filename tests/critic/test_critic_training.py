@@ -160,7 +160,7 @@ def test_a_kl_term_in_the_reward_is_the_reward_of_its_token_for_the_policy_and_t
             seen.append({name: one.clone() for name, one in output.items() if isinstance(one, torch.Tensor)})
 
     critic = {"on": "trunk", "learning_rate": 1e-9} if advantage == "gae" else None
-    terms = {"objective": "ppo_clip", "objective_kwargs": {"kl": {"placement": "reward"}}, "beta": 5.0, "max_steps": 2}
+    terms = {"objective": {"name": "ppo_clip", "kl": {"placement": "reward"}}, "beta": 5.0, "max_steps": 2}
     trainer = build(critic, advantage=advantage, hooks=[Watch()], rewards=score, learning_rate=0.1, **terms)
     trainer.train()
     logged_names = {name for entry in trainer.state.log_history[:-1] for name in entry} - {"step"}
@@ -406,8 +406,8 @@ def test_memory_that_runs_out_in_the_critic_says_what_to_lower_and_leaves_the_po
 PPO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 0.9}, "advantage_kwargs": {"gamma": 0.95, "lam": 0.8}}
 SAO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 1.0, "updates": 2, "freeze": ["attention"]}}
 METHODS = {
-    "ppo": {**PPO, "objective": "ppo_clip", "objective_kwargs": {"epsilon_low": 0.2, "dual": None}},
-    "sao": {**SAO, "objective": "dis", "objective_kwargs": {"epsilon_low": 0.1, "epsilon_high": 0.3}},
+    "ppo": {**PPO, "objective": {"name": "ppo_clip", "epsilon_low": 0.2, "dual": None}},
+    "sao": {**SAO, "objective": {"name": "dis", "epsilon_low": 0.1, "epsilon_high": 0.3}},
 }
 METHODS["sao"]["advantage_kwargs"] = {"length_alpha": 1.5}
 

@@ -125,7 +125,7 @@ def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_
 def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_path):
     told = []
     listener = OnFinding(lambda one: told.append(one.name), stop_on=["dead_groups"])
-    trainer = run(**HOPELESS, stop_on=["nan"], trainer={"callbacks": [listener]})
+    trainer = run(**HOPELESS, diagnosis={"stop_on": ["nan"]}, trainer={"callbacks": [listener]})
     assert trainer.state.global_step == 3
     assert trainer.diagnosing.stopped_by.name == "dead_groups"
     assert open_run(tmp_path / "out").status == "interrupted"
@@ -162,7 +162,12 @@ class Breaks(Hook):
 
 @pytest.mark.slow
 def test_nan_is_found_where_it_begins_and_ends_the_run_before_the_next_drawing(run, tmp_path):
-    noise = {"plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4, "stop_on": ["nan"]}
+    noise = {
+        "plugins": [FILE],
+        "verifiers": ["diagnosis_noise"],
+        "max_completion_length": 4,
+        "diagnosis": {"stop_on": ["nan"]},
+    }
     small = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
     told = []
     trainer = run(**noise, **small, trainer={"hooks": [Breaks()], "callbacks": [OnFinding(told.append)]})
@@ -189,7 +194,7 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 
 PROBLEMS = {
     "unknown finding": ({"stop_on": ["dead_group"]}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
-    "hacking without a judge": ({"stop_on": ["hacking"], "verifiers": ["math"]}, "there is no hacking_monitor, and no evaluation by a verifier"),
+    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no hacking_monitor, and no evaluation by a verifier"),
     "a judge without evaluations": (
         {"stop_on": ["hacking"], "eval_verifiers": ["math"]}, "set hacking_monitor, or eval_verifiers and eval_strategy, or remove it",
     ),
@@ -199,24 +204,24 @@ PROBLEMS = {
     "no critic": ({"stop_on": ["critic_useless"]}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
     "no reward model": ({"stop_on": "nan,reward_model_chance"}, "there is no reward_model"),
     "no states": ({"stop_on": ["states_all_different"]}, "there is no advantage: gigpo"),
-    "no twin": ({"hacking_monitor": {}, "verifiers": ["exact"]}, "none has a stricter twin"),
-    "no such verifier": ({"hacking_monitor": {"verifier": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
-    "no such option": ({"hacking_monitor": {"verifer": "exact"}}, "Did you mean 'verifier'"),
-    "none": ({"hacking_monitor": {"verifier": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
-    "one": ({"hacking_monitor": {"verifier": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
+    "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
+    "no such verifier": ({"diagnosis": {"judge": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
+    "no such option": ({"diagnosis": {"judge": "strict", "verifer": "exact"}}, "Did you mean 'verifier'"),
+    "none": ({"diagnosis": {"judge": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
+    "one": ({"diagnosis": {"judge": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
     "too short": (
-        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 30, "per_device_train_batch_size": 16},
+        {"diagnosis": {"judge": "exact"}, "max_steps": 30, "per_device_train_batch_size": 16},
         "there are 3 checks, and an alarm needs 6 checks: set every to 2",
     ),
     "too short for one prompt a check": (
-        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 90}, "there are 9 checks, and an alarm needs 10 checks of one prompt each",
+        {"diagnosis": {"judge": "exact"}, "max_steps": 90}, "there are 9 checks, and an alarm needs 10 checks of one prompt each",
     ),
     "too short by iterations": (
-        {"hacking_monitor": {"verifier": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
+        {"diagnosis": {"judge": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
         "every 4 steps (num_iterations, steps_per_generation), but max_steps is 60: there are 5 checks, and an alarm needs 6 checks: set every to 5",
     ),
     "too short by all means": (
-        {"hacking_monitor": {"verifier": "exact", "every": 1}, "max_steps": 20, "per_device_train_batch_size": 16, "num_iterations": 4},
+        {"diagnosis": {"judge": "exact", "every": 1}, "max_steps": 20, "per_device_train_batch_size": 16, "num_iterations": 4},
         "there are 5 checks, and an alarm needs 6 checks: train longer, draw completions more often, or remove",
     ),
 }  # fmt: skip
@@ -233,10 +238,10 @@ def test_every_problem_of_the_fields_is_found(case):
 
 def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
     judged = {"eval_verifiers": ["math"], "eval_strategy": "steps", "eval_steps": 5}
-    config = GRPOPlusConfig(**BASE, **judged, stop_on="hacking, nan,dead_groups")
+    config = GRPOPlusConfig(**BASE, **judged, diagnosis={"stop_on": "hacking, nan,dead_groups"})
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
-    lenient = {"name": "math", "kwargs": {"conflicts": "last", "last_number": True}}
+    lenient = {"name": "math", "conflicts": "last", "last_number": True}
     monitor = GRPOPlusConfig(**BASE, verifiers=["exact", lenient], hacking_monitor="{}").recipe.hacking_monitor
     assert (monitor.every, monitor.sample, monitor.against) == (10, 32, "math")
     assert monitor.judge.verifier.options == {"conflicts": "reject", "last_number": True}
@@ -255,14 +260,14 @@ def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
 )
 def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message):
     with pytest.raises(ConfigError, match=message):
-        run(verifiers=["math"], hacking_monitor={**judge, "every": 1}, max_steps=12)
+        run(verifiers=["math"], diagnosis={"judge": "strict", **judge, "every": 1}, max_steps=12)
 
 
 def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
     from grpo_plus.diagnosis.hacking import Check
     from grpo_plus.training.monitor import HackingMonitor, sample
 
-    options = GRPOPlusConfig(**BASE, verifiers=["math"], hacking_monitor={"verifier": "exact"}).recipe.hacking_monitor
+    options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.hacking_monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
     assert one.state_dict() == {}
     one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
@@ -303,7 +308,7 @@ def test_a_run_of_epochs_that_has_too_few_checks_is_refused(run):
     with pytest.raises(
         ConfigError, match=r"num_train_epochs 1 over 32 rows is 16 steps: there are 4 checks.* set every to 1"
     ):
-        run(**settings, hacking_monitor={"verifier": "exact", "every": 5})
+        run(**settings, diagnosis={"judge": "exact", "every": 5})
 
 
 @pytest.mark.slow
@@ -312,5 +317,5 @@ def test_every_is_kept_where_completions_are_drawn_every_few_steps(run):
         "plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4, "num_generations": 4,
         "per_device_train_batch_size": 8, "num_iterations": 3, "max_steps": 32, "learning_rate": 1e-6,
     }  # fmt: skip
-    trainer = run(**settings, hacking_monitor={"every": 4})
+    trainer = run(**settings, diagnosis={"judge": "strict", "every": 4})
     assert [check.step for check in trainer.diagnosing._monitor.checks] == [1, 7, 13, 19, 25, 31]

@@ -11,14 +11,14 @@ from tests.diagnosis.conftest import FILE
 pytestmark = pytest.mark.slow
 
 WATCHED = {
-    "plugins": [FILE], "hacking_monitor": {"every": 1, "sample": 32}, "per_device_train_batch_size": 32, "num_generations": 4,
+    "plugins": [FILE], "diagnosis": {"judge": "strict", "every": 1, "sample": 32}, "per_device_train_batch_size": 32, "num_generations": 4,
     "learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_steps": 30,
 }  # fmt: skip
 
 
 def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
-        given = {"verifiers": ["diagnosis_anywhere"], "max_completion_length": 6, "stop_on": ["hacking"]}
+        given = {"verifiers": ["diagnosis_anywhere"], "max_completion_length": 6, "diagnosis": {"stop_on": ["hacking"]}}
         trainer = run(["12"[at % 2] for at in range(32)], **given, **WATCHED)
     assert trainer.diagnosing.stopped_by is not None, trainer.diagnosing._monitor.checks
     assert trainer.diagnosing.stopped_by.name == "hacking"

@@ -82,7 +82,7 @@ BIG |= {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 128256, "layer_
 MEDIUM = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
 MEDIUM |= {"head_dim": 64, "num_key_value_heads": 16, "layer_types": None}
 LONG = [*ROWS[:7], {"prompt": [{"role": "user", "content": "1" * 2000}], "answer": "1"}]
-UNPROVEN = {"verifiers": [{"name": "exact", "kwargs": {"tag": "final"}}]}
+UNPROVEN = {"verifiers": [{"name": "exact", "tag": "final"}]}
 TOO_LONG = "1 of 8 rows, the longest (row 7) 2005 tokens + 64 of a completion, context 2048"
 
 
@@ -176,7 +176,7 @@ def test_a_prompt_that_opens_the_thinking(case, look):
     case.template(CHATML.replace("<|im_start|>a{%", "<|im_start|>a<think>\n{%"))
     report = look(verifiers=["exact", "think_format"])
     assert r"<think>\n" in report.one("thinking-prefilled")["value"]
-    told = [{"name": "think_format", "kwargs": {"prefilled": True}}, "exact"]
+    told = [{"name": "think_format", "prefilled": True}, "exact"]
     assert "thinking-prefilled" not in look(verifiers=told).codes()
 
 
@@ -217,7 +217,7 @@ def test_a_gold_that_its_verifier_does_not_accept(case, look):
     assert "row 7" in look(verifiers=["math"]).one("gold-unusable")["value"]
 
 
-@pytest.mark.parametrize("verifier", ["exact", "numeric", "math", {"name": "exact", "kwargs": {"tag": "answer"}}])
+@pytest.mark.parametrize("verifier", ["exact", "numeric", "math", {"name": "exact", "tag": "answer"}])
 def test_golds_of_every_usual_form_are_accepted(look, verifier):
     report = look(verifiers=[verifier])
     assert (report.code, report.one("golds")["value"]) == (0, "8 rows tried")
@@ -293,7 +293,7 @@ def test_a_sandbox_below_what_the_config_asks_for(look, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     probe.cache_clear()
     try:
-        report = look(verifiers=[{"name": "code", "kwargs": {"level": "full"}}])
+        report = look(verifiers=[{"name": "code", "level": "full"}])
     finally:
         probe.cache_clear()
     assert report.code == 2
@@ -320,7 +320,7 @@ def test_routes_to_nobody_and_verifiers_that_no_row_names(case, look):
 
 
 def test_what_asks_a_server_is_not_asked(look):
-    report = look(verifiers=["exact", {"name": "code", "kwargs": {"piston": "http://127.0.0.1:9/api/v2/execute"}}])
+    report = look(verifiers=["exact", {"name": "code", "piston": "http://127.0.0.1:9/api/v2/execute"}])
     assert any(text.startswith("golds of code") for text in report.data["not_checked"])
 
 

@@ -94,7 +94,7 @@ def test_attention_of_variable_length_joins_rows_and_shares_nothing(bench, monke
     assert "flash_attention_2" in support.note
     # The kernels need a GPU; transformers tells joined rows apart by their positions for other attention too.
     monkeypatch.setattr("grpo_plus.engine.models.support_of", lambda _: support)
-    for engine, more in (("packed", {}), ("auto", {}), ("packed", {"engine_tokens_per_pass": 40})):
+    for engine, more in (("packed", {}), ("auto", {}), ("packed", {"engine": {"tokens_per_pass": 40}})):
         reports = bench.check(bench.batch(width=60), engine=engine, old=0.3, **more)
         assert all(report.get("engine/layout", 2.0) == 2.0 for report in reports)
         assert sum(report["engine/tokens_saved"] for report in reports) / len(reports) > 0.85
@@ -189,7 +189,7 @@ def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatc
 
 
 def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):
-    bench.check(bench.batch(completions=(8, 12)), engine="auto", old=0.3, engine_tokens_per_pass=4)
+    bench.check(bench.batch(completions=(8, 12)), engine={"layout": "auto", "tokens_per_pass": 4}, old=0.3)
     assert "runs in one pass although engine_tokens_per_pass is 4" in caplog.text
 
 

@@ -17,7 +17,7 @@ RUNS = {
     "generations that do not divide": {"steps_per_generation": 3, "num_iterations": 2},
     "a reference": {"beta": 0.1, "num_iterations": 2},
     "evaluation": {"eval_strategy": "steps", "eval_steps": 2},
-    "a ceiling": {"engine_tokens_per_pass": 30},
+    "a ceiling": {"engine": {"tokens_per_pass": 30}},
 }  # fmt: skip
 
 

@@ -428,7 +428,7 @@ def test_a_training_run_with_its_checks_on_the_cluster_is_the_run_without(cluste
         place = {"isolation": isolation} if isolation else {}
         verifiers = [
             {"name": f"{tmp_path}/rewards.py:spread", **place},
-            {"name": "regex", "kwargs": {"pattern": "[a-m]"}, "weight": 0.5, **place},
+            {"name": "regex", "pattern": "[a-m]", "weight": 0.5, **place},
             {"name": "code", **place},
         ]
         config = GRPOPlusConfig(

@@ -163,7 +163,7 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
     judged = (*base, "--verifier", "exact")
     empty = tmp_path / "empty.yaml"
     empty.write_text("beta: 0.1\n")
-    secret = run_with(tools=[{"name": "search_documents", "kwargs": {"folder": "[hidden]"}}])
+    secret = run_with(tools=[{"name": "search_documents", "folder": "[hidden]"}])
     record = Path(secret) / "grpo_plus" / "run.json"
     record.write_text(record.read_text().replace("[hidden]", HIDDEN))
     for command, said in {

@@ -33,7 +33,7 @@ from .conftest import (
 
 pytestmark = pytest.mark.slow
 
-LAST = {"name": "numeric", "kwargs": {"source": "last"}}
+LAST = {"name": "numeric", "source": "last"}
 
 
 def stored(tmp_path, when="before"):

@@ -16,7 +16,7 @@ from grpo_plus.record import open_run
 
 SMALL = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
 SMALL |= {"max_completion_length": 12, "logging_steps": 1, "save_steps": 100, "use_cpu": True, "bf16": False}
-SMALL |= {"gradient_checkpointing": False, "disable_tqdm": True, "record": True}
+SMALL |= {"gradient_checkpointing": False, "disable_tqdm": True, "report": True}
 CONFIGS = {  # file, advantage, objective, rewards
     "estimators.yaml": ("sign", "dapo", ["math"]),
     "first_run.yaml": ("sign", "dapo", ["share_of_digits"]),

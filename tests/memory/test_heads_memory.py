@@ -274,7 +274,7 @@ class TestCommand:
     @pytest.mark.slow
     def test_what_flags_cannot_say_counts_as_in_the_trainers_own_warning(self, run):
         whole = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "max_completion_length": 1024}
-        assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout_rows": 16})
+        assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout": {"rows": 16}})
         small = run({**whole, "advantage": "gae", "critic": {"on": "adapter", "lora_r": 4}})
         assert "  critic          0.122 GiB" in small  # a quarter of rank 16
         unquantised = {**whole, "load_in_4bit": None, "use_peft": True}

@@ -315,7 +315,7 @@ def test_with_dropout_the_rest_of_the_run_starts_from_the_same_random_state(make
 @pytest.mark.slow
 def test_a_retry_in_one_part_draws_the_same_dropout(make):
     """The attempt that failed has used up random numbers; the next one starts where it did."""
-    settings = {"dropout": 0.5, "max_steps": 1, "engine": "trimmed", "engine_tokens_per_pass": 500}
+    settings = {"dropout": 0.5, "max_steps": 1, "engine": {"layout": "trimmed", "tokens_per_pass": 500}}
     smooth, rough = make("lora", **settings), make("lora", **settings)
     go(smooth)
     card = Card(rough, "backward", 0, times=1)

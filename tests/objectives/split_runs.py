@@ -31,11 +31,11 @@ COMPOSITIONS = {
     "target": {"objective": "target", "num_generations": 8},  # on two ranks, the group spans both
     "tpo": {"objective": "tpo", "beta": 0.1, "num_generations": 8},
     "real": {"objective": "real", "beta": 0.1, "num_generations": 8},
-    "tpo, two groups": {"objective": "tpo", "objective_kwargs": {"eta": 0.5, "score": "mean"}},
-    "prompt_mean": {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}},
+    "tpo, two groups": {"objective": {"name": "tpo", "eta": 0.5, "score": "mean"}},
+    "prompt_mean": {"objective": {"name": "grpo", "reduce": "prompt_mean"}},
     "entropy": {"objective": "dapo", "entropy_coef": 0.1},
     "single": {"objective": "reinforce", "advantage": "raw", "num_generations": 1},
-    "kl_reward": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
+    "kl_reward": {"objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1},
 }
 IN_TWO_RANKS = ("grpo", "vespo", "target", "tpo", "real", "prompt_mean", "single", "kl_reward")
 SHARED_IN_TWO_RANKS = (
@@ -115,7 +115,7 @@ def stopped(model, folder):
     """Inner iterations that end early: what this rank skipped, and where its weights ended."""
     settings = {"num_iterations": 30, "max_steps": 30, "learning_rate": 1e-2, "optim": "adamw_torch"}
     settings |= {"lr_scheduler_type": "linear", "mask_truncated_completions": False}
-    settings |= {"objective": "target", "objective_kwargs": {"stop_fraction": 0.9}}
+    settings |= {"objective": {"name": "target", "stop_fraction": 0.9}}
     config = GRPOPlusConfig(output_dir=str(folder / "out"), **{**SETTINGS, **settings})
     prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]})
     trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout)

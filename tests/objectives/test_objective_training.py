@@ -52,7 +52,7 @@ class Watch(TrainerCallback):
 @pytest.mark.slow
 def test_target_moves_probabilities_to_their_targets_and_stops_there(build):
     seen, settings = [], {"num_iterations": 40, "max_steps": 40, "learning_rate": 3e-3}
-    trainer = build(objective="target", objective_kwargs={"stop_fraction": 0.95}, callbacks=[Watch(seen)], **settings)
+    trainer = build(objective={"name": "target", "stop_fraction": 0.95}, callbacks=[Watch(seen)], **settings)
     trainer.train()
     batches = trainer._buffered_inputs
     there, moved, signed = 0, 0.0, 0
@@ -188,14 +188,14 @@ def test_schedules_that_accelerate_drives_stay_too():
 
 
 def test_an_accelerate_without_the_mark_is_told_by_what_needs_it(build):
-    trainer = build(objective="grpo", objective_kwargs={"stop_fraction": 0.1}, num_iterations=2, max_steps=1)
+    trainer = build(objective={"name": "grpo", "stop_fraction": 0.1}, num_iterations=2, max_steps=1)
     (inner,) = (hook for hook in trainer.hooks if hook.name == "inner_iterations")
     with pytest.raises(RuntimeError, match="this version of accelerate: remove stop_fraction and stop_rise"):
         inner.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 
 
 def test_a_second_training_starts_with_a_schedule_that_moves(build):
-    trainer = build(objective="grpo", objective_kwargs={"stop_fraction": 0.1}, num_iterations=6, max_steps=6,
+    trainer = build(objective={"name": "grpo", "stop_fraction": 0.1}, num_iterations=6, max_steps=6,
                     learning_rate=0.05, lr_scheduler_type="linear")  # fmt: skip
     for _ in range(2):
         trainer.train()
@@ -221,7 +221,7 @@ def test_tokens_past_their_clip_have_no_gradient(build):
 ])  # fmt: skip
 def test_stop_fraction_is_refused_where_a_step_without_gradients_is_not_clean(build, settings, said):
     with pytest.raises(ConfigError) as error:
-        build(objective="target", objective_kwargs={"stop_fraction": 0.9}, **settings)
+        build(objective={"name": "target", "stop_fraction": 0.9}, **settings)
     assert said in str(error.value)
     assert "stop_fraction" in str(error.value)
 
@@ -268,7 +268,9 @@ def test_iterations_end_once_the_objective_no_longer_rises(build):
         def on_step_end(self, *_, **__):
             clipped_objective(trainer, expected)
 
-    trainer = build(**RISING, objective_kwargs={"stop_rise": 0.05}, learning_rate=0.01, callbacks=[Watch(seen)])
+    trainer = build(
+        **RISING, objective={"name": "grpo", "stop_rise": 0.05}, learning_rate=0.01, callbacks=[Watch(seen)]
+    )
     trainer.add_callback(Measure())
     trainer.train()
     found, rises = column(trainer, "inner/objective"), column(trainer, "inner/rise")
@@ -292,7 +294,7 @@ def test_what_a_rise_is_measured_by_does_not_depend_on_how_a_batch_is_split(buil
     found = []
     for rows, accumulation in ((8, 1), (4, 2), (2, 4)):
         split = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation}
-        settings = {**RISING, **split, "objective_kwargs": {"stop_rise": 0.05}}
+        settings = {**RISING, **split, "objective": {"name": "grpo", "stop_rise": 0.05}}
         trainer = build(**settings, steps_per_generation=accumulation)
         trainer.train()
         found.append((column(trainer, "inner/objective"), column(trainer, "inner/rise"), trainer.inner.passed))
@@ -304,24 +306,23 @@ def test_what_a_rise_is_measured_by_does_not_depend_on_how_a_batch_is_split(buil
 
 
 def test_dead_groups_rise_nowhere_and_end_after_the_second_iteration(build):
-    trainer = build(**{**RISING, "max_steps": 4}, objective_kwargs={"stop_rise": 0.0}, advantage="sign",
-                    advantage_kwargs={"band": 100.0})  # fmt: skip
+    trainer = build(**{**RISING, "max_steps": 4}, objective_kwargs={"stop_rise": 0.0}, advantage={"name": "sign", "band": 100.0})  # fmt: skip
     trainer.train()
     assert (column(trainer, "inner/rise"), trainer.inner.passed) == ([0.0], 2)
 
 
 GRPO, TWICE = {"objective": "grpo"}, {"num_iterations": 2}
-SETTLED = {"objective": "target", "objective_kwargs": {"skip_settled": True}}
+SETTLED = {"objective": {"name": "target", "skip_settled": True}}
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
 KL = GRPO | {"beta": 0.1}
-IN_REWARD = {**KL, "objective_kwargs": {"kl": {"placement": "reward"}}}
+IN_REWARD = {**KL, "objective": {"name": "grpo", "kl": {"placement": "reward"}}}
 
 
 @pytest.mark.parametrize(("settings", "said"), [
     ({"objective": "target", "max_steps": 1, **TWICE}, "With max_steps 1 there is no second: set max_steps to 2"),
-    (GRPO | {"objective_kwargs": {"surrogate": "target"}}, "set num_iterations to 2 or more"),
-    (GRPO | {"objective_kwargs": {"stop_rise": 0.0}}, "a batch early, but num_iterations is 1, "),
-    (GRPO | {"objective_kwargs": {"stop_rise": 0.0}, **TWICE}, "set num_iterations to 3 or more"),
+    (GRPO | {"objective": {"name": "grpo", "surrogate": "target"}}, "set num_iterations to 2 or more"),
+    (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}}, "a batch early, but num_iterations is 1, "),
+    (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}, **TWICE}, "set num_iterations to 3 or more"),
     (SETTLED | TWICE | {"engine": "stock"}, "rows that have settled, but engine is 'stock'"),
     (SETTLED | {"engine": "auto"}, "later inner iterations, but num_iterations is 1"),
     ({**KL, "sync_ref_model": True, "peft_config": LORA}, "mixup_alpha is 0.6: with LoRA it must be 1.0"),
@@ -339,8 +340,8 @@ def test_fields_that_do_not_go_together_are_refused(build, settings, said):
 
 
 def test_what_is_refused_with_fewer_iterations_is_built_with_enough(build):
-    build(**GRPO, objective_kwargs={"surrogate": "target"}, num_iterations=2)
-    formula = build(**GRPO, objective_kwargs={"stop_rise": 0.0}, num_iterations=3).objective.formula()
+    build(**GRPO, objective={"name": "grpo", "surrogate": "target"}, num_iterations=2)
+    formula = build(**GRPO, objective={"name": "grpo", "stop_rise": 0.0}, num_iterations=3).objective.formula()
     assert "rises by 0 of its size or less" in formula
 
 
@@ -374,7 +375,7 @@ def test_a_users_objective_from_a_file_trains_from_its_config(build, tmp_path, m
     trainer.train()
     assert len(column(trainer, "mine/loss")) == 2
     # The same thing out of our own pieces.
-    ours = {**settings, "objective": "reinforce", "objective_kwargs": {"reduce": "sequence_mean"}}
+    ours = {**settings, "objective": {"name": "reinforce", "reduce": "sequence_mean"}}
     weights = []
     for chosen in (settings, ours):
         run = build(**chosen, max_steps=1)
@@ -388,7 +389,7 @@ def test_a_users_objective_from_a_file_trains_from_its_config(build, tmp_path, m
 @pytest.mark.slow
 def test_an_adaptive_coefficient_goes_on_where_a_checkpoint_left_it(build, tmp_path):
     kl = {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}
-    settings = {"objective": "grpo", "beta": 0.05, "objective_kwargs": {"kl": kl}, "num_iterations": 2}
+    settings = {"objective": {"name": "grpo", "kl": kl}, "beta": 0.05, "num_iterations": 2}
     settings |= {"save_strategy": "steps", "save_steps": 4}
     trainer = build(max_steps=4, **settings)
     trainer.train()
@@ -549,7 +550,7 @@ def test_compositions_of_a_yaml_file_train(objective, logged, tmp_path, tiny_mod
     assert float(found["grad_norm"]) > 1e-3
 
 
-EVALUATED = [{"objective": "target"}, {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}}]
+EVALUATED = [{"objective": "target"}, {"objective": {"name": "grpo", "reduce": "prompt_mean"}}]
 
 
 @pytest.mark.sample(1)

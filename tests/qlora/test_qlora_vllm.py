@@ -138,7 +138,7 @@ class TestServer:
     ], ids=str)  # fmt: skip
     @pytest.mark.parametrize("way", ["adapter", "files"])
     def test_the_command_is_for_what_the_run_will_ask(self, way, sampling, flag, folder, tmp_path):
-        args = config(tmp_path, "http://127.0.0.1:9", vllm_server_timeout=0.01, vllm_sync=way, **sampling)
+        args = config(tmp_path, "http://127.0.0.1:9", vllm_server_timeout=0.01, rollout={"vllm_sync": way}, **sampling)
         adapter = LoraConfig(r=4, target_modules="all-linear") if way == "adapter" else None
         with pytest.raises(ConfigError) as caught:
             GRPOPlusTrainer(folder, digits, args, ROWS, peft_config=adapter)

@@ -65,10 +65,10 @@ def test_an_adapter_alone_goes_unasked_over_no_base_that_nobody_can_compare_and_
 
 def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
     settings = {"output_dir": str(tmp_path), "use_vllm": True, "vllm_mode": "server", **FLOAT32}
-    assert GRPOPlusConfig(**settings, vllm_sync="files").recipe.vllm_sync == "files"
+    assert GRPOPlusConfig(**settings, rollout={"vllm_sync": "files"}).recipe.vllm_sync == "files"
     assert GRPOPlusConfig(**settings).recipe.vllm_sync is None
     with pytest.raises(ValueError, match="vllm_sync is 'file', expected one of 'files', 'nccl', 'adapter'"):
-        GRPOPlusConfig(**settings, vllm_sync="file")
+        GRPOPlusConfig(**settings, rollout={"vllm_sync": "file"})
 
 
 def test_the_longest_prompt_is_found_whatever_columns_a_transform_of_the_data_reads():

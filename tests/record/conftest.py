@@ -4,7 +4,7 @@ import pytest
 
 SETTINGS = {"use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 2, "num_generations": 4}
 SETTINGS |= {"logging_steps": 1, "max_completion_length": 10, "learning_rate": 1e-3}
-SETTINGS |= {"per_device_train_batch_size": 8, "report_steps": 0, "save_strategy": "no"}
+SETTINGS |= {"per_device_train_batch_size": 8, "report": {"every": 0}, "save_strategy": "no"}
 SETTINGS |= {"lr_scheduler_type": "constant", "disable_tqdm": True, "gradient_checkpointing": False}
 
 

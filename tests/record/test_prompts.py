@@ -15,7 +15,7 @@ DRAWS = {"max_steps": 4, "num_generations": 4, "max_completion_length": 6, "roll
 
 
 CHOICES = {"resample": {"dead_groups": "resample"}, "uniform": {"selection": "uniform"}}
-CHOICES["roulette"] = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}}
+CHOICES["roulette"] = {"dead_groups": {"name": "roulette", "after": 2}}
 CHOICES["both"] = {"selection": "contrast", "dead_groups": "resample"}
 
 

@@ -9,7 +9,7 @@ from grpo_plus.record import open_run
 
 pytestmark = pytest.mark.slow
 
-RUNS = {"process": {"advantage": "process", "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}}}
+RUNS = {"process": {"advantage": {"name": "process", "credit": "return", "outcome_weight": 0.5}}}
 
 
 def test_groups_that_span_ranks_are_whole(tmp_path, tiny_model, two_ranks):

@@ -50,7 +50,7 @@ def halves():
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("per_token", [False, True])
 def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path, per_token):
-    process = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0.5}}
+    process = {"advantage": {"name": "process", "outcome_weight": 0.5}}
     settings = process if per_token else {"advantage": "sign"}
     trainer = build(verifiers=[{"name": halves, "label": "halves", "weight": 0.5}], **settings)
     kept = capture(trainer)
@@ -99,7 +99,7 @@ def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path
 
 @pytest.mark.slow
 def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_path):
-    trainer = build(advantage="sign", advantage_kwargs={"band": 0.25}, hub_token="hf_very_secret", report_steps=None)
+    trainer = build(advantage={"name": "sign", "band": 0.25}, hub_token="hf_very_secret", report={"every": None})
     trainer.train()
     info = json.loads((tmp_path / "out" / FOLDER / RUN).read_text())
     assert (info["parts"]["advantage"]["name"], info["parts"]["advantage"]["keywords"]) == ("sign", {"band": 0.25})
@@ -115,7 +115,7 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("settings", "records"), [({}, False), ({"record": True}, True), ({"advantage": "sign", "record": False}, False)])  # fmt: skip
+@pytest.mark.parametrize(("settings", "records"), [({}, False), ({"report": True}, True), ({"advantage": "sign", "report": False}, False)])  # fmt: skip
 def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, records, caplog):
     trainer = build(max_steps=1, **settings)
     trainer.train()
@@ -178,7 +178,7 @@ def test_a_new_run_in_the_same_folder_moves_the_old_record_aside(build, tmp_path
 def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, tmp_path, caplog):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / FOLDER).write_text("a file is in the way")
-    trainer = build(advantage="sign", report_steps=1)
+    trainer = build(advantage="sign", report={"every": 1})
     with caplog.at_level(logging.WARNING, "grpo_plus.record"):
         trainer.train()
     assert trainer.state.global_step == 2
@@ -276,7 +276,7 @@ def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
         return [float(len(text)) for text in completions]
 
     with pytest.raises(type(error)):
-        build(rewards=[fails], advantage="sign", report_steps=None).train()
+        build(rewards=[fails], advantage="sign", report={"every": None}).train()
     run = open_run(tmp_path / "out")
     assert (run.status, run.series("reward")[0]) == (status, [1])
     assert type(error).__name__ in run.info["error"]
@@ -311,7 +311,7 @@ GRPOPlusTrainer(model, [lambda completions, **_: [float(len(set(text))) for text
 @pytest.mark.slow
 def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_environment, end_tree):
     out = tmp_path / "out"
-    settings = SETTINGS | {"max_steps": 400, "max_completion_length": 6, "advantage": "sign", "report_steps": 2}
+    settings = SETTINGS | {"max_steps": 400, "max_completion_length": 6, "advantage": "sign", "report": {"every": 2}}
     command = [sys.executable, "-c", KILLED, str(out), tiny_model, json.dumps(settings)]
     streams = {"stdout": subprocess.DEVNULL, "stderr": (tmp_path / "log").open("w")}
     process = started.Popen(command, env=clean_environment, **streams, start_new_session=True)
@@ -352,9 +352,9 @@ def test_a_sweep_marks_its_runs_and_metrics_that_are_no_numbers_are_left_out_of_
 
 def test_settings_of_the_record_are_checked(tmp_path):
     for settings, message in (
-        ({"report_steps": -1}, r"report_steps is -1, expected at least 0 \(0: never"),
-        ({"report_steps": 5, "record": False}, r"report_steps \(5\) needs the record"),
-        ({"record": "yes"}, "record is 'yes', expected true or false"),
+        ({"report": {"every": -1}}, r"report_steps is -1, expected at least 0 \(0: never"),
+        ({"report": {"every": 5, "record": False}}, r"report_steps \(5\) needs the record"),
+        ({"report": "yes"}, "record is 'yes', expected true or false"),
     ):
         with pytest.raises(ValueError, match=message):
             GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings)

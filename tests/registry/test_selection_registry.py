@@ -38,7 +38,7 @@ def test_an_installed_package_brings_a_selection(tmp_path, monkeypatch):
 
 def test_a_plug_in_brings_a_selection_with_flags_and_a_default(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
-    chosen = {"plugins": [str(tmp_path / "mine.py")], "selection": "longest", "selection_kwargs": '{"power": 2}'}
+    chosen = {"plugins": [str(tmp_path / "mine.py")], "selection": {"name": "longest", **('{"power": 2}')}}
     recipe = recipe_of(GRPOPlusConfig(**BASE, **chosen))
     assert (recipe.selection.selection.formula, recipe.selection.keywords) == ("Long prompts first", {"power": 2})
     assert not recipe.selection.weighted
@@ -51,5 +51,5 @@ def test_keywords_of_built_in_selections_are_flags_and_files_are_found_from_the_
     (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config([*given, *flags])
     assert config.selection_kwargs == {"explore": 0.25, "weighted": False}
     monkeypatch.chdir(tmp_path)
-    config = GRPOPlusConfig(**BASE, selection="curriculum", selection_kwargs={"file": "samples.jsonl"})
+    config = GRPOPlusConfig(**BASE, selection={"name": "curriculum", "file": "samples.jsonl"})
     assert config.selection_kwargs["file"] == str(tmp_path / "samples.jsonl")

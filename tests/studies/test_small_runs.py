@@ -55,7 +55,7 @@ def run(home, name, *arguments):
 @pytest.mark.nightly
 def test_the_noise_of_the_gradient_is_measured_at_fixed_weights(home, monkeypatch):
     real = task.settings  # a model this young is never right; one digit or another it does write
-    often = {"name": "regex", "kwargs": {"pattern": "[0-4]", "mode": "search"}}
+    often = {"name": "regex", "pattern": "[0-4]", "mode": "search"}
     monkeypatch.setattr(task, "settings", lambda **fields: real(**(fields | {"verifiers": [often]})))
     more = ["--estimators", "center", "rloo", "--modes", "same", "--groups", "4", "--steps", "4"]
     rows, table = run(home, "gradient_variance", *more)

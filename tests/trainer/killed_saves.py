@@ -78,7 +78,7 @@ class Copying(GRPOPlusTrainer):
 
 
 def main(folder, model):
-    settings = {"save_total_limit": 1, "record": False, "optim": "adamw_torch"}
+    settings = {"save_total_limit": 1, "report": False, "optim": "adamw_torch"}
     made(model, Path(folder) / "out", kind=Copying, data=SPOKEN * 4, **settings).train()
 
 

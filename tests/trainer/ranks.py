@@ -160,7 +160,7 @@ def drawing(folder, model, per_device, **settings):
     """Three steps with dead groups."""
     torch.manual_seed(0)
     own = {"max_steps": 3, "per_device_train_batch_size": per_device}
-    own["verifiers"] = [{"name": "regex", "kwargs": {"pattern": ".*b"}, "weight": 0.0}]
+    own["verifiers"] = [{"name": "regex", "pattern": ".*b", "weight": 0.0}]
     config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **ONE, **own, **settings})
     data = Dataset.from_dict({"prompt": [f"{number}+1=" for number in NUMBERS], "answer": ["a"] * 24})
     watch, scorer = Watch(), steps_by_member if settings.get("advantage") == "process" else None

@@ -90,10 +90,10 @@ def place(folder, model):
 
 INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "learning_rate": 1.0}
 PARTS = {
-    "inner iterations": {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, **INSIDE},
-    "a rise": {"objective": "grpo", "objective_kwargs": {"stop_rise": 0.02}, **INSIDE},
+    "inner iterations": {"objective": {"name": "target", "stop_fraction": 0.5}, **INSIDE},
+    "a rise": {"objective": {"name": "grpo", "stop_rise": 0.02}, **INSIDE},
     "reference": {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, **INSIDE, "learning_rate": 0.05},
-    "kept weights of prompts": {"selection": "contrast", "selection_kwargs": {"every": 2}},
+    "kept weights of prompts": {"selection": {"name": "contrast", "every": 2}},
 }
 
 
@@ -177,7 +177,7 @@ class OwnRank(Hook):
 def state(folder, model):
     """A hook that keeps a state of its own on each of them."""
     kl = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
-    settings = {"data": SPOKEN * 4, "save_steps": 2, "objective": "grpo", "beta": 0.05, "objective_kwargs": kl}
+    settings = {"data": SPOKEN * 4, "save_steps": 2, "objective": {"name": "grpo", **kl}, "beta": 0.05}
     first, hook = made(model, folder / "out", hooks=[OwnRank()], **settings), OwnRank()
     first.train()
     again = made(model, folder / "out", hooks=[hook], max_steps=3, **settings)
@@ -213,7 +213,7 @@ def whole(folder, model):
         def on_step_end(self, _args, state, *_, **__):
             found["steps"].append(state.global_step)
 
-    out, settings = folder / "out", {"data": SPOKEN * 4, "record": False, "optim": "adamw_torch"}
+    out, settings = folder / "out", {"data": SPOKEN * 4, "report": False, "optim": "adamw_torch"}
     first = made(model, out, **settings)
     first.train()
     wait, main = first.accelerator.wait_for_everyone, first.is_world_process_zero()

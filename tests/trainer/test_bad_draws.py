@@ -158,7 +158,7 @@ def test_roulette_looks_after_a_quarter_of_the_completions(size, after):
 def test_the_estimator_that_equals_the_hosts_fields_judges():
     assert config().recipe.advantage.estimator.name == "zscore"
     assert config(dead_groups="resample", scale_rewards="none").recipe.advantage.estimator.name == "center"
-    assert config(dead_groups="resample", dead_groups_kwargs={"rounds": 3}).recipe.dead_groups_kwargs == {"rounds": 3}
+    assert config(dead_groups={"name": "resample", "rounds": 3}).recipe.dead_groups_kwargs == {"rounds": 3}
     for keep in (1, 1.0, 0.01):
         assert config(dead_groups_kwargs={"keep": keep}).recipe.dead_groups_kwargs["keep"] == keep
 
@@ -167,16 +167,16 @@ PASSK = {"parts": {"center": 1.0, "passk": 1.0}, "passk": {"k": 2}}
 IN_REWARD = {"objective_kwargs": {"kl": {"placement": "reward", "estimator": "k1"}}}
 PROBLEMS = {
     "another way": ({"dead_groups": "drop"}, "dead_groups is 'drop', expected one of 'keep', 'resample', 'roulette',"),
-    "keywords of nothing": ({"dead_groups": "keep", "dead_groups_kwargs": {"rounds": 2}}, "nothing would read it"),
+    "keywords of nothing": ({"dead_groups": {"name": "keep", "rounds": 2}}, "nothing would read it"),
     "keywords of the other": ({"dead_groups_kwargs": {"rounds": 2}}, "unknown dead_groups_kwargs 'rounds'"),
-    "no round": ({"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 0}}, "'rounds' is 0, expected an"),
+    "no round": ({"dead_groups": {"name": "resample", "rounds": 0}}, "'rounds' is 0, expected an"),
     "a coin that never falls": ({"dead_groups_kwargs": {"keep": 0.0}}, "'keep' is 0.0, expected a number of more"),
     "after one": ({"dead_groups_kwargs": {"after": 1}}, "'after' is 1, expected an integer of at least 2"),
     "after all": ({"dead_groups_kwargs": {"after": 4}}, "after is 4, but num_generations is 4, so there is no rest to"),
     "pairs": ({"num_generations": 2}, "num_generations is 2: contrast takes two completions"),
     "one completion": ({"num_generations": 1, "advantage": "raw", "dead_groups": "resample"}, "num_generations is 1:"),
-    "too few for the estimator": ({"advantage": "passk", "advantage_kwargs": {"k": 3}}, "too few for the advantage"),
-    "too few for a part of a mix": ({"advantage": "mix", "advantage_kwargs": PASSK}, "'passk', whose advantages would all"),
+    "too few for the estimator": ({"advantage": {"name": "passk", "k": 3}}, "too few for the advantage"),
+    "too few for a part of a mix": ({"advantage": {"name": "mix", **PASSK}}, "'passk', whose advantages would all"),
     "the KL term in the rewards": ({"objective": "grpo", "beta": 0.1, **IN_REWARD}, "the KL term is in the rewards (kl"),
 }  # fmt: skip
 
@@ -190,7 +190,7 @@ def test_what_cannot_work_is_refused_with_the_way_out(name):
 
 
 @pytest.mark.parametrize(("settings", "named"), [
-    ({"advantage": "batch_whiten"}, "batch_whiten"), ({"advantage": "zscore", "advantage_kwargs": {"scale": "batch"}}, "zscore"),
+    ({"advantage": "batch_whiten"}, "batch_whiten"), ({"advantage": {"name": "zscore", "scale": "batch"}}, "zscore"),
     ({"multi_objective_aggregation": "normalize_then_sum"}, "gdpo"), ({"advantage": "zscore"}, None),
     ({"advantage": "batch_whiten", "dead_groups": "keep"}, None),
 ])  # fmt: skip

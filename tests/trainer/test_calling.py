@@ -252,12 +252,12 @@ def config(tmp_path, **settings):
 @pytest.mark.parametrize(("settings", "said"), [
     ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "two tools are called 'double'"),
     ({"tools": [{"name": "calculator", "most": 3}]}, r"tools\[0\]: unknown key 'most'"),
-    ({"tools": [{"name": "calculator", "kwargs": {"digit": 3}}]}, r"tools\[0\].*digit"),
+    ({"tools": [{"name": "calculator", "digit": 3}]}, r"tools\[0\].*digit"),
     ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"), ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
     ({"environment": DOUBLE}, "environment.*expected a class"),
     ({"environment": {"a": COUNTER, "b": "nobody"}}, r"environment\['b'\].*unknown environment 'nobody'"),
     ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call of a tool would ever run"),
-    ({"tools": [{"name": "calculator", "kwargs": []}]}, r"tools\[0\]: kwargs is \[\], expected a mapping"),
+    ({"tools": [{"name": "calculator", **([])}]}, r"tools\[0\]: kwargs is \[\], expected a mapping"),
     ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
     ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
     ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),
@@ -315,12 +315,12 @@ def test_what_fails_in_all_completions_stops_the_run(trained, failing, method):
         trained(trainer=failing([method]), environment=FAILING, **LONG)
 
 
-MISSPELT = {"name": "tool_used", "kwargs": {"names": ["calculater"]}}
+MISSPELT = {"name": "tool_used", "names": ["calculater"]}
 
 
 @pytest.mark.parametrize(("settings", "said"), [
     ({"verifiers": ["tool_used"]}, "'tool_used' looks at calls, but nothing can be called: set tools"),
-    ({"verifiers": [{"name": "turns_overlong", "kwargs": {"expected": 2, "most": 4}}]}, "'turns_overlong' looks"),
+    ({"verifiers": [{"name": "turns_overlong", "expected": 2, "most": 4}]}, "'turns_overlong' looks"),
     ({"eval_verifiers": ["tool_valid"]}, "'tool_valid' looks at calls"),
     ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
     ({"tools": ["calculator"], "verifiers": [MISSPELT]}, "unknown tool 'calculater'. Did you mean 'calculator'"),
@@ -329,7 +329,7 @@ def test_what_looks_at_calls_needs_something_to_call(build, failing, settings, s
     rewards = [lambda completions, **_: [0.0] * len(completions)]
     with pytest.raises(ConfigError, match=said):
         build(trainer=failing([""], reward_funcs=rewards), **{**LONG, **settings})
-    used = {"name": "tool_used", "kwargs": {"names": ["double"]}}  # what is handed over in Python can be called
+    used = {"name": "tool_used", "names": ["double"]}  # what is handed over in Python can be called
     build(trainer=failing([""], tools=[own.double]), **LONG, verifiers=[used], max_tool_calling_iterations=2)
 
 
@@ -345,11 +345,11 @@ def play_on(prompt, row):
     return text_of(count, turn_of(prompt)) + "<|im_end|>"
 
 
-PROCESS = {"advantage": "process", "advantage_kwargs": {"steps_from": "turn_reward"}}
+PROCESS = {"advantage": {"name": "process", "steps_from": "turn_reward"}}
 BESIDE = {
     "nothing": {}, "resample": {"dead_groups": "resample"}, "roulette": {"dead_groups": "roulette"}, "replay": {"dead_groups": "replay"},
     "contrast": {"selection": "contrast"}, "target": {"objective": "target", "num_iterations": 2}, "a KL term": {"beta": 0.1},
-    "a KL term in the rewards": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}, "process": PROCESS,
+    "a KL term in the rewards": {"objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1}, "process": PROCESS,
     "process and resample": {**PROCESS, "dead_groups": "resample"}, "a critic": {"advantage": "gae", "critic": {"on": "trunk"}},
     "a reward model": {"reward_model": {}}, "evaluations": {"eval_strategy": "steps", "eval_steps": 1},
     "TRL's rollouts": {"rollout": "stock"},

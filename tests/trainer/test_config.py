@@ -42,10 +42,10 @@ def test_no_new_field_shadows_one_of_the_host():
 
 
 def test_everything_that_is_wrong_is_said_at_once():
-    wrong = {"advantage": "sgn", "advantage_kwargs": {"band": 0.2}, "scale_rewards": "none", "objective": "drgrpo"}
+    wrong = {"advantage": {"name": "sgn", "band": 0.2}, "scale_rewards": "none", "objective": "drgrpo"}
     wrong |= {"epsilon": 0.3, "loss_type": "grpo", "multi_objective_aggregation": "normalize_then_sum"}
     wrong |= {"verifiers": [{"name": "math", "wieght": 2.0}, 3], "verifier_column": "kind", "num_generations": 3}
-    found = problems(**wrong, engine="fast", engine_tokens_per_pass=0)
+    found = problems(**wrong, engine={"layout": "fast", "tokens_per_pass": 0})
     text = "\n".join(found)
     told = "'sgn'. Did you mean 'sign'?|scale_rewards ('none') and advantage ('sgn')|'drgrpo'. Did you mean 'dr_grpo'?"
     told += (
@@ -59,7 +59,7 @@ def test_everything_that_is_wrong_is_said_at_once():
 
 def test_several_problems_are_numbered_and_survive_pickling():
     with pytest.raises(ConfigError) as caught:
-        GRPOPlusConfig(**BASE, advantage="sign", advantage_kwargs={"band": -1.0}, engine="x")
+        GRPOPlusConfig(**BASE, advantage={"name": "sign", "band": -1.0}, engine="x")
     assert str(caught.value).startswith("the config has 2 problems:\n  1. ")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
@@ -68,17 +68,17 @@ def test_several_problems_are_numbered_and_survive_pickling():
 @pytest.mark.parametrize(("values", "expected"), [
     ({"advantage_kwargs": {"band": 1.0}}, "advantage is unset, so nothing would read it"),
     ({"objective_kwargs": {"kl": "k1"}}, "objective is unset, so nothing would read it"),
-    ({"advantage": "sign", "advantage_kwargs": [1]}, "expected a mapping"),
-    ({"advantage": "sign", "advantage_kwargs": "{band: "}, "no valid JSON or YAML"), ({"advantage": 3}, "chosen by name"),
+    ({"advantage": {"name": "sign", **([1])}}, "expected a mapping"),
+    ({"advantage": {"name": "sign", **("{band: ")}}, "no valid JSON or YAML"), ({"advantage": 3}, "chosen by name"),
     ({"verifier_column": "kind"}, "there are no verifiers to choose from"), ({"plugins": [3]}, "plugins is [3]"),
     ({"generation_batch_size": 12, "steps_per_generation": 2}, "steps_per_generation"), ({"plugins": 3}, "plugins is 3, expected a list"),
     ({"verifiers": 3}, "verifiers is 3, expected a list"),
-    ({"engine": "stock", "engine_tokens_per_pass": 64}, "engine is 'stock': remove one"),
-    ({"engine_tokens_per_pass": True}, "expected a positive integer"), ({"verifiers": [{"label": "x"}]}, "has no name"),
+    ({"engine": {"layout": "stock", "tokens_per_pass": 64}}, "engine is 'stock': remove one"),
+    ({"engine": {"tokens_per_pass": True}}, "expected a positive integer"), ({"verifiers": [{"label": "x"}]}, "has no name"),
     ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a finite number"),
     ({"verifiers": [{"name": "math", "timeout": 0}]}, "expected a positive number of seconds"),
     ({"verifiers": [{"name": "math", "columns": {"answer": 3}}]}, "parameter names mapped to column names"),
-    ({"verifiers": [{"name": "math", "kwargs": [1]}]}, "expected a mapping"),
+    ({"verifiers": [{"name": "math", **([1])}]}, "expected a mapping"),
 ])  # fmt: skip
 def test_each_wrong_value_is_named(values, expected):
     assert expected in "\n".join(problems(**values))
@@ -105,7 +105,7 @@ def test_an_objective_and_the_option_it_would_ignore_conflict(name):
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "luspo", "sapo", "cispo", "vespo", "dr_grpo", "bnpo"])
 def test_the_hosts_sequence_ratio_does_not_go_with_advantages_per_token(loss):
     register_advantage("config_per_token", per="token")(lambda table: table.totals()[:, None].expand(-1, table.width))
-    mixed = {"advantage": "mix", "advantage_kwargs": {"parts": {"zscore": 1.0, "process": 0.5}}}
+    mixed = {"advantage": {"name": "mix", "parts": {"zscore": 1.0, "process": 0.5}}}
     steps = {"loss_type": loss, "verifiers": [{"name": "math_steps", "weight": 1.0}]}
     own = {"advantage": "config_per_token", "loss_type": loss}
     try:
@@ -123,7 +123,7 @@ def test_the_hosts_sequence_ratio_does_not_go_with_advantages_per_token(loss):
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_subset_of_k_needs_more_generations_than_k(keywords, k, mixed):
     whole = {"parts": {"passk": 0.5, "sign": 1.0}, "passk": keywords}
-    chosen = {"advantage": "mix", "advantage_kwargs": whole} if mixed else {"advantage_kwargs": keywords}
+    chosen = {"advantage": {"name": "mix", **whole}} if mixed else {"advantage_kwargs": keywords}
     given = {"advantage": "passk", "num_generations": k, **chosen}
     (problem,) = problems(**given)
     told = f"its k is {k} and compares {k} completions.*takes {k + 1}. Set k to at most {k - 1}, or num_gen.* least {k + 1}"
@@ -146,10 +146,10 @@ def test_the_flags_known_to_every_parser_cover_the_built_in_estimators():
 
 
 def full():
-    process = {"advantage": "process", "advantage_kwargs": {"credit": "return", "eps": 1e-6}}
-    objective = {"objective": "grpo", "objective_kwargs": {"kl": "k3"}, "beta": 0.1, "learning_rate": 3e-5}
+    process = {"advantage": {"name": "process", "credit": "return", "eps": 1e-6}}
+    objective = {"objective": {"name": "grpo", "kl": "k3"}, "beta": 0.1, "learning_rate": 3e-5}
     batch = {"num_generations": 4, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
-    return GRPOPlusConfig(**BASE, **process, **objective, **batch, engine="trimmed", engine_tokens_per_pass=512)
+    return GRPOPlusConfig(**BASE, **process, **objective, **batch, engine={"layout": "trimmed", "tokens_per_pass": 512})
 
 
 def test_saving_and_loading_changes_nothing(tmp_path):
@@ -175,9 +175,9 @@ def test_a_config_can_be_built_from_its_own_values():
 
 def test_keywords_are_copied_not_shared():
     steps = {"parts": {"process": 1.0, "raw": 1.0}, "process": {"steps_from": "a"}}
-    assert GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=steps).advantage_kwargs == steps
+    assert GRPOPlusConfig(**BASE, advantage={"name": "mix", **steps}).advantage_kwargs == steps
     given = {"parts": {"sign": 1.0}, "sign": {"band": 0.5}}
-    config = GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=given)
+    config = GRPOPlusConfig(**BASE, advantage={"name": "mix", **given})
     given["sign"]["band"] = 9.0
     assert config.advantage_kwargs["sign"]["band"] == 0.5
 

@@ -127,7 +127,7 @@ CASES = {
         "num_iterations": 3,
         "max_steps": 6,
     },
-    "a target that stops": batch(2, None, 3, objective="target", objective_kwargs={"stop_fraction": 0.5}, max_steps=9),
+    "a target that stops": batch(2, None, 3, objective={"name": "target", "stop_fraction": 0.5}, max_steps=9),
 }
 MOST = 5
 """Checkpoints of a run that it is resumed from: other ones each day."""

@@ -18,8 +18,8 @@ from tests.trainer.conftest import weights
 from tests.trainer.test_drop_in import Doubling
 
 PLAIN = {"max_steps": 1, "max_grad_norm": 0.0, "per_device_train_batch_size": 32, "temperature": 1.0}
-RESAMPLE = {**PLAIN, "dead_groups": "resample", "dead_groups_kwargs": {"rounds": 6}}
-ROULETTE = {**PLAIN, "dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}, "num_generations": 8}
+RESAMPLE = {**PLAIN, "dead_groups": {"name": "resample", "rounds": 6}}
+ROULETTE = {**PLAIN, "dead_groups": {"name": "roulette", "after": 3, "keep": 0.5}, "num_generations": 8}
 both_ways = pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
 
 
@@ -235,7 +235,11 @@ def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spare
 
 
 def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(watched, caplog):
-    settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": 1e-9}, "max_steps": 2, "objective": "grpo"}
+    settings = ROULETTE | {
+        "dead_groups": {"name": "roulette", "after": 2, "keep": 1e-9},
+        "max_steps": 2,
+        "objective": "grpo",
+    }
     trainer, watch, start = watched(lambda completions, **_: [1.0] * len(completions), **settings)
     assert watch.sizes == [2, 2]
     assert all(torch.equal(now, was) for now, was in zip(trainer.model.parameters(), start, strict=True))
@@ -246,7 +250,7 @@ def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(watched, 
 
 @pytest.mark.parametrize("keep", [1.0, 0.25])
 def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_more(watched, keep):
-    settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": keep}, "objective": "dr_grpo"}
+    settings = ROULETTE | {"dead_groups": {"name": "roulette", "after": 2, "keep": keep}, "objective": "dr_grpo"}
     trainer, watch, _ = watched(contrast, **settings)
     assert "share" not in watch.batches[0][0]
     assert (trainer.state.log_history[0]["dead_groups/drawn"], trainer.drawing.state_dict()) == (32, {})
@@ -258,7 +262,7 @@ def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(watched
     def later(completions, prompts, **_):
         return [1.0 if len(prompts) == 8 else float(row % 3 == 0) for row in range(len(prompts))]
 
-    settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": 1.0}}
+    settings = ROULETTE | {"dead_groups": {"name": "roulette", "after": 2, "keep": 1.0}}
     trainer, watch, _ = watched(later, **settings)
     output, drawn = watch.batches[0]
     assert drawn.rewards.squeeze(1).reshape(4, 8)[:, :2].eq(1).all()
@@ -272,8 +276,8 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
         log_extra("place", [f"{len(prompts)}/{row}" for row in range(len(prompts))])
         return tied_if_odd(completions, prompts)
 
-    verifiers = [{"name": "regex", "kwargs": {"pattern": "(?s).*[aeiou].*"}, "weight": 0.0}]
-    trainer, watch, _ = watched(reward, **{**settings, "verifiers": verifiers, "record": True, "log_completions": True})
+    verifiers = [{"name": "regex", "pattern": "(?s).*[aeiou].*", "weight": 0.0}]
+    trainer, watch, _ = watched(reward, **{**settings, "verifiers": verifiers, "report": True, "log_completions": True})
     output, drawn = watch.batches[0]
     table, size = trainer._logs, trainer.num_generations
     kept = [len(ids) > 0 for ids in drawn.completions.ids]

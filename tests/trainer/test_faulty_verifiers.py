@@ -113,7 +113,7 @@ def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(c
 def test_an_aggregate_that_float32_cannot_hold_is_refused(checked, add, aggregate):
     steps = (Step(0, 1, 1e38), Step(1, 2, -3e38))
     add("large", breaking(lambda: Verdict(0.0, steps=steps)))
-    trainer = checked("large", advantage="process", advantage_kwargs={"aggregate": aggregate, "steps_from": "large"})
+    trainer = checked("large", advantage={"name": "process", "aggregate": aggregate, "steps_from": "large"})
     expected = {"min": -3e38, "mean": -1e38, "last": -3e38, "product": 0.0}[aggregate]
     assert trainer._logs["rewards"]["large"][BROKEN] == pytest.approx(expected)
     assert (trainer._logs["extra"]["large_status"][BROKEN] == "error") == (aggregate == "product")
@@ -183,7 +183,7 @@ def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(ch
 def test_details_reach_tables_and_records_clean_and_bounded(checked, add, detail, tmp_path, capsys):
     detail = HostileText("text") if detail == "hostile" else detail
     add("hostile", breaking(lambda: Verdict(0.0, detail=detail)))
-    trainer = checked("hostile", max_steps=1, log_completions=True, record=True)
+    trainer = checked("hostile", max_steps=1, log_completions=True, report=True)
     reason = trainer._logs["extra"]["hostile_reason"][BROKEN]
     assert type(reason) is str
     assert 0 < len(reason) <= 2000
@@ -311,7 +311,7 @@ def returns(name, *scores):
 def test_an_infinite_score_counts_as_zero_and_the_run_goes_on(trained, caplog, wild, advantage):
     functions = [returns("fine", 1.0, 0.5, 0.0, 0.25), returns("wild", 1.0, wild, 0.25, None)]
     keywords = {"k": 2} if advantage == "passk" else {}
-    trainer = trained(trainer={"reward_funcs": functions}, advantage=advantage, advantage_kwargs=keywords, max_steps=2)
+    trainer = trained(trainer={"reward_funcs": functions}, advantage={"name": advantage, **keywords}, max_steps=2)
     rewards = [[1.0, 1.0], [0.5, 0.0], [0.0, 0.25], [0.25, None]]
     table = RewardTable.of(rewards * 2, groups=[0] * 4 + [1] * 4)
     expected = compute_advantages(advantage, table, **keywords)

@@ -120,7 +120,7 @@ def test_a_verifier_that_applied_to_nothing_is_said_at_the_end(trained, tmp_path
 
 def test_a_column_that_nobody_reads_and_is_nearly_wanted_is_said(build, sums, caplog):
     rows = sums.add_column("row_shema", ["{}"] * len(sums))
-    schema = {"name": "json_schema", "kwargs": {"schema": {"type": "object"}}}
+    schema = {"name": "json_schema", "schema": {"type": "object"}}
     build(trainer={"train_dataset": rows}, verifiers=[schema])
     assert "nothing reads the column 'row_shema', but json_schema would read 'row_schema'" in caplog.text
     caplog.clear()

@@ -22,23 +22,23 @@ DOUBLE = f"{Path(__file__).with_name('tools_of_tests.py')}:double"
 LORA = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0, task_type="CAUSAL_LM")
 REFRESHED = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 1.0}
 IN_REWARD = {"kl": {"placement": "reward", "schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
-DRAWN = {"rollout": "auto", "rollout_rows": 4, "top_k": 6}
+DRAWN = {"rollout": {"how": "auto", "rows": 4}, "top_k": 6}
 RUNS = {
     "tpo": {"advantage": "sign", "objective": "tpo", "num_iterations": 2, "selection": "contrast", "dead_groups": "resample"},
-    "target": {"advantage": "raw", "objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "num_iterations": 2, **DRAWN},
-    "critic": {"advantage": "gae", "objective": "grpo", "objective_kwargs": IN_REWARD, "critic": {"on": "model"}, **REFRESHED},
+    "target": {"advantage": "raw", "objective": {"name": "target", "stop_fraction": 0.5}, "num_iterations": 2, **DRAWN},
+    "critic": {"advantage": "gae", "objective": {"name": "grpo", **IN_REWARD}, "critic": {"on": "model"}, **REFRESHED},
     "warming": {"advantage": "gae", "objective": "dapo", "critic": {"on": "trunk", "warmup_steps": 1}, **DRAWN},
-    "roulette": {"advantage": "rloo", "dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "selection": "contrast", "max_steps": 3},
-    "no record": {"advantage": "rloo", "selection": "contrast", "max_steps": 3, "record": False},
+    "roulette": {"advantage": "rloo", "dead_groups": {"name": "roulette", "keep": 0.5}, "selection": "contrast", "max_steps": 3},
+    "no record": {"advantage": "rloo", "selection": "contrast", "max_steps": 3, "report": False},
     "replay": {"advantage": "sign", "objective": "tpo", "dead_groups": "replay", "num_iterations": 2, "beta": 0.1, "max_steps": 4},
-    "process": {"advantage": "process", "verifiers": ["math", "math_steps"], "objective": "dapo", "beta": 0.1, "hacking_monitor": {"verifier": "exact", "every": 1}, "max_steps": 6},
-    "reward model": {"advantage": "sign", "verifiers": ["math"], "reward_model": {"on": "model", "every": 1}, "selection": "contrast", "selection_kwargs": {"every": 2}},
-    "adapter": {"advantage": "sign", "objective": "grpo", "objective_kwargs": IN_REWARD, "entropy_coef": 0.01, **REFRESHED, **DRAWN},
+    "process": {"advantage": "process", "verifiers": ["math", "math_steps"], "objective": "dapo", "beta": 0.1, "diagnosis": {"judge": "exact", "every": 1}, "max_steps": 6},
+    "reward model": {"advantage": "sign", "verifiers": ["math"], "reward_model": {"on": "model", "every": 1}, "selection": {"name": "contrast", "every": 2}},
+    "adapter": {"advantage": "sign", "objective": {"name": "grpo", **IN_REWARD}, "entropy_coef": 0.01, **REFRESHED, **DRAWN},
     "tools": {"advantage": "sign", "objective": "grpo", "tools": [DOUBLE], "verifiers": ["tool_used"], "max_completion_length": 200},
-    "out of memory": {"advantage": "gae", "objective": "dapo", "objective_kwargs": {"stop_rise": 0.1}, "critic": {"on": "model"}, "num_iterations": 3, "max_steps": 4},
+    "out of memory": {"advantage": "gae", "objective": {"name": "dapo", "stop_rise": 0.1}, "critic": {"on": "model"}, "num_iterations": 3, "max_steps": 4},
     "evaluation": {"beta": 0.1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "eval_verifiers": ["exact"]},
 }  # fmt: skip
-SMALL = {"report_steps": 0, "max_completion_length": 6}
+SMALL = {"report": {"every": 0}, "max_completion_length": 6}
 TOOLS = {"processing_class": "tool_tokenizer", "train_dataset": "chats"}
 TIMES = re.compile(r"time|seconds|latency|_per_second|train_loss")
 

@@ -15,7 +15,7 @@ from tests.device import DEVICE
 from tests.trainer.conftest import weights
 
 ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
-KL = {"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}
+KL = {"objective": {"name": "grpo", **ADAPTIVE}, "beta": 0.05}
 ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
 
 

@@ -15,14 +15,14 @@ VLLM = {"use_vllm": True, "vllm_importance_sampling_mode": "token_mask"}
 
 
 def chosen(objective, **kwargs):
-    return {"objective": objective, "objective_kwargs": kwargs}
+    return {"objective": {"name": objective, **kwargs}}
 
 
 NOTED = {
     "a quantile": ({"top_entropy_quantile": 0.5, "objective": "dapo"}, ["top_entropy_quantile (0.5)", "split"]),
     "a router": ({"router_aux_loss_coef": 0.01, "objective": "dapo"}, ["router_aux_loss_coef (0.01)", "split"]),
     "opo": ({"advantage": "opo", **MORE}, ["'opo'", "on-policy", "num_iterations 2"]),
-    "a mix with opo": ({"advantage": "mix", "advantage_kwargs": {"parts": {"opo": 1.0, "raw": 1.0}}, **MORE}, ["'opo'"]),
+    "a mix with opo": ({"advantage": {"name": "mix", "parts": {"opo": 1.0, "raw": 1.0}}, **MORE}, ["'opo'"]),
     "reinforce": ({"objective": "reinforce", **MORE}, ["'reinforce'", "no ratio", "on-policy"]),
     "logp by name": (chosen("grpo", surrogate="logp") | FOUR, ["'grpo'", "no ratio", "steps_per_generation 4"]),
     "k2": ({**chosen("grpo", kl="k2"), "beta": 0.1, **MORE}, ["'k2'", "without the ratio", "on-policy"]),
@@ -61,7 +61,7 @@ def test_nothing_is_noted_where_nothing_surprises(case):
 
 MOOT = {
     "clip": chosen("dapo", epsilon_high=0.01, epsilon_low=0.01),
-    "clip inside": {"objective": "gspo", "objective_kwargs": {"surrogate": {"name": "clip", "delta": 1.01}}},
+    "clip inside": {"objective": {"name": "gspo", "surrogate": {"name": "clip", "delta": 1.01}}},
     "dual": chosen("grpo", dual=1.01), "cispo": chosen("cispo", epsilon_max=1.0), "dis": chosen("dis", epsilon_low=0.01, epsilon_high=0.01),
     "dppo_tv": chosen("dppo_tv", max_tv=0.001, ratio_max=1.0), "dppo_kl": chosen("dppo_kl", max_kl=1e-6),
     "up": chosen("up", epsilon_low=0.001, dual=1.001), "fipo": chosen("fipo", influence=3.0, half_life=2.0),

@@ -26,12 +26,12 @@ ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}
 REFRESHED = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0}
 ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
 INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "gradient_accumulation_steps": 1, "num_generations": 4}
-STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
+STOP = {"objective": {"name": "target", "stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
 
 
-RISE = {"objective": "grpo", "objective_kwargs": {"stop_rise": 0.02}, **INSIDE}
+RISE = {"objective": {"name": "grpo", "stop_rise": 0.02}, **INSIDE}
 RESAMPLE = {"dead_groups": "resample", "per_device_train_batch_size": 16}
-ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "objective": "grpo"}
+ROULETTE = {"dead_groups": {"name": "roulette", "keep": 0.5}, "objective": "grpo"}
 
 
 def fourth(completions, **_):
@@ -107,17 +107,17 @@ def lora(modules=("q_proj", "v_proj"), **more):
 
 
 FAILING = {"verifiers": [{"name": "fails", "on_error": "zero"}], "advantage": "center"}
-PROCESS = {"verifiers": ["some_steps"], "advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
-PLAINLY = {"advantage": "process", "advantage_kwargs": {"outcome_weight": 1.0}}
+PROCESS = {"verifiers": ["some_steps"], "advantage": {"name": "process", "outcome_weight": 1.0}}
+PLAINLY = {"advantage": {"name": "process", "outcome_weight": 1.0}}
 PARTS = {
-    "TRL's own loss": ({}, {}), "the KL coefficient": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}, {}),
+    "TRL's own loss": ({}, {}), "the KL coefficient": ({"objective": {"name": "grpo", **ADAPTIVE}, "beta": 0.05}, {}),
     "the entropy bonus": ({"objective": "grpo", **ENTROPY}, {}),
-    "both": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE, **ENTROPY}, {}), "TRL's entropy bonus": (ENTROPY, {}),
+    "both": ({"objective": {"name": "grpo", **ADAPTIVE}, "beta": 0.05, **ENTROPY}, {}), "TRL's entropy bonus": (ENTROPY, {}),
     "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
     "the source of steps": (PROCESS, {"reward_funcs": None}), "inner iterations": (STOP, {}), "inner iterations that rise": (RISE, {}),
-    "rows that have settled": ({**STOP, "objective_kwargs": {"skip_settled": True}, "learning_rate": 0.05}, {}),
-    "inner iterations that are over": ({**STOP, "objective_kwargs": {"stop_fraction": 0.01}}, {}),
+    "rows that have settled": ({**STOP, "objective": {"name": "target", "skip_settled": True}, "learning_rate": 0.05}, {}),
+    "inner iterations that are over": ({**STOP, "objective": {"name": "target", "stop_fraction": 0.01}}, {}),
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
     "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}), "failures of a verifier": (FAILING, {}),
     "fresh prompts": (RESAMPLE, {"reward_funcs": fourth}),
@@ -194,7 +194,7 @@ def test_a_bound_that_the_config_sets_anew_wins(build, tmp_path):
     Card(first, "backward", 40, times=1)
     first.train()
     assert None not in (first.rollouts.most_rows, first.engine.tokens_per_pass)
-    again = build(**RUN, rollout="auto", rollout_rows=7, engine_tokens_per_pass=1000)
+    again = build(**RUN, rollout={"how": "auto", "rows": 7}, engine={"tokens_per_pass": 1000})
     state.load(again.hooks, tmp_path / "out" / "checkpoint-6", rank=0, processes=1)
     assert (again.rollouts.most_rows, again.engine.tokens_per_pass) == (7, 1000)
 
@@ -288,7 +288,12 @@ def test_two_ranks_go_on_inside_a_generation_batch(ranks):
 
 @pytest.mark.parametrize("at", [3, 4, 5])
 def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at):
-    settings = {**STOP, "objective_kwargs": {"stop_fraction": 0.01}, "eval_strategy": "steps", "eval_steps": 3}
+    settings = {
+        **STOP,
+        "objective": {"name": "target", "stop_fraction": 0.01},
+        "eval_strategy": "steps",
+        "eval_steps": 3,
+    }
     whole, again = resumed(settings, at=at, eval_dataset=sums.select(range(2)))
     skipped = [step for kind, step, name in whole.record if (kind, name) == ("train", "inner/skipped")]
     assert skipped == [3, 4, 5, 6]

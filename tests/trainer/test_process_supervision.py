@@ -35,14 +35,14 @@ def halves():
 @pytest.fixture
 def supervised(checked, solved):
     def supervised(*verifiers, max_steps=1, **keywords):
-        settings = {"advantage": "process", "max_completion_length": 24, "advantage_kwargs": keywords}
+        settings = {"advantage": {"name": "process", **keywords}, "max_completion_length": 24}
         return checked(*verifiers, max_steps=max_steps, **settings)
 
     return supervised
 
 
 QUIET = {"name": "math_steps", "weight": 0}
-OWN = {"name": "math_steps", "kwargs": {"aggregate": "last"}}
+OWN = {"name": "math_steps", "aggregate": "last"}
 
 
 @pytest.mark.parametrize("credit", ["step", "return"])
@@ -97,7 +97,7 @@ def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(sup
 ])  # fmt: skip
 def test_sources_that_are_wrong_are_known_before_training(build, verifiers, keywords, said):
     with pytest.raises(ValueError, match=said):
-        build(trainer={"reward_funcs": None}, verifiers=verifiers, advantage="process", advantage_kwargs=keywords)
+        build(trainer={"reward_funcs": None}, verifiers=verifiers, advantage={"name": "process", **keywords})
 
 
 def test_sources_that_only_running_tells(supervised):

@@ -112,7 +112,7 @@ def test_values_outside_any_range_are_named_with_what_is_allowed(name):
     ({"run_name": ["a"]}, "run_name is ['a'], expected text."), ({"label_names": [3]}, "expected a list of texts."),
     ({"num_generations": 2.5}, "num_generations is 2.5, expected an integer."), ({"learning_rate": 10**400}, "learning_rate is 1000"),
     ({"engine": "fast"}, "engine is 'fast', expected one of 'auto', 'packed', 'trimmed', 'stock'."),
-    ({"rollout": "autoo"}, "Did you mean 'auto'?"), ({"engine_tokens_per_pass": 0}, "expected a positive integer, or nothing"),
+    ({"rollout": "autoo"}, "Did you mean 'auto'?"), ({"engine": {"tokens_per_pass": 0}}, "expected a positive integer, or nothing"),
 ])  # fmt: skip
 def test_each_wrong_value_says_what_is_allowed(values, expected):
     assert expected in "\n".join(problems(**values))
@@ -133,11 +133,11 @@ def test_what_the_host_takes_is_taken(values):
 
 
 def test_completions_of_any_length_are_refused_where_the_loss_divides_by_the_limit():
-    constant = {"objective": "grpo", "objective_kwargs": {"reduce": "constant"}}
+    constant = {"objective": {"name": "grpo", "reduce": "constant"}}
     for loss in ({"loss_type": "dr_grpo"}, {"objective": "dr_grpo"}, constant):
         (problem,) = problems(max_completion_length=None, **loss)
         assert all(words in problem for words in ("max_completion_length is None", "divides by it"))
-    own = {"objective": "dr_grpo", "objective_kwargs": {"length": 64}}
+    own = {"objective": {"name": "dr_grpo", "length": 64}}
     assert GRPOPlusConfig(**BASE, max_completion_length=None, **own).max_completion_length is None
 
 

@@ -17,7 +17,7 @@ from grpo_verifiers import verifying
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 
-PARTS = {"advantage": "mix", "advantage_kwargs": {"parts": {"rloo": 1.0, "process": 0.5}}, "objective": "dapo"}
+PARTS = {"advantage": {"name": "mix", "parts": {"rloo": 1.0, "process": 0.5}}, "objective": "dapo"}
 PARTS |= {"beta": 0.01, "verifiers": ["math", {"name": "math_steps", "weight": 0}]}
 PARTS |= {"eval_verifiers": [{"name": "exact", "weight": 2.0}]}
 
@@ -64,7 +64,7 @@ def test_a_plain_config_has_the_stock_recipe():
     assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
     assert Recipe.stock().engine == Recipe.stock().rollout == "stock"
     assert config().recipe == dataclasses.replace(Recipe.stock(), engine="auto")
-    kl = {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}
+    kl = {"objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1}
     assert config(objective="grpo").recipe.advantage is None
     recipe = config(**kl, scale_rewards="none").recipe  # brings the estimator that the host's fields amount to
     assert recipe.advantage.estimator.name == "center"
@@ -119,7 +119,7 @@ def test_what_is_stored_beside_a_model_holds_no_recipe_and_it_is_no_field(tmp_pa
 
 def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(trained, count):
     rows = Dataset.from_list([{"prompt": f"one and {number}?", "answer": str(number + 1)} for number in range(8)])
-    trainer = trained(trainer={"train_dataset": rows, "reward_funcs": None}, max_steps=2, record=True, **PARTS)
+    trainer = trained(trainer={"train_dataset": rows, "reward_funcs": None}, max_steps=2, report=True, **PARTS)
     trainer.create_model_card()
     assert (count["objective"], count["objective", "dapo"]) == (1, 1)
     kind = verifying.REGISTRY.kind
@@ -137,9 +137,9 @@ def test_a_subclass_may_have_a_field_that_is_called_recipe(build):
 
 
 def test_what_excludes_each_other_is_reported_beside_verifiers_that_cannot_be_built():
-    wrong = {"name": "exact", "weight": 1.0, "kwargs": {"nothing": 1}}
-    steps = {"name": "math_steps", "kwargs": {"aggregate": "min", "nothing": 1}}
-    process = {"advantage": "process", "advantage_kwargs": {"aggregate": "mean"}}
+    wrong = {"name": "exact", "weight": 1.0, "nothing": 1}
+    steps = {"name": "math_steps", "aggregate": "min", "nothing": 1}
+    process = {"advantage": {"name": "process", "aggregate": "mean"}}
     both = ("nothing", "eval_verifiers has 'exact', which verifiers has too", "weights are given in both")
     for settings, said in (
         ({"verifiers": [wrong], "eval_verifiers": ["exact"], "reward_weights": [1.0]}, both),

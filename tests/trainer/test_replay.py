@@ -147,7 +147,7 @@ def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(run, tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [
     {}, *({name: value} for name, value in (("num_generations", 8), ("beta", 0.1), ("top_p", 0.8))),
-    {"advantage": "gdpo", "verifiers": [{"name": "regex", "kwargs": {"pattern": ".*b"}}]},
+    {"advantage": "gdpo", "verifiers": [{"name": "regex", "pattern": ".*b"}]},
 ], ids=str)  # fmt: skip
 def test_a_changed_run_drops_the_groups_to_replay(run, tmp_path, settings):
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
@@ -207,7 +207,7 @@ def test_the_ratio_is_read_by_every_objective_that_has_one():
 
 
 def test_the_notes_call_it_biased_and_no_ratio_1(tmp_path):
-    clip = {"objective": "dapo", "objective_kwargs": {"epsilon_high": 0.3}}
+    clip = {"objective": {"name": "dapo", "epsilon_high": 0.3}}
     settings = {"output_dir": str(tmp_path), **FLOAT32, **REPLAY, **clip}
     notes = config_notes(GRPOPlusConfig(**settings))
     assert any("'replay' is biased" in note for note in notes)

@@ -142,7 +142,7 @@ def test_labels_are_the_weighted_sum_of_all_rewards_but_its_own():
     assert totals[2].isnan()
 
 
-DIGITS = {"name": "regex", "kwargs": {"pattern": "(?s).*[0-9].*"}}
+DIGITS = {"name": "regex", "pattern": "(?s).*[0-9].*"}
 TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "4 2<|im_end|>", "none"]
 
 

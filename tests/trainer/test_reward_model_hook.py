@@ -214,7 +214,7 @@ CRITIC |= {"ref_model_sync_steps": 1, "ref_model_mixup_alpha": 1.0}
 @pytest.mark.parametrize("kind", [*KINDS, "beside a critic and a reference"])
 def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(trained, tmp_path, kind):
     given = {"model": {}, "adapter": lora(dropout=0.2)}.get(kind, lora())
-    settings = {"max_steps": 4, "optim": "adamw_torch", "learning_rate": 1e-2, "record": True, "rollout": "auto"}
+    settings = {"max_steps": 4, "optim": "adamw_torch", "learning_rate": 1e-2, "report": True, "rollout": "auto"}
     settings |= {} if kind in KINDS else CRITIC
     without = trained(trainer=copy.deepcopy(given), output_dir=str(tmp_path / "without"), **settings)
     on = "model" if kind == "model" else "adapter"
@@ -279,7 +279,7 @@ def test_a_checkpoint_of_another_kind_or_without_a_reward_model_is_refused(train
     trained(reward_model={"every": 1}, **settings)
     checkpoint = str(tmp_path / "run" / "checkpoint-1")
     with pytest.raises(ConfigError, match=r"  reward_model\.every +\| "):
-        trained(record=True, rollout="auto", **settings, resume=checkpoint)
+        trained(report=True, rollout="auto", **settings, resume=checkpoint)
     with pytest.raises(ConfigError, match=r"  adapters\.default\.r +\| unset"):
         trained(trainer=lora(), reward_model={"every": 1}, **settings, resume=checkpoint)
 

@@ -43,7 +43,7 @@ def select(build):
     def select(name="contrast", *, data=None, reward=solved, hooks=(), keywords=None, **settings):
         notes = Notes()
         given = {"train_dataset": data if data is not None else thirds(), "reward_funcs": [reward]}
-        chosen = {**MIX, "selection": name, "selection_kwargs": keywords or {}, **settings}
+        chosen = {**MIX, "selection": {"name": name, **(keywords or {})}, **settings}
         torch.manual_seed(0)
         return build(trainer={**given, "hooks": [notes, *hooks]}, **chosen), notes
 
@@ -82,9 +82,9 @@ RUNS = {
     "several iterations, saved inside batches": {"max_steps": 10, "num_iterations": 2, "steps_per_generation": 2},
     "accumulated": {"max_steps": 5, "gradient_accumulation_steps": 2, "steps_per_generation": 4},
     "fetched ahead by a worker": {"max_steps": 8, "dataloader_num_workers": 1},
-    "a curriculum": {"max_steps": 10, "selection": "curriculum", "selection_kwargs": {"column": "level"}},
+    "a curriculum": {"max_steps": 10, "selection": {"name": "curriculum", "column": "level"}},
     "weights that are kept": {"max_steps": 9, "selection_kwargs": {"every": 3}},
-    "other prompts for dead groups": {"max_steps": 8, "dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}},
+    "other prompts for dead groups": {"max_steps": 8, "dead_groups": {"name": "resample", "rounds": 2}},
 }
 MOST = 4
 """Checkpoints of a run that it is resumed from: other ones each day."""

@@ -60,10 +60,10 @@ def test_estimators_of_ones_own_and_mixes_are_asked_alike(mine):
     assert ALONE == ["gae", "raw", "reinforce_pp"]
     assert problems(advantage="alone") == []
     assert "'together'" in problems(advantage="together")[0]
-    assert problems(advantage="mix", advantage_kwargs={"parts": {"raw": 1.0, "alone": 0.5}}) == []
-    assert "'mix'" in problems(advantage="mix", advantage_kwargs={"parts": {"raw": 1.0, "rloo": 0.5}})[0]
+    assert problems(advantage={"name": "mix", "parts": {"raw": 1.0, "alone": 0.5}}) == []
+    assert "'mix'" in problems(advantage={"name": "mix", "parts": {"raw": 1.0, "rloo": 0.5}})[0]
     # A KL term in the reward brings TRL's own advantages with it where no estimator is named.
-    in_reward = {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}
+    in_reward = {"objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1}
     assert "TRL's own" in problems(**in_reward)[0]
     assert problems(**in_reward, advantage="raw") == []
     (text,) = problems(advantage="raw", selection="contrast")  # a group of one has none
@@ -135,7 +135,7 @@ def test_a_run_logs_numbers_and_its_groups_teach(trained, advantage, rows, sums)
     sizes = {"num_generations": 1, "per_device_train_batch_size": rows, "per_device_eval_batch_size": 2}
     given = {"reward_funcs": [half], "eval_dataset": sums.select(range(8))}
     evaluating = {"eval_strategy": "steps", "eval_steps": 1}
-    trainer = trained(trainer=given, advantage=advantage, **sizes, **evaluating, record=True)
+    trainer = trained(trainer=given, advantage=advantage, **sizes, **evaluating, report=True)
     logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
     wrong = {key for key, value in logged.items() if isinstance(value, float) and not math.isfinite(value)}
     assert wrong <= ({"reward_std", "rewards/half/std"} if rows == 1 else set())  # of one number, as in TRL

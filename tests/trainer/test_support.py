@@ -167,7 +167,7 @@ def test_with_adapters_and_with_experts_the_ratio_is_one(watched, tmp_path):
 
 
 BESIDE = {
-    "a bound on passes": {"engine_tokens_per_pass": 30}, "checkpointed activations": {"gradient_checkpointing": True},
+    "a bound on passes": {"engine": {"tokens_per_pass": 30}}, "checkpointed activations": {"gradient_checkpointing": True},
     "an entropy bonus": {"entropy_coef": 0.1}, "evaluations": {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4},
     "few rows a pass": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
 }  # fmt: skip
@@ -184,8 +184,8 @@ def test_rounds_carry_the_supports(watched):
         return [float("a" in text) for text in completions]
 
     for way in (
-        {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}},
-        {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
+        {"dead_groups": {"name": "resample", "rounds": 2}},
+        {"dead_groups": {"name": "roulette", "after": 2, "keep": 0.5}},
     ):
         settings = {"engine": "packed", "num_iterations": 2, "objective": "dapo", "max_steps": 4, **CUTS["top_k"]}
         trainer, watch = watched({"reward_funcs": [rare]}, **settings, **way)

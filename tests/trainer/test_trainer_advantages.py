@@ -54,7 +54,7 @@ def test_the_named_equivalents_give_the_hosts_numbers(step, name):
     host_fields, advantage, kwargs = HOST[name]
     rewards = {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [1.0, 0.5]}
     host, theirs = step(GRPOTrainer, GRPOConfig, **rewards, **host_fields)
-    ours, mine = step(**rewards, advantage=advantage, advantage_kwargs=kwargs, rollout="stock")
+    ours, mine = step(**rewards, advantage={"name": advantage, **kwargs}, rollout="stock")
     assert torch.equal(mine["completion_ids"], theirs["completion_ids"])
     assert theirs["advantages"].abs().max() > 0.5
     torch.testing.assert_close(mine["advantages"], theirs["advantages"], rtol=1e-5, atol=1e-6)
@@ -253,7 +253,7 @@ def test_a_critics_values_step_over_tool_results(step, doubling):
         head = trainer.critic.head.weight.data
         head.copy_(torch.randn(head.shape, generator=torch.Generator().manual_seed(0)))
 
-    estimator = {"advantage": "gae", "advantage_kwargs": {"gamma": GAMMA, "lam": LAM}, "critic": {"on": "trunk"}}
+    estimator = {"advantage": {"name": "gae", "gamma": GAMMA, "lam": LAM}, "critic": {"on": "trunk"}}
     trainer, batch = step(trainer=doubling, before=stir, **estimator, max_completion_length=160)
     trained = (batch["completion_mask"] * batch["tool_mask"]).bool()
     assert (batch["completion_mask"].sum() - trained.sum()) > 50
@@ -267,7 +267,7 @@ def test_a_critics_values_step_over_tool_results(step, doubling):
 @pytest.mark.parametrize(("settings", "trainer", "expected"), [
     ({"advantage": "process"}, {}, "nothing gives any"), ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
     ({}, {"step_scorer": scorer}, "reads no steps"),
-    ({"advantage": "process", "advantage_kwargs": {"steps_from": "math"}}, {"step_scorer": scorer}, "keep one"),
+    ({"advantage": {"name": "process", "steps_from": "math"}}, {"step_scorer": scorer}, "keep one"),
 ])  # fmt: skip
 def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
     with pytest.raises(ConfigError, match=expected):

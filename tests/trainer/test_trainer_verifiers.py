@@ -66,7 +66,7 @@ def one(completions, **_):
 
 
 def test_verifiers_stand_beside_reward_functions(checked):
-    long = {"name": "test_length", "label": "long", "weight": 0.5, "kwargs": {"unit": 2}}
+    long = {"name": "test_length", "label": "long", "weight": 0.5, "unit": 2}
     trainer = checked("exact", long, trainer={"reward_funcs": [one]}, advantage="raw")
     assert (trainer.reward_func_names, trainer.reward_weights.tolist()) == (["one", "exact", "long"], [1.0, 1.0, 0.5])
     lengths = [2, 4, 10, 4]
@@ -124,7 +124,7 @@ def test_all_verifiers_work_before_the_first_reward_and_none_is_left_when_it_fai
     ({"verifiers": [{"name": "code", "columns": {"solution": "solutoin"}}]}, "no column 'solutoin'"),
     ({"verifiers": ["exact"], "verifier_column": "kinds"}, "no column 'kinds', which verifier_column needs"),
     ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
-    ({"verifiers": ["exact"], "advantage": "process", "advantage_kwargs": {"steps_from": "exakt"}}, "mean 'exact'?"),
+    ({"verifiers": ["exact"], "advantage": {"name": "process", "steps_from": "exakt"}}, "mean 'exact'?"),
 ])  # fmt: skip
 def test_what_is_missing_is_found_before_the_model_loads(build, sums, settings, expected):
     with pytest.raises(ConfigError) as caught:
@@ -182,11 +182,11 @@ def test_what_turns_out_to_be_the_outcome_counts_as_listed_and_two_sources_must_
     both = {"name": "test_words", "weight": 0}, "test_length"
     assert checked(*both, advantage="process").estimator[1] == {"outcome_weight": 1.0}
     with pytest.raises(ConfigError, match=r"'test_length' \(weight 1\) would be ignored"):
-        checked(*both, advantage="process", advantage_kwargs={"outcome_weight": 0})
+        checked(*both, advantage={"name": "process", "outcome_weight": 0})
     both = ("test_words", {"name": "test_words", "label": "again"})
     with pytest.raises(ValueError, match=r"several verifiers give steps: again, test_words\. Name one"):
         checked(*both, advantage="process")
-    checked(*both, advantage="process", advantage_kwargs={"steps_from": "again"})
+    checked(*both, advantage={"name": "process", "steps_from": "again"})
 
 
 def test_verifiers_in_evaluation(build, sums):
@@ -220,7 +220,7 @@ def test_evaluation_counts_rows_and_only_those_with_a_score():
 @pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name", "isolation"])
 def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
     told = f"verifiers[0] (math): {key} stands in kwargs, but is a key of the entry itself: move it one level up."
-    assert read_entries([{"name": "math", "kwargs": {key: 1}}]) == ([], [told])
+    assert read_entries([{"name": "math", key: 1}]) == ([], [told])
 
 
 @pytest.mark.parametrize(("entry", "name", "value"), [

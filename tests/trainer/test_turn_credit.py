@@ -21,16 +21,22 @@ EPS, SIZE = 1e-4, 4
 PROCESS = {"advantage": "process", "verifiers": [TURNS]}
 MASKED = {"max_completion_length": 140, "mask_truncated_completions": True}
 RUNS = {
-    "step": {**PROCESS, "advantage_kwargs": {"credit": "step", "outcome_weight": 0}},
-    "return": {**PROCESS, "advantage_kwargs": {"credit": "return", "gamma": 0.9}},
-    "turn": {**PROCESS, "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5}},
-    "turn, discounted": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9, "outcome_weight": 0.5}},
+    "step": {**PROCESS, "advantage": {"name": "process", "credit": "step", "outcome_weight": 0}},
+    "return": {**PROCESS, "advantage": {"name": "process", "credit": "return", "gamma": 0.9}},
+    "turn": {
+        **PROCESS,
+        "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5},
+    },
+    "turn, discounted": {
+        **PROCESS,
+        "advantage": {"name": "process", "credit": "turn", "gamma": 0.9, "outcome_weight": 0.5},
+    },
     "gigpo": {"advantage": "gigpo"},
-    "gigpo, no std": {"advantage": "gigpo", "advantage_kwargs": {"gamma": 0.5, "omega": 0.3, "scale": "none"}},
-    "gigpo of a verifier": {**PROCESS, "advantage": "gigpo", "advantage_kwargs": {"steps_from": "turn_reward"}},
-    "cut": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9}, "max_completion_length": 140},
+    "gigpo, no std": {"advantage": {"name": "gigpo", "gamma": 0.5, "omega": 0.3, "scale": "none"}},
+    "gigpo of a verifier": {**PROCESS, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}},
+    "cut": {**PROCESS, "advantage": {"name": "process", "credit": "turn", "gamma": 0.9}, "max_completion_length": 140},
     "cut, gigpo": {"advantage": "gigpo", "max_completion_length": 140},
-    "cut and masked": {**PROCESS, "advantage_kwargs": {"credit": "return", "gamma": 0.9}, **MASKED},
+    "cut and masked": {**PROCESS, "advantage": {"name": "process", "credit": "return", "gamma": 0.9}, **MASKED},
     "cut and masked, gigpo": {"advantage": "gigpo", **MASKED},
 }
 
@@ -135,7 +141,7 @@ def test_two_ranks_tell_states_apart_as_one_does(worlds):
 
 @pytest.mark.slow
 def test_completions_of_several_rounds_keep_the_states_of_their_turns(tmp_path, tiny_model):
-    roulette = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}}
+    roulette = {"dead_groups": {"name": "roulette", "after": 2, "keep": 0.5}}
     run = ranks.turns(str(tmp_path), tiny_model, 12, advantage="gigpo", **roulette)
     assert run["log"]["dead_groups/rounds"] == 2
     rows, ordinals, states = run["steps"]
@@ -182,15 +188,15 @@ COUNTING = COUNTER.replace("Counter", "Counting")
     ({"advantage": "gigpo"}, r"'gigpo' compares turns.*there is no environment"),
     ({"advantage": "gigpo", "tools": ["calculator"]}, r"there is no environment that tells states"),
     ({"advantage": "gigpo", "environment": OTHER}, r"environment Other has no state_key.*credit: turn"),
-    ({"advantage": "mix", "advantage_kwargs": {"parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
-    ({**GIGPO, "advantage_kwargs": {"omega": 0}}, "advantage: zscore"),
-    ({**GIGPO, "advantage_kwargs": {"omega": 0, "scale": "none"}}, "advantage: center"),
-    ({**GIGPO, "advantage_kwargs": {"credit": "turn"}}, "unknown keyword 'credit'"),
-    ({**GIGPO, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"), ({**GIGPO, "num_generations": 1}, "num_generations is 1"),
+    ({"advantage": {"name": "mix", "parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
+    ({**GIGPO, "advantage": {"name": "gigpo", "omega": 0}}, "advantage: zscore"),
+    ({**GIGPO, "advantage": {"name": "gigpo", "omega": 0, "scale": "none"}}, "advantage: center"),
+    ({**GIGPO, "advantage": {"name": "gigpo", "credit": "turn"}}, "unknown keyword 'credit'"),
+    ({**GIGPO, "advantage": {"name": "gigpo", "gamma": 1.5}}, "'gamma' is 1.5"), ({**GIGPO, "num_generations": 1}, "num_generations is 1"),
     (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
     ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
-    ({**PROCESS, "advantage_kwargs": {"credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
-    ({**PROCESS, "advantage_kwargs": {"credit": "turns"}}, "'credit' is 'turns'"),
+    ({**PROCESS, "advantage": {"name": "process", "credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
+    ({**PROCESS, "advantage": {"name": "process", "credit": "turns"}}, "'credit' is 'turns'"),
 ])  # fmt: skip
 def test_wrong_choices_are_told_before_anything_loads(given, said):
     with pytest.raises(ConfigError, match=said):
@@ -198,11 +204,11 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
 
 
 @pytest.mark.parametrize(("given", "trainer", "said"), [
-    ({**PROCESS, "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
-    ({**GIGPO, "advantage_kwargs": {"steps_from": "Counter"}}, {}, NAMED),
-    ({**GIGPO, "advantage_kwargs": {"steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
+    ({**PROCESS, "environment": COUNTER, "advantage": {"name": "process", "steps_from": "Counter"}}, {}, NAMED),
+    ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "Counter"}}, {}, NAMED),
+    ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
     (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
-    ({**VALID, "environment": OTHER, "advantage_kwargs": {"outcome_weight": 0.5}}, {}, "no reward has a weight"),
+    ({**VALID, "environment": OTHER, "advantage": {"name": "process", "outcome_weight": 0.5}}, {}, "no reward has a weight"),
 ])  # fmt: skip
 def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):
     with pytest.raises(ConfigError, match=said):
@@ -223,5 +229,7 @@ def test_gigpo_reads_the_outcome_itself_and_needs_no_verifier():
     recipe = GRPOPlusConfig(**BASE, **GIGPO).recipe
     assert recipe.own_turns
     assert running_advantage(recipe, {}) == (recipe.advantage, [])
-    named = GRPOPlusConfig(**BASE, **GIGPO, verifiers=[TURNS], advantage_kwargs={"steps_from": "turn_reward"}).recipe
+    named = GRPOPlusConfig(
+        **BASE, **GIGPO, verifiers=[TURNS], advantage={"name": "gigpo", "steps_from": "turn_reward"}
+    ).recipe
     assert (named.own_turns, named.step_source) == (False, "turn_reward")

@@ -78,7 +78,7 @@ def off(found, truth):
 CASES = {
     "tools": ({}, {}), "by sequence, with a KL term": ({"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.1}, {}),
     "the most uncertain tokens": ({"top_entropy_quantile": 0.5}, {}), "an entropy bonus": ({"entropy_coef": 0.1}, {}),
-    "inner iterations": ({"num_iterations": 2}, {}), "a bound on the tokens of a pass": ({}, {"engine_tokens_per_pass": 1300}),
+    "inner iterations": ({"num_iterations": 2}, {}), "a bound on the tokens of a pass": ({}, {"engine": {"tokens_per_pass": 1300}}),
 }  # fmt: skip
 
 

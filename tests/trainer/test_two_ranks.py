@@ -2,14 +2,14 @@
 
 import pytest
 
-RESAMPLE = {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}}
-ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}}
+RESAMPLE = {"dead_groups": {"name": "resample", "rounds": 2}}
+ROULETTE = {"dead_groups": {"name": "roulette", "after": 3, "keep": 0.5}}
 RUNS = {
     "trl": {}, "zscore": {"advantage": "zscore"}, "batch_whiten": {"advantage": "batch_whiten", "loss_type": "grpo"},
     "gdpo": {"advantage": "gdpo", "reward_weights": [1.0, 0.5]},
-    "process": {"advantage": "process", "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}},
+    "process": {"advantage": {"name": "process", "credit": "return", "outcome_weight": 0.5}},
     "math_steps": {"advantage": "process", "verifiers": [{"name": "math_steps", "weight": 0}]},
-    "mix": {"advantage": "mix", "advantage_kwargs": {"parts": {"process": 1.0, "sign": 0.5}}},
+    "mix": {"advantage": {"name": "mix", "parts": {"process": 1.0, "sign": 0.5}}},
     "objective": {"advantage": "sign", "objective": "dapo"},
 }  # fmt: skip
 DRAWN = {

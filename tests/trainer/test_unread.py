@@ -29,7 +29,7 @@ def unread(config, name):
 
 
 NOTED = [
-    ({"use_vllm": True, "vllm_mode": "server", "vllm_sync": "files"}, {"vllm_group_port": 3}, "vllm_sync", {"vllm_sync": "nccl"}),
+    ({"use_vllm": True, "vllm_mode": "server", "rollout": {"vllm_sync": "files"}}, {"vllm_group_port": 3}, "vllm_sync", {"rollout": {"vllm_sync": "nccl"}}),
     ({}, {"eval_verifiers": ["exact"]}, "eval_strategy is 'no'", {"eval_strategy": "steps", "eval_steps": 5}),
 ]  # fmt: skip
 
@@ -56,15 +56,18 @@ def test_the_tables_name_fields_and_none_of_the_host_alone(tmp_path):
 def test_a_plain_config_has_no_remarks(tmp_path):
     assert config_notes(made(tmp_path)) == []
     parts = {"advantage": "sign", "objective": "dapo", "verifiers": ["math"], "engine": "packed"}
-    assert config_notes(made(tmp_path, **parts, report_steps=5, rollout_rows=4, engine_tokens_per_pass=64)) == []
-    made(tmp_path, report_steps=5, record=True)
-    made(tmp_path, report_steps=0)
+    assert (
+        config_notes(made(tmp_path, **parts, report={"every": 5}, rollout={"rows": 4}, engine={"tokens_per_pass": 64}))
+        == []
+    )
+    made(tmp_path, report={"every": 5, "record": True})
+    made(tmp_path, report={"every": 0})
 
 
 def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(tmp_path):
     with launching(processes=2), pytest.raises(ConfigError, match=r"engine_tokens_per_pass \(64\).* single device"):
-        made(tmp_path, engine_tokens_per_pass=64)
-    config = made(tmp_path, engine="packed", engine_tokens_per_pass=64)
+        made(tmp_path, engine={"tokens_per_pass": 64})
+    config = made(tmp_path, engine={"layout": "packed", "tokens_per_pass": 64})
     assert unread_problems(config) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
     (problem,) = unread_problems(config)
@@ -74,15 +77,23 @@ def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(t
 
 OURS = [
     ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "engine ('trimmed')", "neftune_noise_alpha"),
-    ({"engine_tokens_per_pass": 64, "neftune_noise_alpha": 0.1}, "engine_tokens_per_pass (64)", "neftune_noise_alpha"),
-    ({"engine_tokens_per_pass": 64, "fsdp": "full_shard"}, "engine_tokens_per_pass (64)", "single device"),
-    ({"report_steps": 5}, "report_steps (5)", "needs the record"),
-    ({"report_steps": 5, "record": False, "verifiers": ["math"]}, "report_steps (5)", "record is false"),
+    (
+        {"engine": {"tokens_per_pass": 64}, "neftune_noise_alpha": 0.1},
+        "engine_tokens_per_pass (64)",
+        "neftune_noise_alpha",
+    ),
+    ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "engine_tokens_per_pass (64)", "single device"),
+    ({"report": {"every": 5}}, "report_steps (5)", "needs the record"),
+    ({"report": {"every": 5, "record": False}, "verifiers": ["math"]}, "report_steps (5)", "record is false"),
     ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
-    ({"rollout_rows": 5}, "rollout_rows (5)", "rollout: auto"),
-    ({"vllm_sync": "files"}, "vllm_sync ('files')", "use_vllm: true"),
-    ({"vllm_sync": "adapter", "use_vllm": True, "vllm_mode": "colocate"}, "vllm_sync ('adapter')", "'colocate'"),
-    ({"rollout_rows": 5, "verifiers": ["math"], "use_vllm": True}, "rollout_rows (5)", "rollout: auto"),
+    ({"rollout": {"rows": 5}}, "rollout_rows (5)", "rollout: auto"),
+    ({"rollout": {"vllm_sync": "files"}}, "vllm_sync ('files')", "use_vllm: true"),
+    (
+        {"rollout": {"vllm_sync": "adapter"}, "use_vllm": True, "vllm_mode": "colocate"},
+        "vllm_sync ('adapter')",
+        "'colocate'",
+    ),
+    ({"rollout": {"rows": 5}, "verifiers": ["math"], "use_vllm": True}, "rollout_rows (5)", "rollout: auto"),
 ]
 
 
@@ -105,7 +116,7 @@ def test_our_rollouts_are_unread_only_where_no_process_has_the_whole_model(tmp_p
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rollout": "auto"}, {"rollout": "auto", "rollout_rows": 4}],
+    [{"rollout": "auto"}, {"rollout": {"how": "auto", "rows": 4}}],
     ids=str,
 )
 def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, settings):
@@ -119,9 +130,9 @@ def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, setti
 def test_remarks_about_clipping_and_the_models_options(tmp_path):
     inner = {"surrogate": {"name": "clip", "epsilon_low": 0.1}}
     for keywords, said_so in (({"epsilon_high": 0.3}, "epsilon_high (0.3)"), (inner, "epsilon_low (0.1)")):
-        notes = config_notes(made(tmp_path, objective="grpo", objective_kwargs=keywords))
+        notes = config_notes(made(tmp_path, objective={"name": "grpo", **keywords}))
         assert any(said_so in note for note in notes)
-    moving = made(tmp_path, objective="grpo", objective_kwargs={"epsilon_high": 0.3}, num_iterations=2)
+    moving = made(tmp_path, objective={"name": "grpo", "epsilon_high": 0.3}, num_iterations=2)
     assert config_notes(moving) == []
     (note,) = unread_notes(ModelConfig(lora_r=8), MODEL_NOTES)
     assert note.startswith("lora_r (8) is not read: use_peft is false")

@@ -31,7 +31,7 @@ def run(context: Context, *, hidden: int = 1280, steps: int = 60, every: int = 4
             loss_type="dapo", use_cpu=not context.cuda,
         )  # fmt: skip
         if ours is not None:
-            fields |= {"verifiers": ["math"], "record": False, **ours}
+            fields |= {"verifiers": ["math"], "report": False, **ours}
         course = train(folder, rows, fields, measure=measure, every=every, target=TARGET, stock=ours is None).course
         seconds, drawn = course.reaches(TARGET, "seconds"), course.reaches(TARGET, "drawn")
         context.report(

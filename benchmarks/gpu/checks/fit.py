@@ -66,9 +66,9 @@ def run(context: Context, *, size: str, card: float) -> None:
     args = GRPOPlusConfig(**settings(
         context, max_steps=2, num_generations=8, per_device_train_batch_size=chosen.micro_batch,
         gradient_accumulation_steps=16 // chosen.micro_batch, max_completion_length=chosen.completion_length,
-        engine="stock", rollout="auto", rollout_rows=chosen.rollout_rows, learning_rate=2e-5,
+        engine="stock", rollout={"how": "auto", "rows": chosen.rollout_rows}, learning_rate=2e-5,
         gradient_checkpointing=chosen.checkpointing, gradient_checkpointing_kwargs={"use_reentrant": False},
-        optim=chosen.optimizer if context.real else "adamw_torch", record=False,
+        optim=chosen.optimizer if context.real else "adamw_torch", report=False,
     ))  # fmt: skip
     peaks = _Peaks() if context.cuda else None
     trainer = GRPOPlusTrainer(

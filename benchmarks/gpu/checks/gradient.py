@@ -115,7 +115,7 @@ SETTINGS: dict[str, Setting] = {
     "turns": Setting(batch=_turns),
     "per token": Setting(batch=_per_token),
     "temperature": Setting({"temperature": 0.7}),
-    "in parts": Setting(ours={"engine_tokens_per_pass": 600}, layouts=("packed", "trimmed", "auto")),
+    "in parts": Setting(ours={"engine": {"tokens_per_pass": 600}}, layouts=("packed", "trimmed", "auto")),
     "top-p": Setting(batch=_supports, layouts=("packed", "trimmed", "auto"), within=True),
     "entropy bonus": Setting({"entropy_coef": 0.01}),
     "bf16 autocast": Setting(autocast=True),
@@ -271,7 +271,7 @@ def _trainer(context: Context, family: str, setting: Setting, layout: str | None
     )  # fmt: skip
     fields["bf16"] = setting.autocast or (setting.rounds and setting.adapters)
     if layout is not None:
-        fields |= {"engine": layout, "record": False, **setting.ours}
+        fields |= {"engine": layout, "report": False, **setting.ours}
     made = (GRPOTrainer if layout is None else GRPOPlusTrainer)(
         model=model,
         reward_funcs=[reward],

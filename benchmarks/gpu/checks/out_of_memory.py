@@ -65,7 +65,7 @@ def _step(context: Context, size: str, where: str, kind: str, fence: float | Non
     args = GRPOPlusConfig(**settings(
         context, max_steps=1, num_generations=8, per_device_train_batch_size=8, gradient_accumulation_steps=2,
         max_completion_length=24 if context.tiny else 1024, rollout="auto", learning_rate=1e-3, optim="sgd",
-        max_grad_norm=0.0, beta=0.01 if where == "scoring" else 0.0, bf16=context.real, record=False,
+        max_grad_norm=0.0, beta=0.01 if where == "scoring" else 0.0, bf16=context.real, report=False,
     ))  # fmt: skip
     trainer = Fenced(
         model, reward, args, prompts(8, 4), processing_class=number_tokenizer(config.vocab_size),

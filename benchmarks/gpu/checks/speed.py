@@ -24,7 +24,7 @@ def run(context: Context, *, size: str, four_bit: bool, rows: int = 32, micro_ba
         size, rows = "tiny", 16
     kinds = {
         "TRL": (GRPOTrainer, GRPOConfig, {}),
-        "ours": (GRPOPlusTrainer, GRPOPlusConfig, {"rollout": "auto", "record": False}),
+        "ours": (GRPOPlusTrainer, GRPOPlusConfig, {"rollout": "auto", "report": False}),
     }
     found = {}
     for name, (trainer, config, more) in kinds.items():

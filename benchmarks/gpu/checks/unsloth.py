@@ -107,7 +107,7 @@ def _trainer(context: Context, prompt: int, completion: int, *, steps: int) -> A
         gradient_accumulation_steps=generations,
         max_completion_length=completion, rollout="auto", gradient_checkpointing=True,
         gradient_checkpointing_kwargs={"use_reentrant": False}, learning_rate=5e-6, adam_beta1=0.9, adam_beta2=0.99,
-        weight_decay=0.1, warmup_steps=0.1, lr_scheduler_type="cosine", max_grad_norm=0.1, record=False,
+        weight_decay=0.1, warmup_steps=0.1, lr_scheduler_type="cosine", max_grad_norm=0.1, report=False,
         optim="paged_adamw_8bit" if context.real else "adamw_torch",
     ))  # fmt: skip
     return GRPOPlusTrainer(

@@ -17,7 +17,7 @@ from grpo_plus.sampling.in_step import OtherRankFailedError, in_step
 LEAN = {"rollout": "auto"}
 CASES = {
     "lean": LEAN,
-    "lean, LoRA, few rows": {**LEAN, "rollout_rows": 3, "lora": True},
+    "lean, LoRA, few rows": {**LEAN, "rollout": {"rows": 3}, "lora": True},
     "generate": {"rollout": "stock"},
     "generate, LoRA": {"rollout": "stock", "lora": True},
     "lean, after an error": {**LEAN, "breaks": True},

@@ -14,7 +14,7 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 SETTINGS = {"bf16": False, "report_to": "none", "num_generations": 4, "gradient_accumulation_steps": 2, "max_steps": 3}
-SETTINGS |= {"max_completion_length": 12, "logging_steps": 1, "save_strategy": "no", "record": False}
+SETTINGS |= {"max_completion_length": 12, "logging_steps": 1, "save_strategy": "no", "report": False}
 SETTINGS |= {"gradient_checkpointing": False, "shuffle_dataset": False, "lr_scheduler_type": "constant"}
 SETTINGS |= {"optim": "adamw_torch", "learning_rate": 1e-2, "disable_tqdm": True}
 SETTINGS |= {"adam_epsilon": 1e-3}  # a gradient of rounding alone moves no weight

@@ -24,8 +24,8 @@ def main(engine, url, model, folder):
             output_dir=str(Path(folder, way)), verifiers=["math"], objective="dapo", max_steps=3, num_generations=4,
             per_device_train_batch_size=8, gradient_accumulation_steps=2, max_completion_length=48, learning_rate=2e-3,
             lr_scheduler_type="constant", logging_steps=1, report_to="none", bf16=False, gradient_checkpointing=False,
-            save_strategy="no", record=False, seed=1, ddp_backend="gloo", optim="adamw_torch", disable_tqdm=True,
-            use_vllm=True, vllm_mode="server", vllm_server_base_url=url, vllm_sync=way,
+            save_strategy="no", report=False, seed=1, ddp_backend="gloo", optim="adamw_torch", disable_tqdm=True,
+            use_vllm=True, vllm_mode="server", vllm_server_base_url=url, rollout={"vllm_sync": way},
             **(REFRESHED if way == "adapter" else {}),
         )  # fmt: skip
         assert args.device.type == "cpu"

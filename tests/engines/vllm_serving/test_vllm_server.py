@@ -88,7 +88,7 @@ class TestAdapters:
             model.lm_head.weight.mul_(0.45)
         with pytest.raises(ConfigError, match=r"handed over as an object, .* set vllm_sync: adapter"):
             make(server.url, model=model, lora=True)
-        run = make(server.url, model=model, lora=True, vllm_sync="adapter", max_steps=1)
+        run = make(server.url, model=model, lora=True, rollout={"vllm_sync": "adapter"}, max_steps=1)
         run.train()
         (mean,) = logged(run, "rollout/logp_drift")
         assert 0.05 < mean < 0.2
@@ -182,7 +182,7 @@ class TestFiles:
         self, server, make, small_disk
     ):
         disk, before = small_disk("2200k"), server.scores()  # a version takes 1.3 MB, and the last one stands beside it
-        run = make(server.url, output_dir=str(disk / "out"), max_steps=3, record=False)
+        run = make(server.url, output_dir=str(disk / "out"), max_steps=3, report=False)
         with pytest.raises(ServerError, match=r"could not be written to .*_vllm_weights: .* Free some space"):
             run.train()
         assert run.state.global_step == 1

@@ -72,7 +72,7 @@ def _others():
             {"name": f"trimmed_{stage}", **shared, "engine": "trimmed"},
             {"name": f"four_{stage}", **shared, "lora": True, "four": True},
             {"name": f"measured_lora_{stage}", **shared, **CASES["measured"], "lora": True},
-            {"name": f"bound_{stage}", **shared, "engine_tokens_per_pass": 64},
+            {"name": f"bound_{stage}", **shared, "engine": {"tokens_per_pass": 64}},
             {"name": f"offloaded_{stage}", **shared, **ADAM, "environment": OFFLOADED[stage]},
         ]
         for engine in ("stock", "packed"):

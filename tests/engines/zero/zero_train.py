@@ -97,7 +97,7 @@ FLAGS = ("lora", "four", "draws", "scorer", "evaluates", "measures")
 SETTINGS = {"report_to": "none", "max_steps": 3, "num_generations": 4, "gradient_accumulation_steps": 2, "optim": "sgd"}
 SETTINGS |= {"max_completion_length": 16, "learning_rate": 0.5, "lr_scheduler_type": "constant", "logging_steps": 1}
 SETTINGS |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False, "shuffle_dataset": False}
-SETTINGS |= {"temperature": 1.0, "beta": 0.0, "seed": 3, "record": False, "per_device_train_batch_size": 8 // WORLD}
+SETTINGS |= {"temperature": 1.0, "beta": 0.0, "seed": 3, "report": False, "per_device_train_batch_size": 8 // WORLD}
 
 
 def run(folder, name, model, *, stage=None, reward="mixed", precision="no", environment=None, resume=None, **settings):
