@@ -80,7 +80,7 @@ CALCULATOR: Mapping[str, Any] = {
     "tools": ["calculator"], "verifiers": ["math", {"name": "tool_used", "weight": 0.5}], "advantage": "zscore",
 }  # fmt: skip
 
-PAIRS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+PAIRS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "cispo": ("opo", {}),
     "dapo": ("zscore", {}),
     "dis": ("raw", {}),
@@ -88,19 +88,19 @@ PAIRS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "dppo_tv": ("center", {}),
     "dr_grpo": ("center", {"beta": 0.1}),
     "fipo": ("sign", {}),
-    "gmpo": ("passk", {"advantage_kwargs": {"k": 2}}),
+    "gmpo": ({"name": "passk", "k": 2}, {}),
     "grpo": ("maxrl", SELDOM),
     "grpo_clip": ("best_of_n", {}),
     "gspo": ("batch_whiten", {}),
     "gspo_token": ("gpg", SELDOM),
-    "luspo": ("zscore", {"advantage_kwargs": {"ddof": 0}}),
-    "ppo_clip": ("mix", {"advantage_kwargs": {"parts": {"sign": 1.0, "center": 0.5}}}),
+    "luspo": ({"name": "zscore", "ddof": 0}, {}),
+    "ppo_clip": ({"name": "mix", "parts": {"sign": 1.0, "center": 0.5}}, {}),
     "real": ("raw", SELDOM),
     "reinforce": ("reinforce_pp", {"num_iterations": 1}),
     "sapo": ("zscore", {}),
     "sequence_grpo": ("gdpo", {"reward_funcs": ["./parts.py:letters", "./parts.py:partly"]}),
     "up": ("zscore", {}),
-    "vespo": ("sign", {"advantage_kwargs": {"band": 0.1}}),
+    "vespo": ({"name": "sign", "band": 0.1}, {}),
 }
 """Every objective with an estimator; `target` and `tpo`, which read the advantages first, stand below with several."""
 QUICK_PAIRS = ("grpo",)
@@ -137,7 +137,8 @@ RUNS: dict[str, Case] = {
         "verifiers": ["./parts.py:digits"],
     }),
     "kl-adaptive": Case({
-        "objective": {"name": "grpo", "kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}, "beta": 0.1,
+        "objective": {"name": "grpo", "kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}},
+        "beta": 0.1,
     }),
     "kl-k2-refreshed": Case({
         "objective": {"name": "grpo", "kl": "k2"}, "beta": 0.1, "sync_ref_model": True,
@@ -202,7 +203,8 @@ RUNS: dict[str, Case] = {
         **HALVES, "advantage": {"name": "process", **SPLITS, "credit": "return", "gamma": 0.9}, "objective": "dapo",
     }, quick=True),
     "environment-turn": Case({
-        **TOOLS, "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5}, "verifiers": [{"name": "turn_reward", "weight": 0}],
+        **TOOLS, "verifiers": [{"name": "turn_reward", "weight": 0}],
+        "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5},
     }),
     "environment-gigpo": Case({**TOOLS, "advantage": "gigpo"}),
     "tools": Case({**CALCULATOR}),
@@ -226,7 +228,8 @@ RUNS: dict[str, Case] = {
         "max_steps": 7,
     }),
     "stop-on": Case({
-        "reward_funcs": None, "verifiers": [{"name": "exact"}], "advantage": "zscore", "diagnosis": {"stop_on": ["dead_groups"]},
+        "reward_funcs": None, "verifiers": [{"name": "exact"}], "advantage": "zscore",
+        "diagnosis": {"stop_on": ["dead_groups"]},
         "max_steps": 20,
     }, ends=(3,)),
     **{
@@ -275,7 +278,7 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
     "types": {"beta": "much", "max_steps": "ten", "num_generations": 2.5, "report": "perhaps"},
     "estimator-keywords": {"advantage": {"name": "sign", "band": -1, "bnd": 2}},
     "keywords-alone": {
-        "advantage_kwargs": {"eps": 1}, "objective_kwargs": {"eta": 1}, "selection_kwargs": {"power": 1},
+        "advantage": {"eps": 1}, "objective": {"eta": 1}, "selection": {"power": 1},
     },
     "pieces": {"objective": {"name": "grpo", "surrogate": "tpo", "ratio": "none", "kl": "k4"}},
     "target-once": {"objective": "target", "beta": 0.1},

@@ -9,8 +9,8 @@ from grpo_plus.advantages import RewardTable
 def quantile(table: RewardTable, *, at: float = 0.5) -> Tensor:
     """R less the group's quantile of R: 0.5 is the median, a higher one praises fewer completions.
 
-    The keyword is set in a config by ``advantage_kwargs: {at: 0.75}``. Group by id, never by reshape: groups may have
-    different sizes and stand in any order, and what no verifier could score (NaN) is none of the group's business.
+    A config sets the keyword by ``advantage: {name: quantile, at: 0.75}``. Group by id, never by reshape: groups may
+    have different sizes and stand in any order, and what no verifier could score (NaN) is none of the group's business.
     """
     if not 0 <= at <= 1:
         raise ValueError(f"at is {at}, expected a share between 0 and 1.")

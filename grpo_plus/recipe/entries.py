@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
-from grpo_verifiers.errors.messages import label_problem
+from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.exec.rubrics import LOADER
 from grpo_verifiers.verdict import LARGEST
 
@@ -71,8 +71,17 @@ def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[t
             problems.append(error)
         except VerifierError as error:
             about = f"verifier {entry.label!r}: "
-            problems.append(about + str(error).removeprefix(about))
+            problems.append(about + _with_own_keys(str(error).removeprefix(about), entry))
     return tuple(parts), problems
+
+
+def _with_own_keys(text: str, entry: Entry) -> str:
+    """An unknown option may be a key of the entry itself, misspelled."""
+    for key in entry.kwargs:
+        if (meant := nearest(key, KEYS)) is not None:
+            said = f"unknown option {key!r}."
+            text = text.replace(f"{said} There is", f"{said} Did you mean the key {meant!r} of the entry? There is")
+    return text
 
 
 def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Sequence[Entry]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.recipe.forms import read_form
 from grpo_plus.recipe.options import read_yaml
 from grpo_plus.sweep.vary import OURS, SweepError, Variant
 
@@ -94,8 +95,8 @@ def make_plan(
         own = [*shared, *variant.flags(), f"--seed={seed}", f"--output_dir={where}"]
         if "run_name" not in flags and "run_name" not in values:
             own.append(f"--run_name={variant.label}, seed {seed}")
-        if "record" not in flags and "record" not in values:
-            own.append("--record=true")  # the comparison reads it
+        if "report" not in flags and "record" not in read_form("report", values.get("report")):
+            own.append("--report.record=true")  # the comparison reads it
         runs.append(Run(variant, seed, where, tuple(own)))
     return Plan(config, values, tuple(shared), folder, tuple(runs))
 

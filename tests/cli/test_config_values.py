@@ -85,7 +85,7 @@ def test_a_file_that_is_no_config(tmp_path, capsys):
         (b"3: 4", "must hold a mapping"),
         (b"a: [", "no valid YAML"),
         (b"beta: 1\nbeta: 2\n", "the key 'beta' is given twice"),
-        (b"advantage_kwargs: {eps: 1, eps: 2}\n", "the key 'eps' is given twice"),
+        (b"advantage: {name: zscore, eps: 1, eps: 2}\n", "the key 'eps' is given twice"),
         (b"a: !!python/object/apply:os.system ['true']", "no valid YAML"),
     ):
         (tmp_path / "c.yaml").write_bytes(content)

@@ -68,7 +68,7 @@ def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_nam
     )
     assert docs.says_use
     assert docs.arguments == {"one": "the first, on two lines: yes.", "two": "the second.", "rest": "others."}
-    assert docs.config == "advantage: sign\nadvantage_kwargs:\n  band: 0.5\n\nobjective: dapo"
+    assert docs.config == "advantage:\n  name: sign\n  band: 0.5\n\nobjective: dapo"
     assert docs.example == ">>> 1 + 1\n2"
     for text in [None, "", "   \n  "]:
         assert read_docs(text) == Docs()

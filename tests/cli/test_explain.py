@@ -109,7 +109,7 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     if min(lengths) < 3:
         pytest.skip("a completion was too short for three steps")
     steps = scorer([range(length) for length in lengths])
-    path = config(**{key: settings[key] for key in ("advantage", "advantage_kwargs")})
+    path = config(advantage=settings["advantage"])
     flags = ["--rewards", listed(trainer._logs["rewards"]["right"]), "--lengths", ",".join(map(str, lengths))]
     flags += ["--steps", ";".join(listed(score for _, _, score in of_row) for of_row in steps)]
     out = cli.done("explain", path, *flags)
@@ -315,7 +315,7 @@ def test_explain_says_how_this_machine_holds_programs(cli, config):
 
 def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     path = config(selection="contrast", objective="dapo", num_generations=4, per_device_train_batch_size=4)
-    out = cli.done("explain", path, "--selection_kwargs.explore", "0.25")
+    out = cli.done("explain", path, "--selection.explore", "0.25")
     assert "selection: contrast, unbiased but for the quotient by tokens: groups count (1/N)/π" in out
     assert "right of a group" in out
     assert "  explore = 0.25" in out

@@ -66,7 +66,7 @@ def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config):
         ({"verifiers": UNWEIGHED, "reward_funcs": None}, "0"),
         ({"verifiers": ["math_steps"], "reward_funcs": ["accuracy_reward"]}, "1"),
         ({"verifiers": ["math_steps"], "reward_funcs": None}, "0"),
-        ({"verifiers": ["math", "math_steps"], "advantage_kwargs": {"outcome_weight": 0.3}}, "0.3"),
+        ({"verifiers": ["math", "math_steps"], "advantage": {"name": "process", "outcome_weight": 0.3}}, "0.3"),
     ):
         out = cli.done("explain", config(advantage="process", **given))
         (line,) = [line for line in out.splitlines() if "outcome_weight = " in line]
@@ -76,7 +76,7 @@ def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "flags",
-    [("--advantage=mine.py:half",), ("--advantage", "mix", "--advantage_kwargs", '{"parts": {"./mine.py:half": 1.0}}')],
+    [("--advantage=mine.py:half",), ("--advantage", '{"name": "mix", "parts": {"./mine.py:half": 1.0}}')],
 )
 def test_a_file_named_on_the_command_line_is_the_one_in_front_of_the_user(cli, config, folder, monkeypatch, flags):
     here = folder / "elsewhere"

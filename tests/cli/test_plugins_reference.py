@@ -167,7 +167,7 @@ def test_a_docstring_of_a_user_shows_in_the_same_places(cli, mine):
     use = "Use it when one reward is not enough."
     assert told.prose == ("Twice is enough.", use, "Paper: of nobody, arXiv:2402.03300.")
     assert told.keywords["gain"][1] == "how much more."
-    assert told.config == "advantage: shown_told\nadvantage_kwargs: {gain: 2.0}"
+    assert told.config == "advantage: {name: shown_told, gain: 2.0}"
     assert (told.example, check.summary) == (">>> 1 + 1\n2", "Score 1 where all is well")
     columns = {"answer": ("required column", "digits."), "hint": ("optional column", "")}
     assert check.keywords == {**columns, "radix": ("an integer from 2 to 36 (10)", "of the digits.")}

@@ -48,7 +48,7 @@ teams_hook_url seed_phrase basicauth PGPASS totp jwks user_pin recovery_codes
 """
 NAMES = SECRET.split()
 HARMLESS = """
-max_tokens token_budget pad_token eos_token bos_token unk_token tokenizer tokenizer_name engine_tokens_per_pass think api_key_env answer_key
+max_tokens token_budget pad_token eos_token bos_token unk_token tokenizer tokenizer_name tokens_per_pass think api_key_env answer_key
 token_type_ids monkey keyboard author passes path stop_token num_tokens total_tokens special_tokens max_new_tokens sort_key json_key k
 passk pattern sequence_token stop_tokens gradient_checkpointing seed answer column name label threshold weights model base_url rubric reference_key
 dataloader_pin_memory token_level key_dim num_key_value_heads tok_s tokens_per_s pinned keypoints keyword passing_score bypass pass_rate token_acc

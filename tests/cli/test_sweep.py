@@ -55,17 +55,17 @@ def test_values_are_those_of_a_config_file():
     assert variants("beta=0,0.04,3e-4") == [{"beta": 0}, {"beta": 0.04}, {"beta": 3e-4}]
     assert variants("advantage=null,sign") == [{"advantage": None}, {"advantage": "sign"}]
     assert variants("save_strategy=no,steps") == [{"save_strategy": "no"}, {"save_strategy": "steps"}]
-    assert variants("advantage_kwargs={band: 0.5},{}") == [{"advantage_kwargs": each} for each in ({"band": 0.5}, {})]
+    assert variants("critic={lam: 0.5},{}") == [{"critic": each} for each in ({"lam": 0.5}, {})]
     exact = {"name": "exact", "weight": 2}
     assert variants("verifiers=[math],[math, {name: exact, weight: 2}]")[1] == {"verifiers": ["math", exact]}
     assert variants("advantage=./mine.py:mine,a.b:c") == [{"advantage": "./mine.py:mine"}, {"advantage": "a.b:c"}]
 
 
 def test_options_joined_by_a_semicolon_move_together():
-    together = "advantage=zscore,sign; advantage_kwargs={eps: 1e-6},{band: 0.5}"
-    pairs = [("zscore", {"eps": 1e-6}), ("sign", {"band": 0.5})]
+    together = "advantage=zscore,sign; advantage.eps=1e-6,1e-4"
+    pairs = [("zscore", 1e-6), ("sign", 1e-4)]
     assert variants(together, "beta=0,1") == [
-        {"advantage": {"name": name, **keywords}, "beta": beta} for name, keywords in pairs for beta in (0, 1)
+        {"advantage": name, "advantage.eps": eps, "beta": beta} for name, eps in pairs for beta in (0, 1)
     ]
     assert variants("run_name='a;b',\"c;d\"") == [{"run_name": "a;b"}, {"run_name": "c;d"}]
 
@@ -76,10 +76,10 @@ def test_what_cannot_vary_is_said():
         (["--advantage=sign"], "expected an option and its values"),
         (["advantage="], "has no values"),
         (["advantage={a"], "no valid YAML"),
-        (["advantage_kwargs={eps: 1, eps: 2}"], "given twice"),
+        (["critic={lam: 1, lam: 2}"], "given twice"),
         (["advantage=a,b", "advantage=c"], "advantage more than once"),
         (["advantage=sign,rloo,sign"], "'advantage=sign' more than once"),
-        (["advantage_kwargs={band: 1}", "advantage_kwargs.band=1,2"], "vary one of the two"),
+        (["critic={lam: 1}", "critic.lam=1,2"], "vary one of the two"),
         (["a=1,2; b=3"], "a has 2, b has 1"),
         (["beta=0,null"], "cannot be given on a command line"),
         (["seed=1,2"], "--seeds sets it"),
@@ -99,19 +99,18 @@ def test_seeds_are_a_count_or_a_list():
 
 def test_the_command_of_a_run_means_its_variant(config):
     path = config(reward_funcs=None, verifiers=["exact"])
-    given = "advantage=sign,null; advantage_kwargs={band: 0.5},{}; beta=-0.0,1e-3; use_peft=true,false"
+    given = "advantage={name: sign, band: 0.5},null; beta=-0.0,1e-3; use_peft=true,false"
     given += "; verifiers=[exact],[think_format, {name: exact, weight: 2, label: right}]"
     plan = make_plan(Path(path), read_variants([given]), [3], ["--max_steps", "7"], None)
     first, second = (parse("sweep", [str(plan.config), *run.flags]) for run in plan.runs)
-    assert (first.training.advantage, second.training.advantage) == ("sign", None)
-    assert (first.training.advantage_kwargs, second.training.advantage_kwargs) == ({"band": 0.5}, {})
+    assert (first.training.advantage, second.training.advantage) == ({"name": "sign", "band": 0.5}, None)
     assert first.training.verifiers == ["exact"]
     assert second.training.verifiers == ["think_format", {"name": "exact", "weight": 2, "label": "right"}]
     assert (first.training.beta, second.training.beta) == (0, 1e-3)
     assert (first.model.use_peft, second.model.use_peft) == (True, False)
     assert first.training.max_steps == second.training.max_steps == 7
     assert first.training.seed == 3
-    assert first.training.record is True
+    assert first.training.report == {"record": True}
     assert first.training.run_name == f"{plan.runs[0].variant.label}, seed 3"
     assert first.training.output_dir.endswith("out-sweep/" + plan.runs[0].name)
 
@@ -414,7 +413,7 @@ def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
 def test_all_that_training_would_refuse_is_refused_before_the_first_run(cli, config, folder):
     vary = ["advantage=zscore,process,sgn", "dataset_name=./data.jsonl,./missing.jsonl"]
     flags = [word for each in vary for word in ("--vary", each)]
-    path = config(verifiers=["exact"], advantage_kwargs={"eps": 1e-4})
+    path = config(verifiers=["exact"])
     code, out, err = cli("sweep", path, *flags, "--seeds", "2", "--dry-run")
     assert code == 2
     text = " ".join(err.split())

@@ -63,14 +63,12 @@ def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
     more = {"reward_funcs": ["./rewards.py:digits", "./rewards.py:by_answer"]}
     keywords = {"mix": {"parts": {"sign": 1.0, "rloo": 0.5}, "sign": {"band": 0.1}}, "passk": {"k": 2}}
     keywords["process"] = {"credit": "return", "outcome_weight": 0.5}
-    if name in keywords:
-        more["advantage_kwargs"] = keywords[name]
     if name == "gae":
         more["critic"] = {"on": "trunk"}
     if name == "process":
         (folder / "steps.py").write_text(STEPS)
         more |= {"plugins": ["./steps.py"], "verifiers": ["halves"]}
-    steps = trained(cli, config(advantage=name, **more))
+    steps = trained(cli, config(advantage={"name": name, **keywords.get(name, {})}, **more))
     assert len(steps) == 2
     assert any(step["advantages/abs_mean"] > 0 for step in steps)
     assert (folder / "out" / "model.safetensors").exists()
@@ -84,7 +82,7 @@ def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, fol
     (folder / "mine.py").write_text(MINE)
     found = []
     for chosen in ({"plugins": ["./mine.py"], "advantage": "twice_center"}, {"advantage": "./mine.py:twice_center"}):
-        steps = trained(cli, config(**chosen), "--advantage_kwargs.gain", "4")
+        steps = trained(cli, config(**chosen), "--advantage.gain", "4")
         found.append([step["advantages/abs_mean"] for step in steps])
     plain = trained(cli, config(plugins=["./mine.py"], advantage="twice_center"))
     assert found[0] == found[1]
@@ -97,7 +95,7 @@ def test_verifiers_in_the_yaml_and_all_parts_on_the_command_line(cli, config):
     listed = [{"name": "think_format", "weight": 0.5}, right]
     (step,) = trained(cli, config(reward_funcs=None, verifiers=listed, max_steps=1))
     assert {"rewards/think_format/mean", "rewards/right/mean"} <= set(step)
-    flags = ("--advantage", "sign", "--advantage_kwargs", '{"band": .25}', "--objective", "grpo", "--beta=0.1")
+    flags = ("--advantage", "sign", "--advantage.band", ".25", "--objective", "grpo", "--beta=0.1")
     flags += ("--verifiers", "think_format", "exact", "--max_steps", "1")
     (step,) = trained(cli, config(reward_funcs=None), *flags)
     names = {"kl", "advantages/zero_fraction", "rewards/think_format/mean", "rewards/exact/mean"}
@@ -175,7 +173,7 @@ def test_environment_variables_and_exponents_without_a_dot(config, monkeypatch):
     path = config(learning_rate="3e-4", advantage={"name": "zscore", "eps": "1e-6"})
     parsed = parse("grpo-plus train", [path])
     assert parsed.training.learning_rate == 3e-4
-    assert parsed.training.advantage_kwargs == {"eps": 1e-6}
+    assert parsed.training.advantage == {"name": "zscore", "eps": 1e-6}
 
 
 def test_arguments_of_accelerate_are_kept_apart(config):
@@ -196,15 +194,15 @@ WRONG = {
     "a broken integer": ({"num_generations": 4.5}, (), "num_generations is 4.5, expected an integer."),
     "a word for a switch": ({"use_cpu": "maybe"}, (), "use_cpu is 'maybe'"),
     "a word in a flag": ({}, ("--num_generations", "four"), "invalid int value: 'four'"),
-    "an unfinished mapping": ({"advantage": "sign"}, ("--advantage_kwargs", "{band: 0"), "is no valid JSON or YAML"),
+    "an unfinished mapping": ({}, ("--advantage", "{name: sign, band: 0"), "is no valid JSON or YAML"),
     "an unknown way to scale": ({"scale_rewards": "sum"}, (), "scale_rewards is 'sum', expected one of"),
-    "a list for a schedule": ({"objective_kwargs": {"kl": {"schedule": ["warm"]}}}, (), "unknown schedule ['warm']"),
-    "an endless target": ({"objective_kwargs": {"kl": {"schedule": ENDLESS}}}, (), "target is inf, expected a finite"),
+    "a list for a schedule": ({"objective": {"name": "grpo", "kl": {"schedule": ["warm"]}}}, (), "unknown schedule ['warm']"),
+    "an endless target": ({"objective": {"name": "grpo", "kl": {"schedule": ENDLESS}}}, (), "target is inf, expected a finite"),
     "an endless weight": ({"verifiers": [{"name": "math", "weight": float("inf")}]}, (), "weight is inf"),
     "a variable without a value": ({"env": {"NAME": None}}, (), "env has NAME: None"),
     "an unknown launch file": ({"accelerate_config": "./nope.yaml"}, (), "nope.yaml"),
     "an abbreviated flag": ({}, ("--advant", "sign"), "unknown option --advant"),
-    "an unknown keyword": ({"advantage": "sign"}, ("--advantage_kwargs.bnad", "1"), "Did you mean 'band'?"),
+    "an unknown keyword": ({"advantage": "sign"}, ("--advantage.bnad", "1"), "Did you mean 'band'?"),
     "a negative band": ({"advantage": {"name": "sign", "band": -1}}, (), "band"),
     "two config files": ({}, ("--config", "other.yaml"), "give one config file"),
     "no model": ({"model_name_or_path": None}, (), "model_name_or_path is missing"),
@@ -230,8 +228,8 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_input_is_one_message_and_no_traceback(cli, config, name):
     changes, flags, expected = WRONG[name]
-    if "objective_kwargs" in changes:
-        changes = {"objective": "grpo", "beta": 0.1, **changes}
+    if "objective" in changes:
+        changes = {"beta": 0.1, **changes}
     err = cli.refused("train", config(**changes), *flags)
     assert expected in err
     assert "Traceback" not in err
@@ -271,10 +269,10 @@ def test_keywords_of_built_in_objectives_are_flags_of_any_parser():
     kinds = piece_registries.values()
     pieces = [kind.get(each.name) for kind in kinds for each in kind.entries() if each.way == "built-in"]
     assert {keyword for piece in pieces for keyword in piece.keywords()} <= set(OBJECTIVE_FLAGS)
-    flags = ["--objective", "dapo", "--objective_kwargs.epsilon_high", ".28", "--objective_kwargs.reduce", "constant"]
+    flags = ["--objective", "dapo", "--objective.epsilon_high", ".28", "--objective.reduce", "constant"]
     given = ["--output_dir", "out", "--use_cpu", "true", "--bf16", "false", "--report_to", "none", *flags]
     (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config(given)
-    assert config.objective_kwargs == {"epsilon_high": 0.28, "reduce": "constant"}
+    assert config.objective == {"name": "dapo", "epsilon_high": 0.28, "reduce": "constant"}
 
 
 def test_launch_files_are_found_beside_the_config(config, folder):

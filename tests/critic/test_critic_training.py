@@ -184,7 +184,7 @@ def test_a_kl_term_in_the_reward_is_the_reward_of_its_token_for_the_policy_and_t
 def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, warmup):
     """Three iterations of two steps on a batch, ended where the objective does not rise twofold, say: always."""
     sizes = {"num_iterations": 3, "steps_per_generation": 2, "gradient_accumulation_steps": 1, "max_steps": 12}
-    rule = {"objective": "grpo", "objective_kwargs": {"stop_rise": 100.0}, "stop_on": ["no_gradient"]}
+    rule = {"objective": {"name": "grpo", "stop_rise": 100.0}, "diagnosis": {"stop_on": ["no_gradient"]}}
     trainer = build({"on": "trunk", "warmup_steps": warmup, "learning_rate": 0.01}, **rule, **sizes)
     trainer.train()
     assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)
@@ -403,13 +403,16 @@ def test_memory_that_runs_out_in_the_critic_says_what_to_lower_and_leaves_the_po
     assert [name for name, p in trainer.model.named_parameters() if p.requires_grad] == trained
 
 
-PPO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 0.9}, "advantage_kwargs": {"gamma": 0.95, "lam": 0.8}}
+PPO = {
+    "critic": {"on": "model", "learning_rate": 0.02, "lam": 0.9},
+    "advantage": {"name": "gae", "gamma": 0.95, "lam": 0.8},
+}
 SAO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 1.0, "updates": 2, "freeze": ["attention"]}}
 METHODS = {
     "ppo": {**PPO, "objective": {"name": "ppo_clip", "epsilon_low": 0.2, "dual": None}},
     "sao": {**SAO, "objective": {"name": "dis", "epsilon_low": 0.1, "epsilon_high": 0.3}},
 }
-METHODS["sao"]["advantage_kwargs"] = {"length_alpha": 1.5}
+METHODS["sao"]["advantage"] = {"name": "gae", "length_alpha": 1.5}
 
 
 def copies(parameters):
@@ -507,7 +510,7 @@ def test_every_gradient_of_a_run_is_that_of_a_plain_loop_in_float64(build, tiny_
     assert (len(watch.batches), len(watch.policy), len(watch.critic)) == (2, 4, 4 * critic.get("updates", 1))
     policy = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
     trunk = AutoModel.from_pretrained(tiny_model, dtype=torch.float64).to(DEVICE)
-    keywords = settings["advantage_kwargs"]
+    keywords = settings["advantage"]
     gamma = keywords.get("gamma", 1.0)
     known = []
     for batch, drawing, valuing in watch.batches:

@@ -193,20 +193,20 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 
 
 PROBLEMS = {
-    "unknown finding": ({"stop_on": ["dead_group"]}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
-    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no hacking_monitor, and no evaluation by a verifier"),
+    "unknown finding": ({"diagnosis": {"stop_on": ["dead_group"]}}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
+    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, and no evaluation by a verifier"),
     "a judge without evaluations": (
-        {"stop_on": ["hacking"], "eval_verifiers": ["math"]}, "set hacking_monitor, or eval_verifiers and eval_strategy, or remove it",
+        {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["math"]}, "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy, or remove it",
     ),
     "a judge of form": (
-        {"stop_on": ["hacking"], "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
+        {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
     ),
-    "no critic": ({"stop_on": ["critic_useless"]}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
-    "no reward model": ({"stop_on": "nan,reward_model_chance"}, "there is no reward_model"),
-    "no states": ({"stop_on": ["states_all_different"]}, "there is no advantage: gigpo"),
+    "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
+    "no reward model": ({"diagnosis": {"stop_on": "nan,reward_model_chance"}}, "there is no reward_model"),
+    "no states": ({"diagnosis": {"stop_on": ["states_all_different"]}}, "there is no advantage: gigpo"),
     "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
     "no such verifier": ({"diagnosis": {"judge": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
-    "no such option": ({"diagnosis": {"judge": "strict", "verifer": "exact"}}, "Did you mean 'verifier'"),
+    "no such option": ({"diagnosis": {"judge": "strict", "evry": 3}}, "Did you mean 'every'"),
     "none": ({"diagnosis": {"judge": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
     "one": ({"diagnosis": {"judge": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
     "too short": (
@@ -242,32 +242,32 @@ def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
     lenient = {"name": "math", "conflicts": "last", "last_number": True}
-    monitor = GRPOPlusConfig(**BASE, verifiers=["exact", lenient], hacking_monitor="{}").recipe.hacking_monitor
+    monitor = GRPOPlusConfig(**BASE, verifiers=["exact", lenient], diagnosis="strict").recipe.monitor
     assert (monitor.every, monitor.sample, monitor.against) == (10, 32, "math")
     assert monitor.judge.verifier.options == {"conflicts": "reject", "last_number": True}
     text = r"\boxed{3} no, \boxed{4}"
     assert (monitor.judge.verifier.verify(text, answer="4").score) == 0.0
-    assert GRPOPlusConfig(**BASE).recipe.hacking_monitor is None
+    assert GRPOPlusConfig(**BASE).recipe.monitor is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("judge", "message"),
     [
-        ({"verifier": "exact", "against": "maths"}, "against is 'maths', expected one of the rewards: math"),
-        ({"verifier": {"name": "exact", "columns": {"answer": "gold"}}}, "no column 'gold', which the judge"),
+        ({"judge": "exact", "against": "maths"}, "against is 'maths', expected one of the rewards: math"),
+        ({"judge": {"name": "exact", "columns": {"answer": "gold"}}}, "no column 'gold', which the judge"),
     ],
 )
 def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message):
     with pytest.raises(ConfigError, match=message):
-        run(verifiers=["math"], diagnosis={"judge": "strict", **judge, "every": 1}, max_steps=12)
+        run(verifiers=["math"], diagnosis={**judge, "every": 1}, max_steps=12)
 
 
 def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
     from grpo_plus.diagnosis.hacking import Check
     from grpo_plus.training.monitor import HackingMonitor, sample
 
-    options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.hacking_monitor
+    options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
     assert one.state_dict() == {}
     one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
@@ -291,8 +291,8 @@ def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(ever
     from grpo_plus.recipe.monitor import checks_within
     from grpo_plus.training.monitor import HackingMonitor
 
-    given = {"verifier": "exact", "every": every}
-    monitor = HackingMonitor(GRPOPlusConfig(**BASE, verifiers=["math"], hacking_monitor=given).recipe.hacking_monitor)
+    given = {"judge": "exact", "every": every}
+    monitor = HackingMonitor(GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis=given).recipe.monitor)
     made = []
     for look in range(0, steps * accumulation, micro):  # micro-batches at which completions are drawn
         if monitor.due(look // accumulation):

@@ -123,7 +123,7 @@ def test_a_judge_that_rises_with_the_reward_is_none_for_an_alarm_at_another_scal
 @pytest.fixture(scope="module")
 def options():
     base = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
-    return GRPOPlusConfig(**base, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.hacking_monitor
+    return GRPOPlusConfig(**base, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
 
 
 def monitored(options, seed, shape, score, *, checks=60, scale=1.0, known_range=None):

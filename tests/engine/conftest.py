@@ -63,7 +63,7 @@ class Bench:
         batch["num_items_in_batch"] = batch["completion_mask"].sum()
         return {name: column.to(DEVICE) for name, column in batch.items()}
 
-    def trainer(self, engine=None, *, model=None, peft_config=None, **settings):
+    def trainer(self, engine=None, *, tokens_per_pass=None, model=None, peft_config=None, **settings):
         """TRL's trainer, or ours with the given ``engine``."""
         import torch
         from datasets import Dataset
@@ -74,7 +74,7 @@ class Bench:
         torch.manual_seed(0)  # adapters of both begin alike
         ours = engine is not None
         if ours:
-            settings["engine"] = engine
+            settings["engine"] = {"layout": engine, "tokens_per_pass": tokens_per_pass}
         config = (GRPOPlusConfig if ours else GRPOConfig)(
             output_dir=tempfile.mkdtemp(dir=self.folder), **{**SETTINGS, **settings}
         )
@@ -145,13 +145,22 @@ class Bench:
         return math.sqrt(difference / size)
 
     def check(
-        self, batch, *, engine="packed", stock=None, model=None, old=None, reference=None, limit=1e-5, **settings
+        self,
+        batch,
+        *,
+        engine="packed",
+        tokens_per_pass=None,
+        stock=None,
+        model=None,
+        old=None,
+        reference=None,
+        limit=1e-5,
+        **settings,
     ):
         """Gradient and loss under ``engine`` are TRL's; gives the engine's reports."""
-        ours = {k: settings.pop(k) for k in ("engine_tokens_per_pass",) if k in settings}
         host = self.trainer(stock, model=model, **settings)
         truth, loss, _ = self.gradient(host, batch, old=old, reference=reference)
-        trainer = self.trainer(engine, model=model, **settings, **ours)
+        trainer = self.trainer(engine, tokens_per_pass=tokens_per_pass, model=model, **settings)
         found, our_loss, reports = self.gradient(trainer, batch, old=old, reference=reference)
         assert self.distance(found, truth) < limit
         assert our_loss == pytest.approx(loss, rel=1e-5, abs=1e-6)

@@ -78,7 +78,7 @@ def plans(monkeypatch, branches):
 
 
 @pytest.mark.sample(1, 4)
-@pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}, {"engine": {"tokens_per_pass": 60}}])
+@pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}, {"tokens_per_pass": 60}])
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "phi3"])
 def test_the_gradient_through_branches_is_that_of_trl(bench, plans, architecture, more):
     config = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}} if architecture == "phi3" else {}
@@ -92,7 +92,7 @@ def test_a_pass_of_rows_with_nothing_to_share_keeps_them_apart(bench, plans):
     batch = bench.batch(completions=(6, 12), dead=(1, 3))
     batch["advantages"][[3, 9, 10, 11]] = 0  # three completions of one prompt and one of another are left
     size = int(batch["prompt_mask"][0].sum()) - 1 + int(batch["completion_mask"][:3].sum())
-    bench.check(batch, engine={"layout": "packed", "tokens_per_pass": size}, old=0.3)
+    bench.check(batch, engine="packed", tokens_per_pass=size, old=0.3)
     assert any(
         plan.joined and len(plan.passes) > 1 and all(len(tree.rows) == 1 for tree in part)
         for plan in plans

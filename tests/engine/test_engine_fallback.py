@@ -94,7 +94,7 @@ def test_attention_of_variable_length_joins_rows_and_shares_nothing(bench, monke
     assert "flash_attention_2" in support.note
     # The kernels need a GPU; transformers tells joined rows apart by their positions for other attention too.
     monkeypatch.setattr("grpo_plus.engine.models.support_of", lambda _: support)
-    for engine, more in (("packed", {}), ("auto", {}), ("packed", {"engine": {"tokens_per_pass": 40}})):
+    for engine, more in (("packed", {}), ("auto", {}), ("packed", {"tokens_per_pass": 40})):
         reports = bench.check(bench.batch(width=60), engine=engine, old=0.3, **more)
         assert all(report.get("engine/layout", 2.0) == 2.0 for report in reports)
         assert sum(report["engine/tokens_saved"] for report in reports) / len(reports) > 0.85
@@ -167,12 +167,12 @@ def test_noise_on_embeddings_refuses_a_forced_layout(bench):
 
 @pytest.mark.parametrize(("layout", "tokens", "facts", "message"), [
     ("fast", None, Facts(), "engine is 'fast', expected one of auto, packed, trimmed, stock"),
-    ("auto", 0, Facts(), "engine_tokens_per_pass is 0, expected a positive number"),
+    ("auto", 0, Facts(), "tokens_per_pass is 0, expected a positive number"),
     ("stock", 100, Facts(), "needs the engine"),
     ("auto", 100, Facts(kind="replicated"), "single device only"),
     ("packed", None, Facts(head=None), "use_liger_kernel"),
     ("packed", None, Facts(kind=None), "distributed run"),
-    ("auto", 64, Facts(adapter="puts virtual tokens before every row"), "engine_tokens_per_pass is not possible here: an adapter .* virtual tokens"),
+    ("auto", 64, Facts(adapter="puts virtual tokens before every row"), "tokens_per_pass is not possible here: an adapter .* virtual tokens"),
 ])  # fmt: skip
 def test_bad_settings(bench, layout, tokens, facts, message):
     model = AutoModelForCausalLM.from_pretrained(bench.model())
@@ -189,8 +189,8 @@ def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatc
 
 
 def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):
-    bench.check(bench.batch(completions=(8, 12)), engine={"layout": "auto", "tokens_per_pass": 4}, old=0.3)
-    assert "runs in one pass although engine_tokens_per_pass is 4" in caplog.text
+    bench.check(bench.batch(completions=(8, 12)), engine="auto", tokens_per_pass=4, old=0.3)
+    assert "runs in one pass although tokens_per_pass is 4" in caplog.text
 
 
 def test_a_ceiling_set_later_is_still_refused_across_processes(bench):
@@ -208,4 +208,4 @@ def test_a_row_that_cannot_be_read_goes_to_trl(bench, caplog):
     ids = torch.ones(2, 6, dtype=torch.long)
     for mask in ([[1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]], [[1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1]]):
         assert engine.score(lambda *_, **__: "TRL's", model, ids, torch.tensor(mask), 3) == "TRL's"
-    assert caplog.text.count("engine_tokens_per_pass does not bind it: a row has no prompt, or padding inside") == 1
+    assert caplog.text.count("tokens_per_pass does not bind it: a row has no prompt, or padding inside") == 1

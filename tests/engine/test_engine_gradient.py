@@ -156,7 +156,7 @@ def test_a_ceiling_on_tokens(bench, settings):
     noise = {"old": 0.3, "reference": 0.3 if "beta" in settings else None}
     truth, loss, _ = bench.gradient(bench.trainer(**settings), bench.batch(), **noise)
     for engine in ("auto", "packed", "trimmed"):
-        trainer = bench.trainer(engine, engine={"tokens_per_pass": 20}, **settings)
+        trainer = bench.trainer(engine, tokens_per_pass=20, **settings)
         for ceiling in (20, 40, 10_000):
             trainer.engine.tokens_per_pass = ceiling
             found, our_loss, _ = bench.gradient(trainer, bench.batch(), **noise)
@@ -165,7 +165,7 @@ def test_a_ceiling_on_tokens(bench, settings):
 
 
 def test_a_ceiling_bounds_the_tokens_that_any_pass_keeps(bench):
-    trainer = bench.trainer("auto", engine={"tokens_per_pass": 40})
+    trainer = bench.trainer("auto", tokens_per_pass=40)
     trainer.engine.try_out(trainer.model, torch.device(DEVICE))
     seen = []
     trainer.model.model.layers[0].register_forward_hook(
@@ -189,7 +189,7 @@ def test_adapters(bench, quantised):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **loading)
         torch.manual_seed(0)
         lora = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-        more = {"engine": {"tokens_per_pass": 30}} if len(gradients) == 3 else {}
+        more = {"tokens_per_pass": 30} if len(gradients) == 3 else {}
         trainer = bench.trainer(engine, model=model, peft_config=lora, beta=0.1, **more)
         for parameter in trainer.model.parameters():
             if parameter.requires_grad:

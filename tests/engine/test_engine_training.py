@@ -17,7 +17,7 @@ RUNS = {
     "generations that do not divide": {"steps_per_generation": 3, "num_iterations": 2},
     "a reference": {"beta": 0.1, "num_iterations": 2},
     "evaluation": {"eval_strategy": "steps", "eval_steps": 2},
-    "a ceiling": {"engine": {"tokens_per_pass": 30}},
+    "a ceiling": {"tokens_per_pass": 30},
 }  # fmt: skip
 
 
@@ -29,9 +29,9 @@ def reward(prompts, completions, **_):
 
 def run(bench, engine, **settings):
     prompts = Dataset.from_list([{"prompt": f"{number}+{number * 37}="} for number in range(16)])
-    if engine == "stock":
-        settings.pop("engine_tokens_per_pass", None)
-    config = GRPOPlusConfig(output_dir=str(bench.folder / "run"), engine=engine, **{**SETTINGS, **settings})
+    bound = settings.pop("tokens_per_pass", None)
+    settings["engine"] = {"layout": engine, "tokens_per_pass": None if engine == "stock" else bound}
+    config = GRPOPlusConfig(output_dir=str(bench.folder / "run"), **{**SETTINGS, **settings})
     trainer = GRPOPlusTrainer(bench.model(), reward, config, prompts, eval_dataset=prompts.select(range(4)))
     trainer.train()
     return trainer

@@ -113,7 +113,7 @@ def test_an_engine_that_is_asked_for_by_name_is_refused_at_once(engine):
         ("packed", None, {}, {"packing": False, "note": "no masks"}, "engine='packed' is not possible here: no masks."),
         ("packed", None, {}, {"refusal": "odd"}, "engine='packed' is not possible here: odd."),
         ("trimmed", None, {}, {"refusal": "odd"}, "engine='trimmed' is not possible here: odd."),
-        ("auto", 9, {}, {"refusal": "odd"}, "engine_tokens_per_pass is not possible here: odd."),
+        ("auto", 9, {}, {"refusal": "odd"}, "tokens_per_pass is not possible here: odd."),
         ("packed", None, {"head": None}, {"packing": True}, "use_liger_kernel"),
         ("auto", 9, {"kind": REPLICATED}, {"packing": True}, "works on a single device only"),
         ("auto", None, {}, {"refusal": "odd"}, None),
@@ -131,7 +131,7 @@ def test_an_engine_that_is_asked_for_by_name_is_refused_at_once(engine):
             assert reason in str(caught.value)
     with pytest.raises(engine_module.EngineError, match="'fast', expected one of auto, packed, trimmed, stock"):
         engine("fast")
-    with pytest.raises(engine_module.EngineError, match="engine_tokens_per_pass needs the engine"):
+    with pytest.raises(engine_module.EngineError, match="tokens_per_pass needs the engine"):
         engine("stock", 9)
     late = engine(kind=SHARDED)
     late.tokens_per_pass = 9

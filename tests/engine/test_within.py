@@ -17,7 +17,7 @@ from tests.device import DEVICE
 
 tensor = partial(torch.tensor, device=DEVICE)
 SETTINGS = {"temperature": 0.7}
-LAYOUTS = {"stock": {}, "trimmed": {}, "packed": {}, "auto": {"engine": {"tokens_per_pass": 24}}}
+LAYOUTS = {"stock": {}, "trimmed": {}, "packed": {}, "auto": {"tokens_per_pass": 24}}
 
 
 def kept(labels_NC, vocabulary, seed=0):

@@ -41,7 +41,7 @@ def test_it_trains_by_the_name_of_its_entry_point(site, examples, place, monkeyp
     monkeypatch.syspath_prepend(str(site))
     flags = ["--model_name_or_path", place.model, "--dataset_name", str(place.data), "--output_dir", str(place.out)]
     flags += ["--per_device_train_batch_size", "16", "--max_completion_length", "12", "--logging_steps", "1"]
-    flags += ["--advantage_kwargs.at", "0.75", "--gradient_accumulation_steps", "1", "--max_steps", "2"]
+    flags += ["--advantage.at", "0.75", "--gradient_accumulation_steps", "1", "--max_steps", "2"]
     assert main(["train", str(examples / "estimator_package" / "train.yaml"), *flags]) == 0
     run = open_run(place.out)
     assert len(run.series("advantages/abs_mean")[0]) == 2

@@ -9,6 +9,7 @@ import yaml
 
 from grpo_plus.cli import main
 from grpo_plus.cli._papers import PAPERS
+from grpo_plus.recipe.forms import named
 from grpo_plus.record import open_run
 
 FILES = sorted(f"{name}.yaml" for name in PAPERS if name not in ("gigpo", "mt_grpo", "ppo", "sao"))
@@ -16,7 +17,7 @@ FILES = sorted(f"{name}.yaml" for name in PAPERS if name not in ("gigpo", "mt_gr
 GAMES = ("gigpo.yaml", "mt_grpo.yaml")
 """Those that play a game of several turns, on a model of their own."""
 SHOWN = (
-    *("advantage", "advantage_kwargs", "critic", "objective", "objective_kwargs", "beta", "dead_groups"),
+    *("advantage", "critic", "objective", "beta", "dead_groups"),
     *("num_generations", "num_iterations", "learning_rate"),
 )
 """The fields of a recipe that the page shows, in this order."""
@@ -64,7 +65,7 @@ def trained_for_two_steps(out, values):
     assert len(found) == 2
     assert all(math.isfinite(each["loss"]) for each in found)
     parts = [run.info["parts"][kind]["name"] for kind in ("advantage", "objective")]
-    assert parts == [values["advantage"], values["objective"]]
+    assert parts == [named(field, values[field])[0] for field in ("advantage", "objective")]
     return found
 
 

@@ -107,7 +107,7 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
     monkeypatch.setattr("grpo_plus.recipe.objective.moves_within_batch", lambda _: True)
     ends = []
     for exponents in ({}, {"good_exponent": 0.98, "bad_exponent": 1.02}):
-        trainer = build(**settings, objective_kwargs=exponents)
+        trainer = build(**{**settings, "objective": {"name": "target", **exponents}})
         trainer.train()
         ends.append(flat(trainer.model))
     assert torch.equal(*ends) == bool(refused)
@@ -142,8 +142,8 @@ def schedule_of(trainer):
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_skipped_steps_advance_no_schedule(build, accumulation, tmp_path):
     seen = []
-    settings = {"objective": "grpo", "beta": 1e-3}
-    settings |= {"objective_kwargs": {"stop_fraction": 0.1, "kl": {"schedule": {"name": "warmup", "steps": 30}}}}
+    stop = {"stop_fraction": 0.1, "kl": {"schedule": {"name": "warmup", "steps": 30}}}
+    settings = {"objective": {"name": "grpo", **stop}, "beta": 1e-3}
     settings |= {"gradient_accumulation_steps": accumulation, "num_iterations": 6, "learning_rate": 0.05}
     settings |= {"lr_scheduler_type": "linear", "warmup_steps": 3, "weight_decay": 0.1}
     trainer = build(max_steps=18, save_strategy="steps", save_steps=12, callbacks=[Watch(seen)], **settings)
@@ -306,7 +306,10 @@ def test_what_a_rise_is_measured_by_does_not_depend_on_how_a_batch_is_split(buil
 
 
 def test_dead_groups_rise_nowhere_and_end_after_the_second_iteration(build):
-    trainer = build(**{**RISING, "max_steps": 4}, objective_kwargs={"stop_rise": 0.0}, advantage={"name": "sign", "band": 100.0})  # fmt: skip
+    trainer = build(
+        **{**RISING, "max_steps": 4, "objective": {"name": "grpo", "stop_rise": 0.0}},
+        advantage={"name": "sign", "band": 100.0},
+    )
     trainer.train()
     assert (column(trainer, "inner/rise"), trainer.inner.passed) == ([0.0], 2)
 
@@ -369,8 +372,8 @@ def soft(batch, ratio, *, sharpness: float = 1.0):
 def test_a_users_objective_from_a_file_trains_from_its_config(build, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(PARTS)
     monkeypatch.chdir(tmp_path)
-    settings = {"objective": "./mine.py:mine", "optim": "sgd", "max_grad_norm": 0.0}
-    settings |= {"objective_kwargs": {"scale": 2.0, "reduce": "sequence_mean"}}
+    objective = {"name": "./mine.py:mine", "scale": 2.0, "reduce": "sequence_mean"}
+    settings = {"objective": objective, "optim": "sgd", "max_grad_norm": 0.0}
     trainer = build(**settings)
     trainer.train()
     assert len(column(trainer, "mine/loss")) == 2
@@ -520,19 +523,18 @@ def test_a_moe_auxiliary_loss_is_added(tmp_path):
     assert column(trainer, "aux_loss")[0] > 0.1
 
 
-SOFT = """grpo
-beta: 0.1
-objective_kwargs:
+SOFT = """
+  name: grpo
   surrogate: {name: ./parts.py:soft, sharpness: 2}
   reduce: token_mean
-  kl: {estimator: k2, unbiased: false}"""
-CLIPPED = """grpo
-objective_kwargs: {ratio: sequence, surrogate: {name: clip, epsilon_low: 3e-4, epsilon_high: 4e-4}}"""
+  kl: {estimator: k2, unbiased: false}
+beta: 0.1"""
+CLIPPED = """{name: grpo, ratio: sequence, surrogate: {name: clip, epsilon_low: 3e-4, epsilon_high: 4e-4}}"""
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("objective", "logged"), [
-    ("mine\nobjective_kwargs: {scale: 3e-1, reduce: prompt_mean}", {"mine/scale": 0.3}), (SOFT, {"soft/gate": 0.5, "kl": 0.0}),
+    ("{name: mine, scale: 3e-1, reduce: prompt_mean}", {"mine/scale": 0.3}), (SOFT, {"soft/gate": 0.5, "kl": 0.0}),
     (CLIPPED, {"clip_ratio/region_mean": 0.0}),
 ])  # fmt: skip
 def test_compositions_of_a_yaml_file_train(objective, logged, tmp_path, tiny_model, capsys):
@@ -612,7 +614,7 @@ def test_rows_at_their_targets_are_left_out_until_the_next_batch(build):
     }  # fmt: skip
     plain = build(**settings)
     plain.train()
-    trainer = build(**settings, objective_kwargs={"skip_settled": True})
+    trainer = build(**{**settings, "objective": {"name": "target", "skip_settled": True}})
     trainer.train()
     shares, skipped = column(trainer, "inner/rows_settled"), column(trainer, "engine/rows_skipped")
     assert shares[:30] == sorted(shares[:30])

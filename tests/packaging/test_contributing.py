@@ -61,17 +61,15 @@ def test_the_new_field_has_a_default_a_range_and_flags():
 def test_keywords_of_the_new_parts_are_flags_and_have_ranges():
     from trl import TrlParser
 
-    flags = ["--advantage", "midrange", "--advantage_kwargs.gain", "2", "--objective", "grpo", "--objective_kwargs.bound", "2"]
+    flags = ["--advantage", "midrange", "--advantage.gain", "2", "--objective", "grpo", "--objective.bound", "2"]
     given = ["--output_dir", "out", "--use_cpu", "true", "--bf16", "false", "--report_to", "none", *flags]
-    (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config([*given, "--objective_kwargs.surrogate", "saturating"])
-    assert (config.advantage_kwargs, config.objective_kwargs["bound"]) == ({"gain": 2}, 2)
+    (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config([*given, "--objective.surrogate", "saturating"])
+    assert (config.advantage, config.objective["bound"]) == ({"name": "midrange", "gain": 2}, 2)
     with pytest.raises(ValueError, match="(?s)gain.*bound"):
         GRPOPlusConfig(
             **BASE,
-            advantage="midrange",
-            advantage_kwargs={"gain": 0},
-            objective="grpo",
-            objective_kwargs={"surrogate": "saturating", "bound": 1},
+            advantage={"name": "midrange", "gain": 0},
+            objective={"name": "grpo", "surrogate": "saturating", "bound": 1},
         )
 """
 

@@ -233,7 +233,7 @@ class TestOutOfMemory:
                     model.generate(**inputs, generation_config=wanted)
         finally:
             handle.remove()
-        assert caplog.text.count("set rollout_rows: 4") == 1
+        assert caplog.text.count("set rollout: {rows: 4}") == 1
         assert [cost.places for cost in costs] == [4, 4]
 
     def test_a_single_row_that_does_not_fit_is_an_error(self):

@@ -44,9 +44,9 @@ def test_a_way_that_cannot_be_gone_is_refused_with_the_way_out():
         ("nccl", "", "training runs on a CPU"),
     ):
         (problem,) = sync_problems(asked, means(there))
-        assert problem.startswith(f"vllm_sync is {asked!r}, ")
+        assert problem.startswith(f"rollout vllm_sync is {asked!r}, ")
         assert words in problem
-        assert any(word in problem for word in ("Set vllm_sync", "set vllm_sync", "leave it unset"))
+        assert any(word in problem for word in ("Set rollout: {vllm_sync", "set rollout: {vllm_sync", "leave it unset"))
 
 
 def test_an_adapter_alone_goes_unasked_over_no_base_that_nobody_can_compare_and_what_works_is_let_through():
@@ -65,8 +65,8 @@ def test_an_adapter_alone_goes_unasked_over_no_base_that_nobody_can_compare_and_
 
 def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
     settings = {"output_dir": str(tmp_path), "use_vllm": True, "vllm_mode": "server", **FLOAT32}
-    assert GRPOPlusConfig(**settings, rollout={"vllm_sync": "files"}).recipe.vllm_sync == "files"
-    assert GRPOPlusConfig(**settings).recipe.vllm_sync is None
+    assert GRPOPlusConfig(**settings, rollout={"vllm_sync": "files"}).recipe.rollout.vllm_sync == "files"
+    assert GRPOPlusConfig(**settings).recipe.rollout.vllm_sync is None
     with pytest.raises(ValueError, match="vllm_sync is 'file', expected one of 'files', 'nccl', 'adapter'"):
         GRPOPlusConfig(**settings, rollout={"vllm_sync": "file"})
 
@@ -88,7 +88,7 @@ def test_explain_knows_a_checkpoint_that_is_stored_in_4_bits(tmp_path, capsys):
     assert explain(command) == 0
     assert "vLLM (server), weights by adapter (the base is quantised, and a merge into it" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"vllm_sync is 'files', but the base is quantised"):
-        explain([*command, "--vllm_sync", "files"])
+        explain([*command, "--rollout.vllm_sync", "files"])
 
 
 def test_explain_says_which_and_why(capsys):
@@ -96,7 +96,7 @@ def test_explain_says_which_and_why(capsys):
         ([], "weights by files (all weights are trained, and there is no accelerator for NCCL)"),
         (["--use_peft", "true"], "weights by adapter (adapters are trained, and the server takes them)"),
         (["--load_in_4bit", "true"], "weights by adapter (the base is quantised, and a merge into it would be lost"),
-        (["--vllm_sync", "files"], "weights by files (vllm_sync says so)"),
+        (["--rollout.vllm_sync", "files"], "weights by files (rollout says so)"),
     ):
         assert explain(["examples/quickstart.yaml", "--use_vllm", "true", "--vllm_mode", "server", *settings]) == 0
         assert f"drawn by: vLLM (server), {said}" in capsys.readouterr().out

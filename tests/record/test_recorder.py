@@ -109,7 +109,7 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
     assert info["config"]["num_generations"] == 4
     assert info["ended"] >= info["started"]
     assert "hf_very_secret" not in json.dumps(info)
-    assert (tmp_path / "out" / "report.html").exists(), "at the end, unless report_steps says never"
+    assert (tmp_path / "out" / "report.html").exists(), "at the end, unless report says never"
     assert not (tmp_path / "out" / FOLDER / PROMPTS).exists(), "nothing is chosen"
     assert open_run(tmp_path / "out").prompts() == []
 
@@ -352,8 +352,8 @@ def test_a_sweep_marks_its_runs_and_metrics_that_are_no_numbers_are_left_out_of_
 
 def test_settings_of_the_record_are_checked(tmp_path):
     for settings, message in (
-        ({"report": {"every": -1}}, r"report_steps is -1, expected at least 0 \(0: never"),
-        ({"report": {"every": 5, "record": False}}, r"report_steps \(5\) needs the record"),
+        ({"report": {"every": -1}}, "every is -1, expected an integer of at least 0"),
+        ({"report": {"every": 5, "record": False}}, "a report needs the record"),
         ({"report": "yes"}, "record is 'yes', expected true or false"),
     ):
         with pytest.raises(ValueError, match=message):

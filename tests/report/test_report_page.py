@@ -265,7 +265,7 @@ def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
         return [float(len(set(text))) for text in completions]
 
     settings = SETTINGS | {"save_strategy": "steps", "save_steps": 2, "log_completions": True}
-    del settings["report_steps"]
+    del settings["report"]
     config = GRPOConfig(output_dir=str(tmp_path / "stock"), **settings)
     trainer = GRPOTrainer(tiny_model, distinct, config, Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 4}))
     trainer.train()

@@ -17,7 +17,7 @@ WAYS = {
     "contrast, resample": {"selection": "contrast", "dead_groups": "resample"},
     "contrast, roulette": {"selection": "contrast", "dead_groups": "roulette"},
 }  # fmt: skip
-WAYS["contrast, replay"] = {**WAYS["replay"], **WAYS["contrast"], "selection_kwargs": {"weighted": False}}
+WAYS["contrast, replay"] = {**WAYS["replay"], "selection": {"name": "contrast", "weighted": False}}
 STEPS, BATCH = 4, 8
 MOST = {"resample": 3 * BATCH}
 """Completions that may be drawn for a batch, where it is not those of the batch alone."""
@@ -152,32 +152,32 @@ def config(**settings):
 @pytest.mark.parametrize(("size", "after"), [(3, 2), (4, 2), (8, 2), (11, 2), (16, 4)])
 def test_roulette_looks_after_a_quarter_of_the_completions(size, after):
     made = config(per_device_train_batch_size=size, num_generations=size)
-    assert made.recipe.dead_groups_kwargs == {"after": after, "keep": 0.25}
+    assert made.recipe.dead_groups.keywords == {"after": after, "keep": 0.25}
 
 
 def test_the_estimator_that_equals_the_hosts_fields_judges():
     assert config().recipe.advantage.estimator.name == "zscore"
     assert config(dead_groups="resample", scale_rewards="none").recipe.advantage.estimator.name == "center"
-    assert config(dead_groups={"name": "resample", "rounds": 3}).recipe.dead_groups_kwargs == {"rounds": 3}
+    assert config(dead_groups={"name": "resample", "rounds": 3}).recipe.dead_groups.keywords == {"rounds": 3}
     for keep in (1, 1.0, 0.01):
-        assert config(dead_groups_kwargs={"keep": keep}).recipe.dead_groups_kwargs["keep"] == keep
+        assert config(dead_groups={"name": "roulette", "keep": keep}).recipe.dead_groups.keywords["keep"] == keep
 
 
 PASSK = {"parts": {"center": 1.0, "passk": 1.0}, "passk": {"k": 2}}
-IN_REWARD = {"objective_kwargs": {"kl": {"placement": "reward", "estimator": "k1"}}}
+IN_REWARD = {"objective": {"name": "grpo", "kl": {"placement": "reward", "estimator": "k1"}}}
 PROBLEMS = {
-    "another way": ({"dead_groups": "drop"}, "dead_groups is 'drop', expected one of 'keep', 'resample', 'roulette',"),
-    "keywords of nothing": ({"dead_groups": {"name": "keep", "rounds": 2}}, "nothing would read it"),
-    "keywords of the other": ({"dead_groups_kwargs": {"rounds": 2}}, "unknown dead_groups_kwargs 'rounds'"),
+    "another way": ({"dead_groups": "drop"}, "unknown name 'drop'. There is: keep, replay, resample, roulette"),
+    "keywords of nothing": ({"dead_groups": {"name": "keep", "rounds": 2}}, "unknown keyword 'rounds'"),
+    "keywords of the other": ({"dead_groups": {"name": "roulette", "rounds": 2}}, "unknown keyword 'rounds'"),
     "no round": ({"dead_groups": {"name": "resample", "rounds": 0}}, "'rounds' is 0, expected an"),
-    "a coin that never falls": ({"dead_groups_kwargs": {"keep": 0.0}}, "'keep' is 0.0, expected a number of more"),
-    "after one": ({"dead_groups_kwargs": {"after": 1}}, "'after' is 1, expected an integer of at least 2"),
-    "after all": ({"dead_groups_kwargs": {"after": 4}}, "after is 4, but num_generations is 4, so there is no rest to"),
+    "a coin that never falls": ({"dead_groups": {"name": "roulette", "keep": 0.0}}, "'keep' is 0.0, expected a number of more"),
+    "after one": ({"dead_groups": {"name": "roulette", "after": 1}}, "'after' is 1, expected an integer of at least 2"),
+    "after all": ({"dead_groups": {"name": "roulette", "after": 4}}, "after is 4, but num_generations is 4, so there is no rest to"),
     "pairs": ({"num_generations": 2}, "num_generations is 2: contrast takes two completions"),
     "one completion": ({"num_generations": 1, "advantage": "raw", "dead_groups": "resample"}, "num_generations is 1:"),
     "too few for the estimator": ({"advantage": {"name": "passk", "k": 3}}, "too few for the advantage"),
     "too few for a part of a mix": ({"advantage": {"name": "mix", **PASSK}}, "'passk', whose advantages would all"),
-    "the KL term in the rewards": ({"objective": "grpo", "beta": 0.1, **IN_REWARD}, "the KL term is in the rewards (kl"),
+    "the KL term in the rewards": ({"beta": 0.1, **IN_REWARD}, "the KL term is in the rewards (kl"),
 }  # fmt: skip
 
 

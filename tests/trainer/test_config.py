@@ -51,8 +51,8 @@ def test_everything_that_is_wrong_is_said_at_once():
     told += (
         "|multi_objective_aggregation ('normalize_then_sum') and advantage|epsilon (0.3)|loss_type ('grpo')|divisible"
     )
-    told += "|verifiers[0]: unknown key 'wieght'. Did you mean 'weight'?|verifiers[1] is 3|engine is 'fast'"
-    for expected in f"{told}|engine_tokens_per_pass is 0".split("|"):
+    told += "|unknown option 'wieght'. Did you mean the key 'weight'|verifiers[1] is 3|layout is 'fast'"
+    for expected in f"{told}|tokens_per_pass is 0".split("|"):
         assert expected in text, expected
     assert len(found) == len(set(found))
 
@@ -66,10 +66,13 @@ def test_several_problems_are_numbered_and_survive_pickling():
 
 
 @pytest.mark.parametrize(("values", "expected"), [
-    ({"advantage_kwargs": {"band": 1.0}}, "advantage is unset, so nothing would read it"),
-    ({"objective_kwargs": {"kl": "k1"}}, "objective is unset, so nothing would read it"),
-    ({"advantage": {"name": "sign", **([1])}}, "expected a mapping"),
-    ({"advantage": {"name": "sign", **("{band: ")}}, "no valid JSON or YAML"), ({"advantage": 3}, "chosen by name"),
+    ({"advantage": {"band": 1.0}}, "which lacks a name"), ({"objective": "{kl: k1}"}, "which lacks a name"),
+    ({"advantage": [1]}, "expected a word or a mapping with the key 'name'"), ({"advantage": {"name": 3}}, "lacks a name"),
+    ({"advantage": "{name: "}, "no valid JSON or YAML"), ({"engine": True}, "engine is True, expected a word or a mapping"),
+    ({"advantage_kwargs": {"band": 1.0}}, "advantage_kwargs is written advantage: {name: NAME"),
+    ({"stop_on": ["nan"], "record": True}, "stop_on is written diagnosis: {stop_on: [FINDING]} now"),
+    ({"verifiers": [{"name": "math", "kwargs": {"last_number": True}}]}, "without kwargs: {'name': 'math', 'last_number': True}"),
+    ({"report": 5}, "report is 5, expected true, false or a mapping"), ({"diagnosis": {"every": 5}}, "there is no judge"),
     ({"verifier_column": "kind"}, "there are no verifiers to choose from"), ({"plugins": [3]}, "plugins is [3]"),
     ({"generation_batch_size": 12, "steps_per_generation": 2}, "steps_per_generation"), ({"plugins": 3}, "plugins is 3, expected a list"),
     ({"verifiers": 3}, "verifiers is 3, expected a list"),
@@ -123,8 +126,8 @@ def test_the_hosts_sequence_ratio_does_not_go_with_advantages_per_token(loss):
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_subset_of_k_needs_more_generations_than_k(keywords, k, mixed):
     whole = {"parts": {"passk": 0.5, "sign": 1.0}, "passk": keywords}
-    chosen = {"advantage": {"name": "mix", **whole}} if mixed else {"advantage_kwargs": keywords}
-    given = {"advantage": "passk", "num_generations": k, **chosen}
+    chosen = {"name": "mix", **whole} if mixed else {"name": "passk", **keywords}
+    given = {"advantage": chosen, "num_generations": k}
     (problem,) = problems(**given)
     told = f"its k is {k} and compares {k} completions.*takes {k + 1}. Set k to at most {k - 1}, or num_gen.* least {k + 1}"
     assert re.search(f"num_generations is {k}, .*'passk'.*{told}", problem)
@@ -159,7 +162,7 @@ def test_saving_and_loading_changes_nothing(tmp_path):
     assert (again, again.generation_batch_size) == (config, 8)
     text = (tmp_path / "config.json").read_text()
     assert "_TOKEN>" not in text
-    assert json.loads(text)["advantage_kwargs"] == {"credit": "return", "eps": 1e-6}
+    assert json.loads(text)["advantage"] == {"name": "process", "credit": "return", "eps": 1e-6}
     (tmp_path / "config.json").write_text(json.dumps(BASE | {"advantige": "sign"}))
     with pytest.raises(ConfigError, match="unknown options advantige"):
         GRPOPlusConfig.load(tmp_path / "config.json")
@@ -175,11 +178,11 @@ def test_a_config_can_be_built_from_its_own_values():
 
 def test_keywords_are_copied_not_shared():
     steps = {"parts": {"process": 1.0, "raw": 1.0}, "process": {"steps_from": "a"}}
-    assert GRPOPlusConfig(**BASE, advantage={"name": "mix", **steps}).advantage_kwargs == steps
+    assert GRPOPlusConfig(**BASE, advantage={"name": "mix", **steps}).advantage == {"name": "mix", **steps}
     given = {"parts": {"sign": 1.0}, "sign": {"band": 0.5}}
     config = GRPOPlusConfig(**BASE, advantage={"name": "mix", **given})
     given["sign"]["band"] = 9.0
-    assert config.advantage_kwargs["sign"]["band"] == 0.5
+    assert config.advantage["sign"]["band"] == 0.5
 
 
 @pytest.mark.parametrize("word", ["", "none", "null", "None"])
@@ -212,57 +215,67 @@ def parse(folder, text, *flags, groups=(GRPOPlusConfig,)):
 
 def test_a_yaml_file_through_the_hosts_parser_and_references_relative_to_it(folder, monkeypatch):
     monkeypatch.setattr("sys.argv", ["script.py", "--config", str(folder / "config.yaml")])
-    parts = "plugins: [./mine.py]\nadvantage: from_config_file\nadvantage_kwargs: {gain: 3e-4}\n"
-    (config,) = parse(folder, parts + "learning_rate: 3e-4\nengine_tokens_per_pass: 128\n")
-    assert (config.advantage_kwargs, config.learning_rate, config.engine_tokens_per_pass) == ({"gain": 3e-4}, 3e-4, 128)
+    parts = "plugins: [./mine.py]\nadvantage: {name: from_config_file, gain: 3e-4}\n"
+    (config,) = parse(folder, parts + "learning_rate: 3e-4\nengine: {tokens_per_pass: 128}\n")
+    assert config.advantage == {"name": "from_config_file", "gain": 3e-4}
+    assert (config.learning_rate, config.engine) == (3e-4, {"tokens_per_pass": 128})
     assert config.plugins == [str(folder / "mine.py")]
     monkeypatch.setattr("sys.argv", ["script.py", f"--config={folder / 'config.yaml'}"])
-    (config,) = parse(folder, "advantage: ./mine.py:from_config_file\nadvantage_kwargs: {gain: 2}\n")
-    assert config.advantage == f"{folder / 'mine.py'}:from_config_file"
-    (config,) = parse(folder, "advantage: mix\nadvantage_kwargs: {parts: {./mine.py:from_config_file: 1.0}}\n")
-    assert config.advantage_kwargs == {"parts": {f"{folder / 'mine.py'}:from_config_file": 1.0}}
+    (config,) = parse(folder, "advantage: {name: ./mine.py:from_config_file, gain: 2}\n")
+    assert config.advantage == {"name": f"{folder / 'mine.py'}:from_config_file", "gain": 2}
+    (config,) = parse(folder, "advantage: {name: mix, parts: {./mine.py:from_config_file: 1.0}}\n")
+    assert config.advantage == {"name": "mix", "parts": {f"{folder / 'mine.py'}:from_config_file": 1.0}}
 
 
 FLAGS = [
-    (["--advantage", "sign", "--advantage_kwargs", '{"band": .25}'], {"band": 0.25}),
-    (["--advantage", "sign", "--advantage_kwargs.band", ".25"], {"band": 0.25}),
-    (["--advantage", "sign", "--advantage_kwargs.band=.25"], {"band": 0.25}),
-    (["--advantage=sign", "--advantage_kwargs={band: 0.25}"], {"band": 0.25}),
-    (["--advantage=zscore", "--advantage_kwargs.eps=3e-4", "--advantage_kwargs.ddof=0"], {"eps": 3e-4, "ddof": 0}),
-    (["--advantage=zscore", "--advantage_kwargs", "{eps: 1}", "--advantage_kwargs.ddof", "0"], {"eps": 1, "ddof": 0}),
+    (["--advantage", '{"name": "sign", "band": .25}'], {"band": 0.25}),
+    (["--advantage", "sign", "--advantage.band", ".25"], {"band": 0.25}),
+    (["--advantage.band=.25", "--advantage", "sign"], {"band": 0.25}),
+    (["--advantage={name: sign, band: 0.25}"], {"band": 0.25}),
+    (["--advantage=zscore", "--advantage.eps=3e-4", "--advantage.ddof=0"], {"eps": 3e-4, "ddof": 0}),
+    (["--advantage", "{name: zscore, eps: 1}", "--advantage.ddof", "0"], {"eps": 1, "ddof": 0}),
 ]
 
 
 @pytest.mark.parametrize(("flags", "expected"), FLAGS)
 def test_flags_through_the_hosts_parser(folder, flags, expected):
     (config,) = parse(folder, "", *flags)
-    assert (config.advantage_kwargs, config.advantage) == (expected, "sign" if "band" in expected else "zscore")
+    assert config.advantage == {"name": "sign" if "band" in expected else "zscore", **expected}
 
 
 def test_a_flag_overrides_one_keyword_of_the_yaml_and_a_wrong_one_is_named(folder, capsys):
-    text = "advantage: zscore\nadvantage_kwargs: {eps: 0.5, ddof: 0}\n"
+    text = "advantage: {name: zscore, eps: 0.5, ddof: 0}\nengine: {tokens_per_pass: 64}\n"
     for flags, expected in (
-        (["--advantage_kwargs.eps", "0.25"], {"ddof": 0}),
-        (["--advantage_kwargs", "{eps: 0.25}"], {}),
+        (["--advantage.eps", "0.25"], {"name": "zscore", "eps": 0.25, "ddof": 0}),
+        (["--advantage", "{name: zscore, eps: 0.25}"], {"name": "zscore", "eps": 0.25}),
+        (["--advantage", "sign"], "sign"),
     ):
         (config,) = parse(folder, text, *flags)
-        assert config.advantage_kwargs == {"eps": 0.25, **expected}
-    (config,) = parse(folder, "objective: grpo\nbeta: 0.1\n", "--objective_kwargs.kl", "k1")
-    assert config.objective_kwargs == {"kl": "k1"}
+        assert config.advantage == expected
+    (config,) = parse(
+        folder,
+        "objective: grpo\nbeta: 0.1\nengine: {tokens_per_pass: 64}\n",
+        "--objective.kl",
+        "k1",
+        "--engine",
+        "packed",
+    )
+    assert config.objective == {"name": "grpo", "kl": "k1"}
+    assert config.engine == {"layout": "packed", "tokens_per_pass": 64}, "the layout alone is replaced"
     assert set(OBJECTIVE_FLAGS) >= {"ratio", "surrogate", "kl", "reduce"}
     with pytest.raises(SystemExit):
-        parse(folder, "", "--advantage", "sign", "--advantage_kwargs", "[1]")
+        parse(folder, "", "--critic", "[1]")
     assert "expected a mapping" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("groups", [(GRPOPlusConfig,), (ScriptArguments, GRPOPlusConfig, ModelConfig)])
 def test_one_parser_reads_twice_alike(folder, groups):
-    flags = ["--advantage", "sign", "--advantage_kwargs.band", "0.5"]
+    flags = ["--advantage", "sign", "--advantage.band", "0.5"]
     first, second = (
         next(group for group in parse(folder, "", *flags, groups=groups) if isinstance(group, GRPOPlusConfig))
         for _ in range(2)
     )
-    assert first.advantage_kwargs == second.advantage_kwargs == {"band": 0.5}
+    assert first.advantage == second.advantage == {"name": "sign", "band": 0.5}
 
 
 @pytest.mark.parametrize(("text", "expected"), [("import no_such_module_xyz\n", "ModuleNotFoundError"), ("raise RuntimeError('mine')\n", "mine")])  # fmt: skip

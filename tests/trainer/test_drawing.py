@@ -163,7 +163,11 @@ def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(watched, cap
     """The data has fewer prompts than a batch, or hardly more, so that fresh ones have to come again."""
     data = Dataset.from_list([{"prompt": f"{2 * place + 1}+0="} for place in range(prompts)])
     batch = min(prompts, 4)
-    settings = {"dead_groups_kwargs": {"rounds": rounds}, "max_steps": 3, "per_device_train_batch_size": 4 * batch}
+    settings = {
+        "dead_groups": {"name": "resample", "rounds": rounds},
+        "max_steps": 3,
+        "per_device_train_batch_size": 4 * batch,
+    }
     trainer, watch, start = watched(trainer={"train_dataset": data}, **RESAMPLE | settings)
     assert len(watch.rounds) == 3 * (1 + rounds)
     entry = trainer.state.log_history[0]

@@ -219,8 +219,8 @@ def whole_or(make):
 
 
 def process(*verifiers, **keywords):
-    given = {"trainer": {"reward_funcs": None}, "verifiers": list(verifiers), "advantage": "process"}
-    return {**given, "objective": "dapo", "advantage_kwargs": keywords, "max_steps": 1}
+    given = {"trainer": {"reward_funcs": None}, "verifiers": list(verifiers), "objective": "dapo"}
+    return {**given, "advantage": {"name": "process", **keywords}, "max_steps": 1}
 
 
 @pytest.mark.parametrize(("make", "named"), [

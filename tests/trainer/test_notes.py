@@ -74,7 +74,8 @@ MOOT = {
 @pytest.mark.parametrize("case", MOOT)
 def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(trained, case):
     settings = MOOT[case]
-    plain = {"objective": settings["objective"]}
+    written = dict(settings["objective"])
+    plain = {"objective": written.pop("name")}
 
     def run(**settings):
         return trained(**settings, learning_rate=0.5, max_grad_norm=0.0, max_steps=4, gradient_accumulation_steps=2)
@@ -82,7 +83,6 @@ def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(trained, c
     once = run(**settings)
     notes = config_notes(once.args)
     assert all("ratio is 1" in note for note in notes)
-    written = settings["objective_kwargs"]
     written = written.get("surrogate", written)
     said = " ".join(notes)
     assert all(f"{name} ({value})" in said for name, value in written.items() if name != "name")

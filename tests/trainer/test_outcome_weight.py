@@ -98,10 +98,10 @@ def test_a_weight_of_the_source_that_nothing_reads_is_named():
 
 def test_a_config_says_so_before_anything_loads():
     verifiers = ["math", {"name": "exact", "weight": 0.5}, {"name": "math_steps", "weight": 0}]
-    given = {"advantage": "process", "verifiers": verifiers}
+    given = {"verifiers": verifiers}
     with pytest.raises(ConfigError, match=r"outcome_weight.* is 0, .*'math' \(weight 1\), 'exact' \(weight 0.5\)"):
-        GRPOPlusConfig(**BASE, **given, advantage_kwargs={"outcome_weight": 0})
-    config = GRPOPlusConfig(**BASE, **given)
+        GRPOPlusConfig(**BASE, **given, advantage={"name": "process", "outcome_weight": 0})
+    config = GRPOPlusConfig(**BASE, **given, advantage="process")
     (_, keywords), problems = running_advantage(config.recipe, config.recipe.step_givers)
     assert keywords == {"outcome_weight": 1.0}
     assert problems == []
@@ -118,13 +118,15 @@ def test_a_weight_of_an_outcome_that_is_not_there_is_named():
 
 def test_the_reward_of_an_environment_is_an_outcome_and_only_outcome_weight_leaves_it_out():
     environment = f"{Path(__file__).with_name('tools_of_tests.py')}:Counter"
-    given = {"advantage": "process", "environment": environment, "verifiers": [{"name": "turn_reward", "weight": 0}]}
+    given = {"environment": environment, "verifiers": [{"name": "turn_reward", "weight": 0}]}
     for keywords, expected in (({}, 1.0), ({"outcome_weight": 0.5}, 0.5), ({"outcome_weight": 0}, 0)):
-        config = GRPOPlusConfig(**BASE, **given, advantage_kwargs=keywords)
+        config = GRPOPlusConfig(**BASE, **given, advantage={"name": "process", **keywords})
         (_, found), problems = running_advantage(config.recipe, config.recipe.step_givers)
         assert (found["outcome_weight"], problems) == (expected, [])
     given["verifiers"] = [{"name": "tool_valid", "weight": 0}]
-    config = GRPOPlusConfig(**BASE, **{**given, "environment": environment.replace("Counter", "Other")})
+    config = GRPOPlusConfig(
+        **BASE, **{**given, "environment": environment.replace("Counter", "Other")}, advantage="process"
+    )
     assert running_advantage(config.recipe, config.recipe.step_givers)[0][1] == {"outcome_weight": 0.0}
 
 
@@ -177,9 +179,9 @@ def test_reward_functions_and_reward_weights_are_listed_too(advantages):
     silent, trainer = advantages(steps, functions=[first], reward_weights=[0.0, 0.0])
     assert trainer.estimator[1] == {"outcome_weight": 0.0}
     assert (counted - silent)[0].max() > 1
-    zero = {"outcome_weight": 0, "credit": "step"}
+    zero = {"name": "process", "outcome_weight": 0, "credit": "step"}
     with pytest.raises(ConfigError, match=r"outcome_weight .* is 0, .*'first' \(weight 2\)"):
-        advantages(steps, functions=[first], reward_weights=[2.0, 0.0], advantage_kwargs=zero)
+        advantages(steps, functions=[first], reward_weights=[2.0, 0.0], advantage=zero)
     with pytest.raises(ConfigError, match=re.escape("'math_steps' (weight 3) gives the steps")):
         advantages(steps, reward_weights=[3.0])
 

@@ -69,7 +69,7 @@ def test_what_is_no_number_or_truth_value_is_refused_for_every_field_of_that_typ
 
 
 @pytest.mark.sample(4, 12)
-@pytest.mark.parametrize("name", ["num_generations", "learning_rate", "beta", "max_steps", "report_steps", "use_vllm", "record"])  # fmt: skip
+@pytest.mark.parametrize("name", ["num_generations", "learning_rate", "beta", "max_steps", "use_vllm"])  # fmt: skip
 @pytest.mark.parametrize("value", ["four", [1], 1.5 + 1j, {}], ids=str)
 def test_what_is_of_another_type_is_one_problem_of_the_config(name, value):
     (text,) = [text for text in problems(**{name: value}) if text.startswith(f"{name} is ")]

@@ -79,7 +79,7 @@ def test_it_is_the_same_frozen_object_until_a_field_changes(build):
     made.beta = 0.5
     assert before.objective.beta == 0.01
     assert made.recipe.objective.beta == 0.5
-    made.advantage_kwargs["parts"]["rloo"] = 2.0
+    made.advantage["parts"]["rloo"] = 2.0
     assert made.recipe.advantage.keywords["parts"]["rloo"] == 2.0
     made.verifiers = "math_steps"
     assert [part.label for part in made.recipe.verifiers] == ["math_steps"]

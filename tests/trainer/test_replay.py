@@ -190,7 +190,7 @@ REFUSED = {
     "the objective 'target' reads no log-probabilities": {"objective": "target", "num_iterations": 2},
     "selection is 'contrast' with weights": {"selection": "contrast"},
     "sync_ref_model is true": {"sync_ref_model": True, "beta": 0.1},
-    "the KL term is in the rewards": {"beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
+    "the KL term is in the rewards": {"beta": 0.1, "objective": {"name": "grpo", "kl": {"placement": "reward"}}},
 }
 
 

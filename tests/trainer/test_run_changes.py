@@ -281,14 +281,14 @@ def test_a_refused_run_has_loaded_nothing(build, checkpoint):
 
 
 def test_the_state_of_another_part_begins_anew_in_a_run_that_may_differ(build, trained, tmp_path, caplog):
-    kl = {"objective": "grpo", "beta": 0.05, "save_strategy": "steps", "save_steps": 2}
-    kl["objective_kwargs"] = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
+    adaptive = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
+    kl = {"objective": {"name": "grpo", **adaptive}, "beta": 0.05, "save_strategy": "steps", "save_steps": 2}
     trained(**kl)
     folder = str(tmp_path / "out" / "checkpoint-2")
-    run = trained(**{**kl, "objective": "dapo", "max_steps": 3}, resume=folder, allow=True)
+    run = trained(**{**kl, "objective": {"name": "dapo", **adaptive}, "max_steps": 3}, resume=folder, allow=True)
     assert run.state.global_step == 3
     assert "allow_changes: these begin anew: objective." in caplog.text
-    plain = trained(**{**kl, "objective_kwargs": {}, "max_steps": 3}, resume=folder, allow=True)
+    plain = trained(**{**kl, "objective": "grpo", "max_steps": 3}, resume=folder, allow=True)
     assert plain.state.global_step == 3  # what has no use for a state any more begins anew, too
     saved = json.loads((tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text())
     beta = saved["parts"]["objective"]["state"]["beta"]

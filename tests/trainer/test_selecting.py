@@ -83,7 +83,7 @@ RUNS = {
     "accumulated": {"max_steps": 5, "gradient_accumulation_steps": 2, "steps_per_generation": 4},
     "fetched ahead by a worker": {"max_steps": 8, "dataloader_num_workers": 1},
     "a curriculum": {"max_steps": 10, "selection": {"name": "curriculum", "column": "level"}},
-    "weights that are kept": {"max_steps": 9, "selection_kwargs": {"every": 3}},
+    "weights that are kept": {"max_steps": 9, "selection": {"name": "contrast", "every": 3}},
     "other prompts for dead groups": {"max_steps": 8, "dead_groups": {"name": "resample", "rounds": 2}},
 }
 MOST = 4
@@ -266,7 +266,6 @@ def test_wrong_weights_later_on_end_the_run_with_their_prompt(select, tmp_path):
     ({"keywords": {"explre": 0.1}}, "unknown keyword 'explre'. Did you mean 'explore'"),
     ({"shuffle_dataset": False}, r"shuffle_dataset is False, but selection \('contrast'\) draws the prompts"),
     ({"accelerator_config": {"dispatch_batches": True}}, "accelerator_config has dispatch_batches: true"),
-    ({"name": None, "keywords": {"power": 1}}, "selection_kwargs is .* but selection is unset"),
 ])  # fmt: skip
 def test_configs_that_contradict_themselves_are_refused(select, settings, message):
     with pytest.raises(ConfigError, match=message):

@@ -149,7 +149,7 @@ def brute(credit, weight=0.0, outcome=(0.0, 0.0, 0.0, 0.0)):
 
 @pytest.mark.parametrize("credit", ["step", "return"])
 def test_step_scores_become_token_advantages_in_a_real_step(scored, credit):
-    trainer, output = scored("process", advantage_kwargs={"credit": credit, "outcome_weight": 0.5})
+    trainer, output = scored({"name": "process", "credit": credit, "outcome_weight": 0.5})
     outcome = compute_advantages("zscore", RewardTable.of([1, 0, 0, 0])).tolist()
     expected = brute(credit, 0.5, outcome).repeat(2, 1)
     assert output["advantages"].shape == output["completion_ids"].shape == (8, 9)
@@ -196,7 +196,7 @@ def test_the_loss_sees_each_tokens_own_advantage(scored, build):
 
 
 def test_a_mix_reads_steps_and_outcomes(scored):
-    _, output = scored("mix", advantage_kwargs={"parts": {"process": 0.5, "sign": 2.0}})
+    _, output = scored({"name": "mix", "parts": {"process": 0.5, "sign": 2.0}})
     inside = torch.arange(9) < torch.tensor(LENGTHS)[:, None]
     expected = 0.5 * brute("step") + 2.0 * inside * torch.tensor([1.0, -1, -1, -1])[:, None]
     torch.testing.assert_close(output["advantages"], expected.repeat(2, 1), rtol=1e-5, atol=1e-6)

@@ -48,52 +48,50 @@ def test_a_field_is_remarked_upon_where_a_part_of_ours_makes_it_inert_and_only_t
 
 def test_the_tables_name_fields_and_none_of_the_host_alone(tmp_path):
     known = {spec.name for spec in dataclasses.fields(GRPOPlusConfig)}
-    assert {name for row in (*NOTES, *PROBLEMS) for name in row.fields} <= known
+    assert {name.partition(".")[0] for row in (*NOTES, *PROBLEMS) for name in row.fields} <= known
     hosts = {"loss_type": "sapo", "epsilon": 0.3, "vllm_mode": "server", "warmup_steps": 5, "data_seed": 3, "top_k": 5}
     assert config_notes(made(tmp_path, **hosts)) == []
 
 
 def test_a_plain_config_has_no_remarks(tmp_path):
     assert config_notes(made(tmp_path)) == []
-    parts = {"advantage": "sign", "objective": "dapo", "verifiers": ["math"], "engine": "packed"}
-    assert (
-        config_notes(made(tmp_path, **parts, report={"every": 5}, rollout={"rows": 4}, engine={"tokens_per_pass": 64}))
-        == []
-    )
+    parts = {"advantage": "sign", "objective": "dapo", "verifiers": ["math"]}
+    engine = {"layout": "packed", "tokens_per_pass": 64}
+    assert config_notes(made(tmp_path, **parts, report={"every": 5}, rollout={"rows": 4}, engine=engine)) == []
     made(tmp_path, report={"every": 5, "record": True})
     made(tmp_path, report={"every": 0})
 
 
 def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(tmp_path):
-    with launching(processes=2), pytest.raises(ConfigError, match=r"engine_tokens_per_pass \(64\).* single device"):
+    with launching(processes=2), pytest.raises(ConfigError, match=r"engine.tokens_per_pass \(64\).* single device"):
         made(tmp_path, engine={"tokens_per_pass": 64})
     config = made(tmp_path, engine={"layout": "packed", "tokens_per_pass": 64})
     assert unread_problems(config) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
     (problem,) = unread_problems(config)
-    assert problem.startswith("engine_tokens_per_pass")
+    assert problem.startswith("engine.tokens_per_pass")
     assert "it works on a single device only" in problem
 
 
 OURS = [
-    ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "engine ('trimmed')", "neftune_noise_alpha"),
+    ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "engine.layout ('trimmed')", "neftune_noise_alpha"),
     (
         {"engine": {"tokens_per_pass": 64}, "neftune_noise_alpha": 0.1},
-        "engine_tokens_per_pass (64)",
+        "engine.tokens_per_pass (64)",
         "neftune_noise_alpha",
     ),
-    ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "engine_tokens_per_pass (64)", "single device"),
-    ({"report": {"every": 5}}, "report_steps (5)", "needs the record"),
-    ({"report": {"every": 5, "record": False}, "verifiers": ["math"]}, "report_steps (5)", "record is false"),
+    ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "engine.tokens_per_pass (64)", "single device"),
+    ({"report": {"every": 5}}, "report.every (5)", "needs the record"),
+    ({"report": {"every": 5, "record": False}, "verifiers": ["math"]}, "report.every (5)", "needs the record"),
     ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
-    ({"rollout": {"rows": 5}}, "rollout_rows (5)", "rollout: auto"),
-    ({"rollout": {"vllm_sync": "files"}}, "vllm_sync ('files')", "use_vllm: true"),
+    ({"rollout": {"how": "stock", "rows": 5}}, "rollout.rows (5)", "rollout: auto"),
+    ({"rollout": {"vllm_sync": "files"}}, "rollout.vllm_sync ('files')", "use_vllm: true"),
     (
         {"rollout": {"vllm_sync": "adapter"}, "use_vllm": True, "vllm_mode": "colocate"},
-        "vllm_sync ('adapter')",
+        "rollout.vllm_sync ('adapter')",
         "'colocate'",
     ),
-    ({"rollout": {"rows": 5}, "verifiers": ["math"], "use_vllm": True}, "rollout_rows (5)", "rollout: auto"),
+    ({"rollout": {"rows": 5}, "verifiers": ["math"], "use_vllm": True}, "rollout.rows (5)", "rollout: auto"),
 ]
 
 
@@ -110,7 +108,7 @@ def test_our_rollouts_are_unread_only_where_no_process_has_the_whole_model(tmp_p
     config = made(tmp_path, rollout="auto", ds3_gather_for_generation=gathers)
     config.deepspeed = {"zero_optimization": {"stage": stage}}
     config.deepspeed_plugin = SimpleNamespace(zero_stage=stage)
-    notes = said(config, "rollout")
+    notes = said(config, "rollout.how")
     assert notes == [] if drawn else "the parameters are sharded" in notes[0]
 
 
