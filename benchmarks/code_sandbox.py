@@ -26,7 +26,7 @@ from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.sandbox.limits import Limits
 
 SOURCE = "def add(a, b):\n    return a + b\n"
-CALL = {"name": "add", "args": ["l", 1, 2], **(["d"])}
+CALL = {"name": "add", "args": ["l", 1, 2], "kwargs": ["d"]}
 TEXT = f"```python\n{SOURCE}```"
 TESTS = [{"function": "add", "args": [1, 2], "expected": 3}]
 HOSTILE = [

@@ -209,5 +209,5 @@ def _end(trainer: Any, record: Path | None) -> dict[str, Any]:
         run = open_run(record)
         entries = [[one["kind"], one["step"], _lasting(one["values"])] for one in run.entries]
         groups = [{key: value for key, value in one.items() if key != "time"} for one in run.groups()]
-        end |= {"report": entries, "record's groups": groups}
+        end |= {"record": entries, "record's groups": groups}
     return end | {"random state": [repr(random.getstate()), repr(np.random.get_state()), torch.get_rng_state()]}  # noqa: NPY002

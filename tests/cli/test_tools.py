@@ -139,7 +139,7 @@ def test_records_name_built_in_tools_with_harmless_keywords_or_ask():
         ("tools", "grpo_verifiers.x/../stranger/evil.py:look", "grpo_verifiers.x/../stranger/evil.py:look"),
         ("tools", ["grpo_verifiers.tools.python:python"], "grpo_verifiers.tools.python:python"),
         ("tools", {"name": "python", "level": "none", "memory": 1}, "python with level"),
-        ("tools", [{"name": "python", **(["level"])}], "python with kwargs"),
+        ("tools", [{"name": "python", "kwargs": ["level"]}], "python with kwargs"),
         ("tools", [{"name": "python", "isolation": "inline"}], "python with isolation"),
         ("tools", ["theirs/of-a-hub"], "theirs/of-a-hub"),
         ("tools", [["python"]], "['python']"),

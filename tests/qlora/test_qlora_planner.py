@@ -187,12 +187,12 @@ class TestFit:
     @settings(max_examples=60, deadline=None)
     @given(st.floats(7.2, 40), st.integers(SHORTEST, 8192), st.integers(1, 8), st.integers(1, 64), st.booleans())
     def test_what_is_found_fits_and_gives_no_more_than_it_must(self, capacity, length, batch, rows, recompute):
-        sizes = {"micro_batch": batch, "rollout": {"rows": rows}, "completion_length": length}
+        sizes = {"micro_batch": batch, "rollout_rows": rows, "completion_length": length}
         asked = Settings(**sizes, checkpointing=recompute, prompts=1)
         try:
             found = fit(self.SHAPE, asked, capacity * GIB, generations=8)
         except DoesNotFitError:
-            sizes = {"micro_batch": 1, "rollout": {"rows": 1}, "completion_length": min(SHORTEST, length)}
+            sizes = {"micro_batch": 1, "rollout_rows": 1, "completion_length": min(SHORTEST, length)}
             assert estimate(self.SHAPE, asked.but(**sizes, rank=4, checkpointing=True)).peak > capacity * GIB
             return
         chosen = found.settings
@@ -211,7 +211,7 @@ class TestFit:
         for change, parts in (
             ({"micro_batch": 2}, {"checkpoints", "activations", "head"}),
             ({"completion_length": 2048}, {"checkpoints", "activations", "head", "cache"}),
-            ({"rollout": {"rows": 16}}, {"cache"}),
+            ({"rollout_rows": 16}, {"cache"}),
             ({"rank": 32}, {"adapters", "optimizer"}),
             ({"optimizer": "adamw_torch"}, {"optimizer"}),
             ({"double_quantisation": False}, {"weights"}),

@@ -251,13 +251,12 @@ def config(tmp_path, **settings):
 
 @pytest.mark.parametrize(("settings", "said"), [
     ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "two tools are called 'double'"),
-    ({"tools": [{"name": "calculator", "most": 3}]}, r"tools\[0\]: unknown key 'most'"),
     ({"tools": [{"name": "calculator", "digit": 3}]}, r"tools\[0\].*digit"),
     ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"), ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
     ({"environment": DOUBLE}, "environment.*expected a class"),
     ({"environment": {"a": COUNTER, "b": "nobody"}}, r"environment\['b'\].*unknown environment 'nobody'"),
     ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call of a tool would ever run"),
-    ({"tools": [{"name": "calculator", **([])}]}, r"tools\[0\]: kwargs is \[\], expected a mapping"),
+    ({"tools": [{"name": "calculator", "kwargs": {"digits": 3}}]}, "without kwargs: .'name': 'calculator', 'digits': 3"),
     ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
     ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
     ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),

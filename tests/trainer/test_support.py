@@ -176,7 +176,8 @@ BESIDE = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_else_a_run_does_leaves_the_ratio_at_one(watched, sums, name):
     given = {"eval_dataset": sums.select(range(4))}
-    check_run(watched, "top_k", "two iterations", "auto", **BESIDE[name], trainer=given)
+    further = {"engine": "auto", **BESIDE[name]}
+    check_run(watched, "top_k", "two iterations", **further, trainer=given)
 
 
 def test_rounds_carry_the_supports(watched):

@@ -78,7 +78,7 @@ def off(found, truth):
 CASES = {
     "tools": ({}, {}), "by sequence, with a KL term": ({"loss_type": "grpo", "importance_sampling_level": "sequence", "beta": 0.1}, {}),
     "the most uncertain tokens": ({"top_entropy_quantile": 0.5}, {}), "an entropy bonus": ({"entropy_coef": 0.1}, {}),
-    "inner iterations": ({"num_iterations": 2}, {}), "a bound on the tokens of a pass": ({}, {"engine": {"tokens_per_pass": 1300}}),
+    "inner iterations": ({"num_iterations": 2}, {}), "a bound on the tokens of a pass": ({}, {"engine": {"layout": "packed", "tokens_per_pass": 1300}}),
 }  # fmt: skip
 
 
@@ -88,8 +88,8 @@ def test_completions_that_called_alike_have_trls_gradient(steps, say, case):
     settings, ours = CASES[case]
     say(speak("double", "number"))
     truth, log, _ = steps((GRPOTrainer, GRPOConfig), {"tools": [own.double]}, **settings)
-    tools = {"tools": [f"{FILE}:double"], "engine": "packed"}
-    found, ours_log, shared = steps((), {}, **settings, **ours, **tools)
+    ours = {"tools": [f"{FILE}:double"], "engine": "packed", **ours}
+    found, ours_log, shared = steps((), {}, **settings, **ours)
     assert off(found[0], truth[0]) < 1e-5
     assert shared >= 3  # what all four begin with, and what either pair does
     assert ours_log["loss"] == pytest.approx(log["loss"], abs=1e-6)

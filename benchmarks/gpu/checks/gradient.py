@@ -27,7 +27,7 @@ class Setting:
 
     Attributes:
         fields: of the config, for both trainers.
-        ours: further fields of ours.
+        tokens_per_pass: of the engine.
         adapters: train LoRA; ``four_bit``: on a base in NF4.
         batch: changes a generation batch.
         dtype: of the weights.
@@ -38,7 +38,7 @@ class Setting:
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
-    ours: Mapping[str, Any] = field(default_factory=dict)
+    tokens_per_pass: int | None = None
     adapters: bool = False
     four_bit: bool = False
     batch: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]] = dict
@@ -115,7 +115,7 @@ SETTINGS: dict[str, Setting] = {
     "turns": Setting(batch=_turns),
     "per token": Setting(batch=_per_token),
     "temperature": Setting({"temperature": 0.7}),
-    "in parts": Setting(ours={"engine": {"tokens_per_pass": 600}}, layouts=("packed", "trimmed", "auto")),
+    "in parts": Setting(tokens_per_pass=600, layouts=("packed", "trimmed", "auto")),
     "top-p": Setting(batch=_supports, layouts=("packed", "trimmed", "auto"), within=True),
     "entropy bonus": Setting({"entropy_coef": 0.01}),
     "bf16 autocast": Setting(autocast=True),
@@ -271,7 +271,8 @@ def _trainer(context: Context, family: str, setting: Setting, layout: str | None
     )  # fmt: skip
     fields["bf16"] = setting.autocast or (setting.rounds and setting.adapters)
     if layout is not None:
-        fields |= {"engine": layout, "report": False, **setting.ours}
+        engine = {"layout": layout, "tokens_per_pass": setting.tokens_per_pass}
+        fields |= {"engine": engine, "report": False}
     made = (GRPOTrainer if layout is None else GRPOPlusTrainer)(
         model=model,
         reward_funcs=[reward],

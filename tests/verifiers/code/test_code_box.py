@@ -65,7 +65,7 @@ def memory_box(request):
 
 def answer(box, source, *args, limits=None, name="f"):
     """What the function answers, or how the program ended."""
-    messages = [{"mode": "calls", "source": TRY + source}, {"name": name, "args": ["l", *args], **(["d"])}]
+    messages = [{"mode": "calls", "source": TRY + source}, {"name": name, "args": ["l", *args], "kwargs": ["d"]}]
     with ProgramRun(box, limits or Limits(wall=10), messages, last=True) as program:
         loaded = program.receive()
         if loaded is not None and loaded != ["loaded"]:

@@ -35,7 +35,7 @@ def members(box):
 
 
 def called(source):
-    return [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], **(["d"])}]
+    return [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}]
 
 
 def run(box, source, limits=None):
