@@ -106,10 +106,10 @@ PAIRS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
 QUICK_PAIRS = ("grpo",)
 
 RUNS: dict[str, Case] = {
-    "stock": Case({"report": {"every": None, "record": None}, "log_completions": True, "beta": 0.1}, quick=True),
+    "stock": Case({"report": None, "log_completions": True, "beta": 0.1}, quick=True),
     "stock-recorded": Case({**TWICE, "loss_type": "dr_grpo"}),
     **{
-        f"{objective}-{estimator}": Case(
+        f"{objective}-{estimator if isinstance(estimator, str) else estimator['name']}": Case(
             {**TWICE, "advantage": estimator, "objective": objective, **further}, quick=objective in QUICK_PAIRS
         )
         for objective, (estimator, further) in PAIRS.items()

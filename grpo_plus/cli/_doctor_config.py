@@ -437,6 +437,7 @@ class _Look:
             capacity=capacity,
             bits=bits,
             lean=recipe_of(self.args).rollout.how == "auto",
+            most_rows=recipe_of(self.args).rollout.rows,
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
 

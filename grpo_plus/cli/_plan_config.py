@@ -90,6 +90,7 @@ def from_config(words: Sequence[str]) -> Asked:
         bits=bits,
         double=quantises_twice(get_quantization_config(model)),
         lean=recipe_of(args).rollout.how == "auto",
+        most_rows=recipe_of(args).rollout.rows,
         heads=heads_of(args),
     ).but(prompt_length=options.prompt_length)
     if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):

@@ -51,6 +51,7 @@ def fit_findings(
     capacity: float | None = None,
     bits: int | None = None,
     lean: bool = False,
+    most_rows: int | None = None,
     sharded: bool = False,
 ) -> Iterator[Finding]:
     """Measure the model on the meta device, ask the planner about a card of ``capacity`` bytes, then look at the disk.
@@ -72,7 +73,7 @@ def fit_findings(
         told = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", told)
     elif capacity is not None and adapter is not None:
-        settings = settings_of(args, adapter, bits=bits, lean=lean)
+        settings = settings_of(args, adapter, bits=bits, lean=lean, most_rows=most_rows)
         try:
             short = shortage(config, name, settings, capacity, args.num_generations)
         except DoesNotFitError as error:

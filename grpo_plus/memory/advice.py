@@ -7,7 +7,6 @@ from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
-from grpo_plus.recipe.recipe import recipe_of
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """What helps wherever a pass is too large."""
@@ -20,16 +19,17 @@ def settings_of(
     bits: int | None,
     double: bool = True,
     lean: bool = False,
+    most_rows: int | None = None,
     heads: Sequence[Head] = (),
 ) -> Settings:
     """The planner's settings of a training config; ``bits`` is 4 or 8 if bitsandbytes holds the base.
 
     The prompt's length is not known before the data is: a quarter of a thousand tokens stand for it. What a vLLM server
     draws takes no memory here. ``double`` means that the scales of a 4-bit base are quantised too, ``lean`` that
-    completions are drawn by ``rollout: auto``. ``heads`` stand beside the policy.
+    completions are drawn by ``rollout: auto``, ``most_rows`` at once. ``heads`` stand beside the policy.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
-    rows = min(rows, recipe_of(args).rollout.rows or rows)
+    rows = min(rows, most_rows or rows)
     if args.use_vllm and args.vllm_mode == "server":
         rows = 0
     return Settings(

@@ -15,6 +15,7 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Any
 
+from grpo_plus.recipe.forms import HEADS
 from grpo_plus.recipe.options import is_off, mapping
 from grpo_verifiers.errors.messages import did_you_mean
 from grpo_verifiers.options import Range, fits
@@ -103,9 +104,13 @@ class Judgement:
 def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Judgement:
     """Judge the values that a dataclass was, or is to be, made of.
 
-    Fields without a value are left alone, and so are those to ``skip``, which are checked elsewhere.
+    Fields without a value are left alone, and so are those to ``skip`` and parts, which are checked elsewhere.
     """
-    specs = {spec.name: spec for spec in fields(kind) if spec.init and spec.name in values and spec.name not in skip}
+    specs = {
+        spec.name: spec
+        for spec in fields(kind)
+        if spec.init and spec.name in values and spec.name not in {*skip, *HEADS}
+    }
     problems: dict[str, str] = {}
     instead: dict[str, Any] = {}
     for name, spec in specs.items():

@@ -94,8 +94,10 @@ NOTES: tuple[Unread, ...] = (
 
 PROBLEMS: tuple[Unread, ...] = (
     Unread(
-        "engine.layout engine.tokens_per_pass",
-        lambda c: read_form("engine", c.engine).get("layout") != "stock" and c.neftune_noise_alpha is not None,
+        "engine.layout",
+        lambda c: (
+            read_form("engine", c.engine)["layout"] in {"packed", "trimmed"} and c.neftune_noise_alpha is not None
+        ),
         "with noise on embeddings (neftune_noise_alpha) every pass is TRL's own",
         "leave it unset, or remove neftune_noise_alpha",
     ),

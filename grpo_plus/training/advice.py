@@ -34,6 +34,7 @@ def advice_for(host: Host) -> str:
         bits=bits_of(plain),
         double=quantises_twice(stored),
         lean=recipe_of(host.args).rollout.how == "auto",
+        most_rows=recipe_of(host.args).rollout.rows,
         heads=heads_of(host.args),
     )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__

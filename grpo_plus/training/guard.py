@@ -101,8 +101,9 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    lean = recipe_of(args).rollout.how == "auto"
-    settings = settings_of(args, peft_config, bits=bits, double=double, lean=lean, heads=heads_of(args))
+    rollout = recipe_of(args).rollout
+    lean, rows = rollout.how == "auto", rollout.rows
+    settings = settings_of(args, peft_config, bits=bits, double=double, lean=lean, most_rows=rows, heads=heads_of(args))
     try:
         text = shortage(config, name, settings, capacity, args.num_generations)
     except DoesNotFitError as error:

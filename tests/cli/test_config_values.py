@@ -68,7 +68,7 @@ def test_all_problems_of_a_file_are_in_one_report(cli, config, folder):
         "prompt": ({"colum": "question"}, "prompt has colum: 'question'"),
         "env": ({"NAME": {}}, "env has NAME: {}"),
         "plugins": (["./broken.py"], "broken.py cannot be imported: ZeroDivisionError"),
-        "verifiers": ([{"name": "math", "wieght": 1}], "unknown key 'wieght'. Did you mean 'weight'?"),
+        "verifiers": ([{"name": "math", "wieght": 1}], "unknown option 'wieght'. Did you mean the key 'weight'"),
         "epsilon": (0.3, "epsilon (0.3)"),
     }
     err = cli.refused("explain", config(**{name: value for name, (value, _) in wrong.items()}))

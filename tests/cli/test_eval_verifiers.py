@@ -53,7 +53,7 @@ def test_evaluation_has_its_own_and_training_is_as_without(cli, config, folder, 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"eval_verifiers": [{"name": "math", "wieght": 1}]}, "eval_verifiers[0]: unknown key 'wieght'"),
+        ({"eval_verifiers": [{"name": "math", "wieght": 1}]}, "unknown option 'wieght'. Did you mean the key 'weight'"),
         ({"verifiers": ["math"], "eval_verifiers": ["math"]}, "eval_verifiers has 'math', which verifiers has too"),
         ({"eval_verifiers": [{"name": "exact", "columns": {"answer": "gold"}}]}, "eval_dataset has no column 'gold'"),
     ],

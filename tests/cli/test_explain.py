@@ -259,7 +259,7 @@ TOLD = [
     ({"loss_type": "dapo"}, "TRL's own|loss_type: dapo"),
     (
         {"prompt": ASKED},
-        FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, kwargs: {answer: a",
+        FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, answer: a",
     ),
     ({"prompt": {"column": "prompt"}, "verifiers": ["think_format"]}, "the verifier 'think_format' rewards <think>"),
     ({"objective": {"name": "dr_grpo", "epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),

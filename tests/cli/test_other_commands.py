@@ -68,7 +68,7 @@ def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config):
         ({"verifiers": ["math_steps"], "reward_funcs": None}, "0"),
         ({"verifiers": ["math", "math_steps"], "advantage": {"name": "process", "outcome_weight": 0.3}}, "0.3"),
     ):
-        out = cli.done("explain", config(advantage="process", **given))
+        out = cli.done("explain", config(**{"advantage": "process", **given}))
         (line,) = [line for line in out.splitlines() if "outcome_weight = " in line]
         assert float(line.rpartition("=")[2]) == float(weight)
 

@@ -56,7 +56,7 @@ def test_true_is_no_mapping_and_the_message_says_how_to_ask_for_the_defaults(giv
             given(part, *flags, **values)
 
 
-@pytest.mark.parametrize("field", ["prompt", "chat_template_kwargs"])
+@pytest.mark.parametrize("field", ["prompt"])
 def test_mappings_of_keywords_are_empty_at_null_and_false_alike(given, field):
     assert given(field, **{field: False}) == given(field, f"--{field}", "false") == given(field) == {}
 

@@ -177,7 +177,7 @@ def test_a_docstring_of_a_user_shows_in_the_same_places(cli, mine):
 
 def test_a_reference_is_shown_as_what_it_is(cli, mine):
     for reference, kind, config in (
-        ("told", "advantage estimator", "advantage: shown_told"),
+        ("told", "advantage estimator", "advantage: {name: shown_told"),
         ("by_table", "advantage estimator", "advantage: ./mine.py:by_table"),
         ("reward", "verifier", "verifiers: [./mine.py:reward]"),
         ("check", "verifier", "verifiers: [./mine.py:check]"),

@@ -123,9 +123,9 @@ def test_a_chat_template_that_opens_the_thinking_is_pointed_out(cli, config, tin
     template.write_text(template.read_text() + "<think>\n")
     more = {"model_name_or_path": str(thinking), "prompt": {"column": "question"}, "reward_funcs": None, "max_steps": 1}
     out = cli.done("train", config(verifiers=["think_format"], **more))
-    assert "think_format needs kwargs: {prefilled: true}" in out
+    assert "write {name: think_format, prefilled: true}" in out
     out = cli.done("train", config(verifiers=[{"name": "think_format", "prefilled": True}], **more))
-    assert "needs kwargs" not in out
+    assert "prefilled" not in out
 
 
 @pytest.mark.slow

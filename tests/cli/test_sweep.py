@@ -62,10 +62,10 @@ def test_values_are_those_of_a_config_file():
 
 
 def test_options_joined_by_a_semicolon_move_together():
-    together = "advantage=zscore,sign; advantage.eps=1e-6,1e-4"
-    pairs = [("zscore", 1e-6), ("sign", 1e-4)]
+    together = "advantage=zscore,{name: sign, band: 0.5}; learning_rate=1e-6,2"
+    pairs = [("zscore", 1e-6), ({"name": "sign", "band": 0.5}, 2)]
     assert variants(together, "beta=0,1") == [
-        {"advantage": name, "advantage.eps": eps, "beta": beta} for name, eps in pairs for beta in (0, 1)
+        {"advantage": chosen, "learning_rate": rate, "beta": beta} for chosen, rate in pairs for beta in (0, 1)
     ]
     assert variants("run_name='a;b',\"c;d\"") == [{"run_name": "a;b"}, {"run_name": "c;d"}]
 

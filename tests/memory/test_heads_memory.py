@@ -287,7 +287,7 @@ class TestCommand:
         keys |= {"advantage": "gae", "critic": {"on": "adapter"}}
         text = run(keys, "--max-completion-length", "512", "--critic.on", "trunk", "--prompt-length", "99", "--vram=12")
         assert all(words in text for words in ("prompts of 99 and completions of 512 tokens", "critic (trunk) adds"))
-        printed = dict(line.split(": ") for line in text.split("\n\n")[-1].splitlines())
+        printed = dict(line.split(": ", 1) for line in text.split("\n\n")[-1].splitlines())
         assert int(printed["per_device_train_batch_size"]) * int(printed["gradient_accumulation_steps"]) == 32
         assert "critic" not in printed  # it stays what the file says
 

@@ -57,7 +57,7 @@ def test_shares_weigh_rows_alike_in_every_split(name, whole, tiny_model, tmp_pat
 @pytest.mark.parametrize("name", split_runs.OWN)
 def test_with_shares_the_hosts_own_loss_has_the_gradient_of_our_objective(name, whole, tiny_model, tmp_path):
     """TRL's own defaults are not always those of the paper."""
-    as_host = {"cispo": {"epsilon_max": 0.2}, "luspo": {"ratio": "token"}}.get(name)
+    as_host = {"cispo": {"epsilon_max": 0.2}, "luspo": {"ratio": "token"}}.get(name, {})
     own = {"objective": {"name": name, **as_host}, "advantage": None}
     ours, _ = split_runs.gradients(tiny_model, tmp_path, shares=split_runs.SHARES, **own)
     assert_same(whole(f"TRL's {name}{SHARES}"), ours)

@@ -343,8 +343,8 @@ def test_fields_that_do_not_go_together_are_refused(build, settings, said):
 
 
 def test_what_is_refused_with_fewer_iterations_is_built_with_enough(build):
-    build(**GRPO, objective={"name": "grpo", "surrogate": "target"}, num_iterations=2)
-    formula = build(**GRPO, objective={"name": "grpo", "stop_rise": 0.0}, num_iterations=3).objective.formula()
+    build(objective={"name": "grpo", "surrogate": "target"}, num_iterations=2)
+    formula = build(objective={"name": "grpo", "stop_rise": 0.0}, num_iterations=3).objective.formula()
     assert "rises by 0 of its size or less" in formula
 
 

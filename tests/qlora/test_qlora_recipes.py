@@ -33,9 +33,9 @@ def test_a_recipe_is_understood_and_fits_its_card(card):
     assert model.load_in_4bit
     assert model.use_peft
     assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 32
-    assert (args.learning_rate, args.rollout) == (2e-5, "auto")
+    assert (args.learning_rate, args.recipe.rollout.how) == (2e-5, "auto")
     sizes = {"micro_batch": args.per_device_train_batch_size, "completion_length": args.max_completion_length}
-    settings = Settings(**sizes, rollout_rows=args.rollout_rows, prompts=4, rank=model.lora_r)
+    settings = Settings(**sizes, rollout_rows=args.recipe.rollout.rows, prompts=4, rank=model.lora_r)
     peak = estimate(shape(model.model_name_or_path), settings).peak
     assert 0.6 * card * GIB < peak < 0.94 * card * GIB
     assert f"these settings need {peak / GIB:.1f} GiB." in recipe.read_text(encoding="utf-8")

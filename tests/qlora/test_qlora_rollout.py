@@ -15,6 +15,7 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.settings import RolloutOptions
 from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
 from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
@@ -312,8 +313,8 @@ class TestFallback:
         plugin = SimpleNamespace(zero_stage=3)
         there = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=plugin))
         facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None, "tools": []}
-        args = SimpleNamespace(rollout=asked, ds3_gather_for_generation=False)
-        drawn = Rollouts(Recipe(rollout="auto"), retry=None)
+        args = SimpleNamespace(ds3_gather_for_generation=False)
+        drawn = Rollouts(Recipe(rollout=RolloutOptions("auto"), rollout_is_set=asked is not None), retry=None)
         drawn.after_loading(SimpleNamespace(accelerator=there, args=args, **facts))
         assert drawn.most_rows is None
         (record,) = caplog.records

@@ -67,7 +67,9 @@ def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
     settings = {"output_dir": str(tmp_path), "use_vllm": True, "vllm_mode": "server", **FLOAT32}
     assert GRPOPlusConfig(**settings, rollout={"vllm_sync": "files"}).recipe.rollout.vllm_sync == "files"
     assert GRPOPlusConfig(**settings).recipe.rollout.vllm_sync is None
-    with pytest.raises(ValueError, match="vllm_sync is 'file', expected one of 'files', 'nccl', 'adapter'"):
+    with pytest.raises(
+        ValueError, match="rollout: key 'vllm_sync' is 'file', expected one of 'files', 'nccl', 'adapter'"
+    ):
         GRPOPlusConfig(**settings, rollout={"vllm_sync": "file"})
 
 

@@ -38,7 +38,7 @@ def test_an_installed_package_brings_a_selection(tmp_path, monkeypatch):
 
 def test_a_plug_in_brings_a_selection_with_flags_and_a_default(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
-    chosen = {"plugins": [str(tmp_path / "mine.py")], "selection": {"name": "longest", **('{"power": 2}')}}
+    chosen = {"plugins": [str(tmp_path / "mine.py")], "selection": {"name": "longest", "power": 2}}
     recipe = recipe_of(GRPOPlusConfig(**BASE, **chosen))
     assert (recipe.selection.selection.formula, recipe.selection.keywords) == ("Long prompts first", {"power": 2})
     assert not recipe.selection.weighted

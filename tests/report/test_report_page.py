@@ -366,7 +366,7 @@ def test_the_command_says_where_the_page_is(made_run, tmp_path, capsys):
 def test_a_group_in_the_terminal():
     shown = {"pieces": [["ab", "c\n"], ["<b>", "\x1b[2J"]], "steps": [[(0, 1, 1.0)], []]}
     record = sample_group([1.0, 0.0], [[0.5, 1.0], [-1.0, 0.0]], **shown)
-    console = Console(width=100, force_terminal=True, color_system="truecolor", report=True)
+    console = Console(width=100, force_terminal=True, color_system="truecolor", record=True)
     with console.capture() as shown:
         console.print(group_text(record))
     text = shown.get()

@@ -13,6 +13,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import get_advantage, register_advantage
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.recipe.recipe import Recipe, recipe_of
+from grpo_plus.recipe.settings import EngineOptions
 from grpo_verifiers import verifying
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
@@ -53,7 +54,7 @@ def test_the_recipe_holds_the_resolved_parts_and_says_where_they_come_from(tmp_p
     assert [(part.label, part.weight) for part in recipe.eval_verifiers] == [("exact", 2.0)]
     assert (recipe.step_givers, recipe.step_sources) == ({"math": False, "math_steps": True}, (None,))
     assert recipe.verifier_column == "kind"
-    assert recipe.records
+    assert recipe.report.record
     file = tmp_path / "mine.py"
     file.write_text("def mine(completions, **_):\n    return [1.0 for _ in completions]\n")
     given = {"advantage": "rloo", "verifiers": [{"name": f"{file}:mine", "label": "own"}], "eval_verifiers": ["exact"]}
@@ -62,8 +63,8 @@ def test_the_recipe_holds_the_resolved_parts_and_says_where_they_come_from(tmp_p
 
 def test_a_plain_config_has_the_stock_recipe():
     assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
-    assert Recipe.stock().engine == Recipe.stock().rollout == "stock"
-    assert config().recipe == dataclasses.replace(Recipe.stock(), engine="auto")
+    assert Recipe.stock().engine.layout == Recipe.stock().rollout.how == "stock"
+    assert config().recipe == dataclasses.replace(Recipe.stock(), engine=EngineOptions())
     kl = {"objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1}
     assert config(objective="grpo").recipe.advantage is None
     recipe = config(**kl, scale_rewards="none").recipe  # brings the estimator that the host's fields amount to

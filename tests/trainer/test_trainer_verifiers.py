@@ -217,12 +217,6 @@ def test_evaluation_counts_rows_and_only_those_with_a_score():
     assert sorted(logged["score"]) == [-2, 6, 8]
 
 
-@pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name", "isolation"])
-def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
-    told = f"verifiers[0] (math): {key} stands in kwargs, but is a key of the entry itself: move it one level up."
-    assert read_entries([{"name": "math", key: 1}]) == ([], [told])
-
-
 @pytest.mark.parametrize(("entry", "name", "value"), [
     ("{name: exact, isolation: process}", "isolation", "process"), ("{name: math}", "on_error", "zero"),
     ("{name: math, on_error: null}", "on_error", "null"),  # without quotes, the policy of that name

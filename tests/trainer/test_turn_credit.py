@@ -229,7 +229,6 @@ def test_gigpo_reads_the_outcome_itself_and_needs_no_verifier():
     recipe = GRPOPlusConfig(**BASE, **GIGPO).recipe
     assert recipe.own_turns
     assert running_advantage(recipe, {}) == (recipe.advantage, [])
-    named = GRPOPlusConfig(
-        **BASE, **GIGPO, verifiers=[TURNS], advantage={"name": "gigpo", "steps_from": "turn_reward"}
-    ).recipe
+    chosen = GIGPO | {"advantage": {"name": "gigpo", "steps_from": "turn_reward"}}
+    named = GRPOPlusConfig(**BASE, **chosen, verifiers=[TURNS]).recipe
     assert (named.own_turns, named.step_source) == (False, "turn_reward")
