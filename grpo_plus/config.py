@@ -31,7 +31,6 @@ from grpo_plus.recipe.settings import (  # noqa: E402 - same
     ReportOptions,
     RolloutOptions,
 )
-from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
@@ -204,7 +203,7 @@ class GRPOPlusConfig(GRPOConfig):
         problems: list[Problem] = [*wrong_values.values(), *normalise(self, config_folder())]
         self._accept_consistent_batch_sizes()
         recipe, wrong_parts = read_recipe(self)
-        problems += [*wrong_parts, *unread_problems(self), *unseen_best_problems(self)]
+        problems += [*wrong_parts, *unseen_best_problems(self)]
         problems += host_problems(type(self), vars(self), self._ask_host, tuple(wrong_values))
         raise_all(problems)
         self._hold(recipe)

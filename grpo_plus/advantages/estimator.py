@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from grpo_plus.rules import Rule
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import first_parameter
@@ -48,6 +49,8 @@ class Estimator:
         reads_values: it reads the values of a critic.
         reads_steps: it reads the scores of steps; each that is ``per`` step does.
         reads_states: it reads the states before steps, which an environment with ``state_key`` gives.
+        each_reward: it normalises each reward by itself.
+        rules: what it needs, excludes and replaces, beside what its traits say (`grpo_plus.rules`).
         check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
         check: further problems of keywords, ``(keywords, base) -> list of messages``.
     """
@@ -62,6 +65,8 @@ class Estimator:
     reads_values: bool = False
     reads_steps: bool = False
     reads_states: bool = False
+    each_reward: bool = False
+    rules: tuple[Rule, ...] = ()
     check_size: Callable[[Mapping[str, Any], int], str | None] | None = None
     check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
 

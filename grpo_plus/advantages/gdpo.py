@@ -44,4 +44,4 @@ def gdpo(table: RewardTable, *, eps: Eps = 1e-4, ddof: Ddof = 1) -> Tensor:
     return whiten(sum_N, table.scorable(), eps=eps, ddof=ddof).masked_fill(~live_N, 0.0)
 
 
-ESTIMATOR = Estimator("gdpo", gdpo, scope="batch", own_zero_rule=True)
+ESTIMATOR = Estimator("gdpo", gdpo, scope="batch", own_zero_rule=True, each_reward=True)

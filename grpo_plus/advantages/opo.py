@@ -20,6 +20,7 @@ from torch import Tensor
 from grpo_plus.advantages.estimator import Estimator
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.table import RewardTable
+from grpo_plus.rules import notes
 
 
 def opo(table: RewardTable) -> Tensor:
@@ -41,4 +42,5 @@ def opo(table: RewardTable) -> Tensor:
     return (centred_N - shift_G[groups.index]).masked_fill(~live_N, 0.0)
 
 
-ESTIMATOR = Estimator("opo", opo)
+_OFF = "it assumes on-policy samples, but {c.off_policy}: its baseline is not the best one after the first step"
+ESTIMATOR = Estimator("opo", opo, rules=(notes(_OFF, lambda c: c.off_policy),))

@@ -1,10 +1,11 @@
 """The registry of advantage estimators, and the decorator that adds to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError, Scope
+from grpo_plus.rules import Rule
 from grpo_verifiers.registry import Registry, beside, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,6 +61,7 @@ def register_advantage(
     scope: Scope = "group",
     reads_values: bool = False,
     reads_states: bool = False,
+    rules: Sequence[Rule] = (),
 ) -> Callable[[F], F]:
     """Register an advantage estimator; the function itself stays as it is.
 
@@ -81,6 +83,7 @@ def register_advantage(
         scope: "batch" when other groups rescale a group's advantages by one positive factor (whitening, say).
         reads_values: whether it reads ``table.values``, a critic's value of the state before each token.
         reads_states: whether it reads ``table.steps`` with their ``states``, which are the turns of an environment.
+        rules: what it needs and excludes: ``[needs("critic", "why"), excludes("fp16", "why")]`` of `grpo_plus.rules`.
 
     Raises:
         DuplicateNameError: the name is taken; the message shows both sides.
@@ -104,6 +107,7 @@ def register_advantage(
             scope=scope,
             reads_values=reads_values,
             reads_states=reads_states,
+            rules=tuple(rules),
         )
         advantages.register(name, made, source=source_of(fn))
         return fn

@@ -3,11 +3,14 @@
 from typing import TYPE_CHECKING
 
 from grpo_plus.recipe.notes import config_notes, weight_notes
-from grpo_plus.recipe.unread import MODEL_NOTES, unread_notes
+from grpo_plus.recipe.options import changed_fields
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.recipe.recipe import Chosen
+
+
+_OF_ADAPTERS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora")
 
 
 def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
@@ -34,4 +37,5 @@ def prompt_notes(parsed: "Parsed") -> list[str]:
 
 def beside_notes(parsed: "Parsed") -> list[str]:
     """Notes on the options beside the training config."""
-    return unread_notes(parsed.model, MODEL_NOTES)
+    given = [] if parsed.model.use_peft else changed_fields(parsed.model, _OF_ADAPTERS)
+    return [f"{name} ({getattr(parsed.model, name)!r}) is not read: use_peft is false." for name in given]

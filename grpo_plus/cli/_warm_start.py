@@ -238,9 +238,10 @@ def _sized(rows: Any) -> bool:
 
 def _sharded(args: Any) -> str | None:
     """Why a warm start cannot be made here; one that is kept is used all the same."""
-    from grpo_plus.recipe.unread import under_deepspeed, under_fsdp
+    from grpo_plus.recipe.choice import Choice
 
-    kind = "DeepSpeed" if under_deepspeed(args) else "FSDP" if under_fsdp(args) else None
+    choice = Choice(args, args.recipe)
+    kind = "DeepSpeed" if choice.deepspeed else "FSDP" if choice.fsdp else None
     if kind is None:
         return None
     return (

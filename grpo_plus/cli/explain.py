@@ -261,9 +261,9 @@ def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.recipe.iterations import ratio_moves
+    from grpo_plus.recipe.choice import Choice
 
-    if ratio_moves(config):
+    if Choice(config, config.recipe).off_policy:
         return []
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
 
@@ -370,25 +370,24 @@ def _sync(parsed: "Parsed") -> str:
 
 def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
     """The sampler and the update engine."""
+    from grpo_plus.recipe.choice import Choice
     from grpo_plus.recipe.truncation import shown
-    from grpo_plus.recipe.unread import why_unread
 
     rollout = config.recipe.rollout
     if config.use_vllm:
         drawn = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
     elif getattr(config, "use_transformers_continuous_batching", False):
         drawn = "transformers' continuous batching"
-    elif rollout.how == "auto" and why_unread(config, "rollout.how") is None:
+    elif rollout.how == "auto" and not Choice(config, config.recipe).sharded:
         rows = "as many rows at once as memory allows" if rollout.rows is None else f"{rollout.rows} rows"
         drawn = f"rollout auto, {rows}" + (" (the default beside parts of ours)" * (not config.recipe.rollout_is_set))
     else:
         drawn = "TRL's own loop, all rows at once"
     layout, bound = config.recipe.engine.layout, config.recipe.engine.tokens_per_pass
-    engine, reason = (
-        f"{layout}, {bound} tokens a pass at most" if bound else layout,
-        why_unread(config, "engine.layout"),
-    )
-    lines = [f"drawn by: {drawn}", f"engine: {engine}" if reason is None else f"engine: none, {reason}"]
+    engine = f"{layout}, {bound} tokens a pass at most" if bound else layout
+    noisy = config.neftune_noise_alpha is not None
+    engine = "none, with noise on embeddings (neftune_noise_alpha) every pass is TRL's own" if noisy else engine
+    lines = [f"drawn by: {drawn}", f"engine: {engine}"]
     if cut := shown(config):
         within = "the tokens that could be drawn" if rollout.how == "auto" else "the whole vocabulary"
         lines.append(f"log-probabilities: over {within}; {cut} leaves out some")

@@ -66,6 +66,7 @@ DPPO_TV = Piece(
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
     settles=True,
+    by_ratio=True,
 )
 
 
@@ -96,6 +97,7 @@ DPPO_KL = Piece(
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
     settles=True,
+    by_ratio=True,
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from grpo_plus.rules import Rule
 from grpo_verifiers.options import keywords_of, option_problems
 from grpo_verifiers.registry import Registry
 
@@ -35,6 +36,8 @@ class Piece:
         focuses_itself: the surrogate reads the focus mask itself.
         settles: the surrogate says which tokens feel no pull any more, so that `stop_fraction` has something to count.
         weighs_kl: the ratio, rather than the token ratio, multiplies an unbiased KL estimate.
+        by_ratio: for surrogates, keywords act at ratios other than 1 only.
+        rules: what it needs and excludes (`grpo_plus.rules`).
         takes_ratio: for KL estimators, that a ratio may multiply them.
     """
 
@@ -51,6 +54,8 @@ class Piece:
     focuses_itself: bool = False
     settles: bool = False
     weighs_kl: bool = False
+    by_ratio: bool = False
+    rules: tuple[Rule, ...] = ()
     takes_ratio: bool = True
     pulls: Callable[..., Any] | None = None
 

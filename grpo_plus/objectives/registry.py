@@ -1,11 +1,12 @@
 """The registry of objectives: presets, functions of users, and what a name or function stands for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
+from grpo_plus.rules import Rule
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import Registry, source_of
 
@@ -44,6 +45,7 @@ def register_objective(
     zero_advantage_means_zero_gradient: bool = False,
     per_completion: bool = False,
     formula: str = "",
+    rules: Sequence[Rule] = (),
 ) -> Callable[[F], F]: ...
 def register_objective(
     name: Any,
@@ -54,6 +56,7 @@ def register_objective(
     zero_advantage_means_zero_gradient: bool = False,
     per_completion: bool = False,
     formula: str = "",
+    rules: Sequence[Rule] = (),
 ) -> Any:
     """Register a function as an objective, or as a piece of one.
 
@@ -84,6 +87,7 @@ def register_objective(
         per_completion: for ratios and surrogates, that there is one number a completion, so that advantages per token
             have no meaning.
         formula: for `explain`.
+        rules: what it needs and excludes: ``[needs("critic", "why"), excludes("fp16", "why")]`` of `grpo_plus.rules`.
 
     A KL estimator of one's own in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is
     then that of what it estimates, E_π[estimate]. One whose expected update does not approach the reference, where it
@@ -104,6 +108,7 @@ def register_objective(
             formula=formula,
             per_completion=per_completion,
             zero_advantage_means_zero_gradient=zero_advantage_means_zero_gradient,
+            rules=tuple(rules),
         )
         if kind == "loss":
             why = "it was registered without a KL term: set beta to 0" if kl == "none" else ""

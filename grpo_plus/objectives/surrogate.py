@@ -68,6 +68,7 @@ CLIP = Piece(
     "min(r·A, clip(r, 1 − {epsilon_low}, 1 + {epsilon_high})·A)",
     zero_advantage_means_zero_gradient=True,
     settles=True,
+    by_ratio=True,
 )
 
 
@@ -137,7 +138,14 @@ def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: MoreThan0 = 5.0) -> 
     return Terms(values, {"cispo_clip_ratio": Metric(capped.float())})
 
 
-CISPO = Piece("surrogate", "cispo", cispo, "sg[min(r, {epsilon_max})]·A·lp_t", zero_advantage_means_zero_gradient=True)
+CISPO = Piece(
+    "surrogate",
+    "cispo",
+    cispo,
+    "sg[min(r, {epsilon_max})]·A·lp_t",
+    zero_advantage_means_zero_gradient=True,
+    by_ratio=True,
+)
 
 
 def dis(batch: TokenBatch, ratio: Tensor, *, epsilon_low: AtLeast0 = 0.8, epsilon_high: AtLeast0 = 3.0) -> Terms:
@@ -179,6 +187,7 @@ DIS = Piece(
     "sg[r]·A·lp_t where 1 − {epsilon_low} ≤ r ≤ 1 + {epsilon_high}, else 0",
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
+    by_ratio=True,
 )
 
 
@@ -210,4 +219,5 @@ SAPO = Piece(
     sapo,
     "σ(τ(r − 1))·4/τ·A, τ = {temperature_pos} where A > 0, else {temperature_neg}",
     zero_advantage_means_zero_gradient=True,
+    by_ratio=True,
 )

@@ -3,20 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.advantages import advantages, check_advantage_kwargs, get_advantage
-from grpo_plus.recipe.forms import name_of, named
-from grpo_plus.recipe.options import changed_fields
+from grpo_plus.advantages import check_advantage_kwargs, get_advantage
+from grpo_plus.recipe.forms import named
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
 from grpo_plus.reward_model.options import NAME
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
-
-ADVANTAGE_FIELDS = {
-    "scale_rewards": "the estimator itself: zscore, center, or {name: zscore, scale: batch}",
-    "multi_objective_aggregation": "the estimator gdpo",
-}
-"""Fields of TRL that an estimator of ours replaces, and what says the same here."""
 
 
 def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
@@ -133,53 +126,10 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
 
 
 def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
-    """Fields that the estimator cannot go with."""
+    """Sources and weights of steps that the estimator cannot go with."""
     return [
-        *_single_generation_problems(config, recipe),
-        *_group_size_problems(config, recipe),
         *_step_source_problems(recipe, entries),
-        *_state_problems(recipe),
         *_outcome_problems(config, recipe),
-    ]
-
-
-def replaced_by_advantage(config: Any) -> list[str]:
-    """Fields of TRL that are set beside an estimator which replaces them."""
-    if config.advantage is None:
-        return []
-    return [
-        f"{name} ({getattr(config, name)!r}) and advantage ({name_of(config, 'advantage')!r}) both choose how rewards "
-        f"become advantages. Remove {name}; what says the same is {ADVANTAGE_FIELDS[name]}."
-        for name in changed_fields(config, tuple(ADVANTAGE_FIELDS))
-    ]
-
-
-def _single_generation_problems(config: Any, recipe: Recipe) -> list[str]:
-    """One completion a prompt leaves nothing to compare with."""
-    if config.num_generations != 1:
-        return []
-    if config.advantage is None:
-        what = "TRL's own advantages compare"
-    elif any(part.group_relative for part, _ in recipe.estimator_parts):
-        what = f"the advantage estimator {name_of(config, 'advantage')!r} compares"
-    else:
-        return []
-    known = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
-    able = [name for name in known if (part := get_advantage(name)).per != "parts" and not part.group_relative]
-    text = f"num_generations is 1: {what} completions of one prompt, so a single one has nothing to be compared with"
-    remedy = f"advantage to one that compares none ({', '.join(able)})"
-    return [f"{text}. Set num_generations to 2 or more (a divisor of the generation batch), or {remedy}."]
-
-
-def _group_size_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Estimators whose keywords need more completions a prompt; a single one has a message of its own."""
-    count = config.num_generations
-    if config.advantage is None or count <= 1:
-        return []
-    return [
-        f"num_generations is {count}, which is too few for the advantage estimator {part.name!r}: {text}."
-        for part, keywords in recipe.estimator_parts
-        if part.check_size is not None and (text := part.check_size(keywords, count))
     ]
 
 
@@ -196,20 +146,6 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
-
-
-def _state_problems(recipe: Recipe) -> list[str]:
-    """States that nobody tells."""
-    reading = [part.name for part, _ in recipe.estimator_parts if part.reads_states]
-    environments = list(recipe.environments.values())
-    if not reading or any(part.states for part in environments):
-        return []
-    text = f"the advantage estimator {reading[0]!r} compares turns that begin in the same state"
-    if not environments:
-        return [f"{text}, but there is no environment that tells states: set environment, with a method state_key."]
-    names = ", ".join(dict.fromkeys(part.label for part in environments))
-    text = f"{text}, but the environment {names} has no state_key: add it (equal keys are equal states)"
-    return [f"{text}, or take advantage: {{name: process, credit: turn}}."]
 
 
 def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:

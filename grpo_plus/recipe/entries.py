@@ -87,8 +87,6 @@ def _with_own_keys(text: str, entry: Entry) -> str:
 def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Sequence[Entry]) -> list[str]:
     """Labels, weights and columns that exclude each other, whether or not the verifiers can be built."""
     problems = []
-    if not config.verifiers and config.verifier_column is not None:
-        problems.append(f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from.")
     rewarding = {entry.label for entry in entries}
     problems += [
         f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "

@@ -4,30 +4,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.objectives import objectives
 from grpo_plus.recipe.advantage import (
     advantage_problems,
     choose_advantage,
     equivalent_advantage,
-    parts_of,
-    replaced_by_advantage,
 )
-from grpo_plus.recipe.critic import choose_critic, critic_problems
-from grpo_plus.recipe.dead_groups import choose_dead_groups, dead_groups_problems
+from grpo_plus.recipe.advantage import parts_of as estimators_of
+from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.critic import choose_critic
+from grpo_plus.recipe.dead_groups import choose_dead_groups
 from grpo_plus.recipe.defaults import records, rollout_of
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.forms import name_of, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
-from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
+from grpo_plus.recipe.objective import choose_objective
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
-from grpo_plus.recipe.replay import replay_problems
 from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_problems
-from grpo_plus.recipe.selection import choose_selection, selection_problems
+from grpo_plus.recipe.selection import choose_selection
 from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
-from grpo_plus.recipe.shares import share_problems, shares_of
-from grpo_plus.recipe.tools import choose_tools, tool_problems, turn_problems
+from grpo_plus.recipe.table import parts_of
+from grpo_plus.recipe.tools import choose_tools
+from grpo_plus.rules import broken_rules
 from grpo_plus.selection import selections
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.options import option_problems
@@ -53,7 +52,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     With problems the recipe may lack parts.
     """
     chosen, wrong_advantage = choose_advantage(config)
-    parts = parts_of(chosen)
+    parts = estimators_of(chosen)
     selected, wrong_selection = choose_selection(config)
     objective, wrong_objective = choose_objective(config, unit_of(parts))
     in_reward = objective is not None and objective.kl_in_reward
@@ -61,7 +60,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     if config.advantage is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
-        parts = parts_of(chosen)
+        parts = estimators_of(chosen)
     entries, form = read_entries(config.verifiers or [], "verifiers")
     eval_entries, eval_form = read_entries(config.eval_verifiers or [], "eval_verifiers")
     verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
@@ -101,18 +100,12 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         names=names,
         origins=origins,
     )
-    known = config.advantage is None or not wrong_advantage  # otherwise nobody knows what would run
+    choice = Choice(config, recipe)
     return recipe, [
         *wrong_advantage,
-        *(advantage_problems(config, recipe, entries) if known else ()),
-        *replaced_by_advantage(config),
+        *([] if wrong_advantage else advantage_problems(config, recipe, entries)),
         *wrong_objective,
-        *objective_problems(config, recipe),
-        *replaced_by_objective(config),
         *wrong_selection,
-        *selection_problems(config, selected),
-        *refresh_problems(config),
-        *(problem for giver in shares_of(config, selected) for problem in share_problems(config, giver)),
         *form,
         *eval_form,
         *wrong_verifiers,
@@ -123,40 +116,15 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_report,
         *wrong_diagnosis,
         *wrong_dead_groups,
-        *dead_groups_problems(config, recipe),
-        *replay_problems(config, recipe),
         *wrong_critic,
-        *(critic_problems(config, recipe) if known else ()),
         *wrong_reward_model,
-        *reward_model_problems(config, recipe),
+        *reward_model_problems(recipe),
         *wrong_monitor,
         *monitor_problems(config, recipe),
         *wrong_tools,
-        *tool_problems(config),
-        *(() if wrong_tools else turn_problems(recipe)),
-        *_rollout_problems(config, rollout),
+        *broken_rules(parts_of(choice), choice),
         *_weight_problems(config, recipe),
     ]
-
-
-def refresh_problems(config: Any) -> list[str]:
-    """What is wrong with the fields that refresh the reference policy."""
-    if not config.sync_ref_model:
-        return []
-    problems = []
-    if config.beta == 0:
-        problems.append(
-            "sync_ref_model is true, but beta is 0, so there is no reference policy to refresh: set beta, or remove "
-            "sync_ref_model."
-        )
-    if config.ref_model_sync_steps < 1:
-        problems.append(f"ref_model_sync_steps is {config.ref_model_sync_steps!r}, expected at least 1.")
-    if not 0 < config.ref_model_mixup_alpha <= 1:
-        problems.append(
-            f"ref_model_mixup_alpha is {config.ref_model_mixup_alpha!r}, expected more than 0 and at most 1 "
-            "(1.0 replaces the reference by the policy)."
-        )
-    return problems
 
 
 def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
@@ -165,13 +133,6 @@ def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
     if problems := option_problems(field, schema, given, where="key", bare=True):
         return schema(), problems
     return schema(**given), []
-
-
-def _rollout_problems(config: Any, rollout: RolloutOptions) -> list[str]:
-    elsewhere = _trl.other_samplers(vars(config))
-    if rollout.how == "auto" and elsewhere:
-        return [f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset."]
-    return []
 
 
 def _weight_problems(config: Any, recipe: Recipe) -> list[str]:

@@ -5,19 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.recipe.critic import beside_problems
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
-
-_LEARNING = (
-    *("epochs", "batch_size", "learning_rate", "max_grad_norm", "pairs", "margin", "threshold", "replay", "history"),
-    *("stop_accuracy", "patience"),
-)
-"""Options that only training reads."""
 
 
 def choose_reward_model(config: Any) -> tuple[RewardModelOptions | None, list[str]]:
@@ -40,50 +33,18 @@ def choose_reward_model(config: Any) -> tuple[RewardModelOptions | None, list[st
     return (options if options.weight == 0 else replace(options, weight=weights[-1])), []
 
 
-def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
+def reward_model_problems(recipe: Recipe) -> list[str]:
     """Options that exclude each other, or that the rest of the config leaves without a meaning."""
     options = recipe.reward_model
     if options is None:
         return []
-    problems = [
-        f"reward_model {name} is {config.reward_model[name]!r}, but {why}, so nothing would read it: remove it."
-        for names, unread, why in _unread(options)
-        for name in names
-        if unread and name in config.reward_model
-    ]
-    if options.every == 0 and options.start is None:
-        problems.append(
-            "reward_model every is 0 and it has no start: it would never learn anything. Set every, or start to the "
-            "folder of a reward model."
-        )
-    if options.rewards and recipe.dead_groups.name != "keep":
-        problems.append(
-            f"dead_groups is {recipe.dead_groups.name!r}, but reward_model rewards with numbers of which no two are "
-            "equal, so no group would ever be dead: set reward_model weight to 0, or remove dead_groups."
-        )
-    if config.num_generations == 1 and options.head == "outcome" and options.every > 0:
-        problems.append(
-            "num_generations is 1, but reward_model learns from two completions of one prompt: set num_generations to "
-            "2 or more, or head to 'process'."
-        )
-    if config.num_generations == 1 and _only_wins(options):
-        problems.append(
-            "num_generations is 1, but the reward of reward_model is the chance to beat the others of its group, which "
-            "would be a half for every completion: set its scale to 'sigmoid' or 'raw', or num_generations to 2 or "
-            "more."
-        )
-    problems += beside_problems(config, NAME)
+    problems = []
     labels = [part.label for part in (*recipe.verifiers, *recipe.eval_verifiers)]
     if NAME in labels:
         problems.append(f"the verifier label {NAME!r} is the name of the reward model's column: give it another label.")
     if options.head == "process":
         problems += _step_problems(recipe, options)
     return problems + _start_problems(options)
-
-
-def _only_wins(options: RewardModelOptions) -> bool:
-    """Its reward compares completions of one prompt, and it needs no others to learn."""
-    return options.rewards and options.head == "outcome" and options.reward_scale == "wins" and options.every == 0
 
 
 def _start_problems(options: RewardModelOptions) -> list[str]:
@@ -101,23 +62,6 @@ def _start_problems(options: RewardModelOptions) -> list[str]:
     if options.on not in (None, kind.on):
         problems.append(f"{where}, which is on {kind.on!r}, but on is {options.on!r}: set on: {kind.on}, or remove on.")
     return problems
-
-
-def _unread(options: RewardModelOptions) -> list[tuple[Sequence[str], bool, str]]:
-    """Options, the condition under which nothing reads them, and why."""
-    on = options.on
-    return [
-        (("pairs", "margin", "scale"), options.head == "process", "its head scores steps"),
-        (("threshold", "steps_from"), options.head == "outcome", "its head scores whole completions"),
-        (("scale",), not options.rewards, "its weight is 0"),
-        (("model",), on != "model", "it is no model of its own (on: model)"),
-        (("lora_r", "lora_alpha"), on == "model", "it is a model of its own"),
-        (("model", "lora_r", "lora_alpha"), options.start is not None, "start says what it is"),
-        (("history",), options.replay == 0, "replay is 0"),
-        (("stop_accuracy", "patience"), options.held_out == 0, "held_out is 0, so there is no accuracy"),
-        (("patience",), options.epochs == 1, "epochs is 1"),
-        (_LEARNING, options.every == 0, "every is 0, so it is never trained"),
-    ]
 
 
 def _step_problems(recipe: Recipe, options: RewardModelOptions) -> list[str]:

@@ -44,33 +44,6 @@ def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list
     return [f"{text}: add one (class methods, static methods and names with _ are none), or reward with a verifier."]
 
 
-def tool_problems(config: Any) -> list[str]:
-    """Settings that leave tools nothing to do, or that nothing reads without tools."""
-    if not (config.tools or config.environment):
-        return []
-    problems = []
-    if config.max_tool_calling_iterations == 0:
-        problems.append(
-            "max_tool_calling_iterations is 0, so no call of a tool would ever run: raise it, or remove tools and "
-            "environment."
-        )
-    return problems
-
-
-def turn_problems(recipe: Recipe) -> list[str]:
-    """A verifier of an environment's rewards of turns, without an environment that has any."""
-    if any(part.turn_rewards for part in recipe.environments.values()):
-        return []
-    names = ", ".join(dict.fromkeys(part.label for part in recipe.environments.values()))
-    lacks = f"the environment {names} has none: add it" if names else "there is no environment: set one that has it"
-    return [
-        f"the verifier {part.label!r} gives what an environment's get_turn_reward gave, but {lacks}, or take "
-        "tool_valid or another verifier that scores turns by itself."
-        for part in (*recipe.verifiers, *recipe.eval_verifiers)
-        if part.entry.name == "turn_reward"
-    ]
-
-
 def call_problems(recipe: Recipe, own: Sequence[str], iterations: int | None, *, open_ended: bool) -> list[str]:
     """What looks at calls where nothing can be called: verifiers, a limit, and names that no tool has.
 

@@ -13,8 +13,8 @@ _SCORED = frozenset(["TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsW
 _SAME = frozenset(["LogitNormalization", "InfNanRemoveLogitsProcessor"])
 """Processors that leave probabilities as they are."""
 UNSCORED = (
-    "{}: this changes what is drawn, and the loss scores tokens without it: log-probabilities are not those of what "
-    "was drawn. To be without it: a neutral value in generation_kwargs."
+    "this changes what is drawn, and the loss scores tokens without it: log-probabilities are not those of what was "
+    "drawn. To be without it: a neutral value in generation_kwargs"
 )
 _NEUTRAL = {"top_p": (None, 1), "top_k": (None, 0, -1), "min_p": (None, 0)}
 

@@ -20,6 +20,7 @@ from typing import Annotated
 
 from torch import Tensor
 
+from grpo_plus.rules import needs
 from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection
 from grpo_verifiers.options import Range
@@ -98,4 +99,6 @@ def fitted_prior(passes_P: Tensor, counts_P: Tensor) -> tuple[float, float]:
     return mean * weight, (1 - mean) * weight
 
 
-SELECTION = Selection("contrast", contrast)
+_ALONE = "a group of one has no contrast, so no prompt would be drawn"
+_PAIR = needs("two completions of a prompt", _ALONE, way="Set num_generations to 2 or more", when=lambda c: c.size == 1)
+SELECTION = Selection("contrast", contrast, rules=(_PAIR,))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+from grpo_plus.rules import Rule
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.options import Range, first_parameter
 
@@ -36,6 +37,7 @@ class Selection:
         fn: ``(history, *, keywords) -> Tensor`` of shape (P,): a weight of 0 or more for each prompt.
         formula: one line for a human.
         weighted: the default of the keyword ``weighted``.
+        rules: what it needs and excludes (`grpo_plus.rules`).
         draws: False: the host's own order of the prompts stays, and only the history is kept.
     """
 
@@ -44,6 +46,7 @@ class Selection:
     formula: str = ""
     weighted: bool = True
     draws: bool = True
+    rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.fn, type) or not callable(self.fn):

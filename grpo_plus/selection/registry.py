@@ -1,9 +1,10 @@
 """The registry of selections, and the decorator that adds to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from grpo_plus.rules import Rule
 from grpo_plus.selection.part import NotASelectionError, Selection
 from grpo_verifiers.registry import Registry, beside, source_of
 
@@ -32,7 +33,9 @@ selections: Registry[Selection] = Registry(
 """Every selection there is."""
 
 
-def register_selection(name: str, *, weighted: bool = True, formula: str = "") -> Callable[[F], F]:
+def register_selection(
+    name: str, *, weighted: bool = True, formula: str = "", rules: Sequence[Rule] = ()
+) -> Callable[[F], F]:
     """Register a selection; the function itself stays as it is.
 
     >>> from grpo_plus.selection import PromptHistory, selection_weights
@@ -48,6 +51,7 @@ def register_selection(name: str, *, weighted: bool = True, formula: str = "") -
         weighted: the default of the keyword ``weighted``: groups are weighted back to all prompts alike. False makes
             it a curriculum.
         formula: one line for a human; the docstring's first line unless given.
+        rules: what it needs and excludes: ``[needs("critic", "why"), excludes("fp16", "why")]`` of `grpo_plus.rules`.
 
     Raises:
         DuplicateNameError: the name is taken; the message shows both sides.
@@ -60,7 +64,7 @@ def register_selection(name: str, *, weighted: bool = True, formula: str = "") -
     def decorate(fn: F) -> F:
         if isinstance(fn, type):
             raise NotASelectionError(f"register_selection({name!r}) got a class, expected a function.")
-        selections.register(name, Selection(name, fn, formula, weighted), source=source_of(fn))
+        selections.register(name, Selection(name, fn, formula, weighted, rules=tuple(rules)), source=source_of(fn))
         return fn
 
     return decorate

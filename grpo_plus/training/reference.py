@@ -12,7 +12,6 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.recipe.parts import refresh_problems
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import gathered, spread_like, whole
@@ -114,7 +113,7 @@ class AdapterReference(Hook):
         self._active = True
         model = _trl.unwrapped(host)
         flat = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
-        raise_all(refresh_problems(host.args) + adapter_problems(model, host.args, flat=flat))
+        raise_all(adapter_problems(model, host.args, flat=flat))
         if NAME not in model.peft_config:
             add_copy(model)
             self.refresh()

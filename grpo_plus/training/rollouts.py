@@ -10,7 +10,6 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.sampling.decode import Decoded
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Rollout
@@ -39,8 +38,11 @@ class Rollouts(Hook):
         self._in_step = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """Fields that a ``rollout_func`` takes the place of."""
-        return rollout_func_problems(setup.args) if setup.further.get("rollout_func") is not None else []
+        """Keys that a ``rollout_func`` takes the place of."""
+        rollout = self._recipe.rollout
+        if setup.further.get("rollout_func") is None or not (self._recipe.rollout_is_set or rollout.rows):
+            return []
+        return ["rollout does not go with rollout_func, which draws the completions: remove one of the two."]
 
     def after_loading(self, host: Host) -> None:
         """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself."""

@@ -5,7 +5,11 @@ from typing import Any
 from torch import Tensor
 
 from grpo_plus.objectives.batch import SHARE
-from grpo_plus.recipe.shares import divides_by_tokens, share_problems
+from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.shares import divides_by_tokens
+from grpo_plus.recipe.table import SHARES
+from grpo_plus.rules import broken_rules
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.minibatch import add_shares, settle_coins
 from grpo_plus.training.reward_table import group_ids
@@ -21,7 +25,7 @@ class StockShares(Hook):
         """Weigh the advantages, and the tokens that the loss divides by."""
         if SHARE not in output:
             return
-        raise_all(share_problems(self.host.args, "the generation batch has shares"))
+        raise_all(broken_rules((SHARES,), Choice(self.host.args, Recipe.stock())))
         add_shares(output, self._gather)
         rank, rows = self.host.accelerator.process_index, len(output["completion_ids"])
         groups_B = group_ids((rank + 1) * rows, self.host.num_generations, output["completion_ids"].device)[-rows:]

@@ -50,7 +50,7 @@ class Supports(Hook):
             name: one for name, one in stored.to_dict().items() if name != "do_sample" and explicit.get(name) is None
         }
         if changing := reshaping(silent):
-            logger.warning("generation_config of the model: %s", UNSCORED.format(changing))
+            logger.warning("generation_config of the model, %s: %s.", changing, UNSCORED)
 
     @contextmanager
     def sampling(self) -> Iterator[None]:

@@ -1,0 +1,217 @@
+"""The fields and parts of a config as the rules see them."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus.advantages import advantages, get_advantage
+from grpo_plus.objectives import Objective
+from grpo_plus.recipe.forms import HEADS, named, read_form
+from grpo_plus.recipe.iterations import at_least_1, moves_within_batch, steps_per_generation
+from grpo_plus.recipe.launch import process_count
+from grpo_plus.recipe.options import changed_fields, mapping
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.truncation import reshaping
+
+
+class Choice(Mapping[str, Any]):
+    """Fields by name, keys of a part as ``field.key``; a field at its default is None, as if it were left out."""
+
+    def __init__(self, config: Any, recipe: Recipe) -> None:
+        self.config = config
+        self.recipe = recipe
+
+    def __getitem__(self, name: str) -> Any:
+        field, dot, key = name.partition(".")
+        if not hasattr(self.config, field):
+            raise KeyError(name)
+        value = getattr(self.config, field)
+        if dot:
+            return (read_form(field, value) if field in HEADS else value or {}).get(key)
+        if not changed_fields(self.config, [field]) or value in ([], {}):
+            return None
+        value = read_form(field, value).get(HEADS[field], value) if field in HEADS else value
+        return getattr(value, "value", value)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and hasattr(self.config, name.partition(".")[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.config.__dataclass_fields__)
+
+    def __len__(self) -> int:
+        return len(self.config.__dataclass_fields__)
+
+    @property
+    def dead(self) -> str | None:
+        """The way with dead groups; None where they are kept."""
+        name = self.recipe.dead_groups.name
+        return None if name == "keep" else name
+
+    @property
+    def after(self) -> int | None:
+        """The completions after which roulette looks at a group."""
+        return self.recipe.dead_groups.keywords.get("after")
+
+    def reads(self, trait: str) -> bool:
+        """An estimator has a trait."""
+        return any(getattr(part, trait) for part, _ in self.recipe.estimator_parts)
+
+    @property
+    def known(self) -> bool:
+        """The estimator could be built; what is wrong with it else is said elsewhere."""
+        return self.config.advantage is None or self.recipe.advantage is not None
+
+    @property
+    def comparing_none(self) -> str:
+        """Estimators that need no group."""
+        names = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
+        parts = map(get_advantage, names)
+        return ", ".join(part.name for part in parts if part.per != "parts" and not part.group_relative)
+
+    @property
+    def too_few(self) -> str | None:
+        """Why an estimator wants more completions of a prompt."""
+        return None if self.size == 1 else self._short(self.size)
+
+    @property
+    def too_few_after(self) -> str | None:
+        """Why an estimator wants more of them before roulette looks."""
+        return None if self.after is None or self.after >= self.size else self._short(self.after)
+
+    def _short(self, completions: int) -> str | None:
+        found = (part.check_size(words, completions) for part, words in self.recipe.estimator_parts if part.check_size)
+        return next(filter(None, found), None)
+
+    @property
+    def objective(self) -> Objective | None:
+        """Ours; None for TRL's own loss."""
+        return self.recipe.objective
+
+    @property
+    def size(self) -> int:
+        """Completions of a prompt."""
+        return int(self.config.num_generations)
+
+    @property
+    def per(self) -> str:
+        """The unit of one advantage."""
+        return self.recipe.advantage_per
+
+    @property
+    def moves(self) -> bool:
+        """The policy moves while a generation batch is trained on."""
+        return moves_within_batch(self.config)
+
+    @property
+    def off_policy(self) -> str | None:
+        """Why a ratio may be other than 1."""
+        if self.moves:
+            return f"the policy moves while a generation batch is trained on ({self.looks})"
+        return "dead_groups 'replay' trains on groups of earlier policies" if self.dead == "replay" else None
+
+    @property
+    def moot(self) -> str:
+        """Keywords of the objective that act at ratios other than 1, as they are set; caps below 1 act there, too."""
+        piece = None if self.objective is None else self.objective.surrogate.piece
+        if piece is None or not piece.by_ratio or (piece.weighs_itself and self.corrected and self.by_token):
+            return ""
+        _, words = named("objective", self.config.objective)
+        inside = words.get("surrogate")
+        words = {**words, **(inside if isinstance(inside, Mapping) else {})}
+        given = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
+        caps = ("delta", "epsilon_max", "ratio_max")
+        return ", ".join(f"{name} ({value})" for name, value in given.items() if name not in caps or value >= 1)
+
+    @property
+    def stops(self) -> str:
+        """The rules that end inner iterations early."""
+        rules = {} if self.objective is None else vars(self.objective)
+        return " and ".join(rule for rule in ("stop_fraction", "stop_rise") if rules.get(rule) is not None)
+
+    @property
+    def each_reward(self) -> str:
+        """What normalises each reward by itself."""
+        if self.config.advantage is not None:
+            return ", ".join(part.name for part, _ in self.recipe.estimator_parts if part.each_reward)
+        split = self.config.multi_objective_aggregation
+        return f"multi_objective_aggregation {split!r}" if split == "normalize_then_sum" else ""
+
+    @property
+    def by_token(self) -> bool:
+        """The sampler's importance weights are per token."""
+        return "token" in self.config.vllm_importance_sampling_mode
+
+    @property
+    def reshaping(self) -> str:
+        """Settings of the sampler that log-probabilities leave out."""
+        given = {"repetition_penalty": self.config.repetition_penalty}
+        given |= {} if self.config.use_vllm else mapping("generation_kwargs", self.config.generation_kwargs)
+        return reshaping(given)
+
+    @property
+    def accelerator(self) -> Mapping[str, Any]:
+        """The options of accelerate."""
+        given = self.config.accelerator_config
+        return given if isinstance(given, Mapping) else vars(given) if given else {}
+
+    @property
+    def looks(self) -> str:
+        """The fields that decide how often the policy moves within a generation batch."""
+        config = self.config
+        return (
+            f"num_iterations {config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
+            f"gradient_accumulation_steps {config.gradient_accumulation_steps}"
+        )
+
+    @property
+    def iterations_wanted(self) -> int:
+        """The least ``num_iterations`` with which the policy moves within a generation batch."""
+        accumulation = at_least_1(self.config.gradient_accumulation_steps)
+        return max(2, accumulation // steps_per_generation(self.config) + 1)
+
+    @property
+    def whole_iterations(self) -> bool:
+        """An inner iteration is a whole number of optimizer steps."""
+        return steps_per_generation(self.config) % at_least_1(self.config.gradient_accumulation_steps) == 0
+
+    @property
+    def corrected(self) -> bool:
+        """Importance weights correct for a vLLM sampler."""
+        return bool(self.config.use_vllm and self.config.vllm_importance_sampling_correction)
+
+    @property
+    def elsewhere(self) -> str | None:
+        """What else than TRL's own loop draws completions."""
+        return next(iter(_trl.other_samplers(vars(self.config))), None)
+
+    @property
+    def deepspeed(self) -> bool:
+        """The config or a launcher asks for DeepSpeed."""
+        return bool(self.config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+
+    @property
+    def fsdp(self) -> bool:
+        """The config or a launcher asks for FSDP."""
+        return bool(self.config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+
+    @property
+    def sharded(self) -> bool:
+        """No process has the whole model while completions are drawn: FSDP1, or ZeRO-3 without gathering."""
+        given = self.config.fsdp_config if isinstance(self.config.fsdp_config, dict) else {}
+        version = given.get("version", 2) if self.config.fsdp else os.environ.get("FSDP_VERSION", "1")
+        stage = getattr(getattr(self.config, "deepspeed_plugin", None), "zero_stage", 0)
+        in_pieces = self.deepspeed and stage == 3 and not self.config.ds3_gather_for_generation
+        return in_pieces or (self.fsdp and str(version) != "2")
+
+    @property
+    def several(self) -> bool:
+        """More than one process, or a wrapper, takes part in a pass."""
+        return process_count() > 1 or self.fsdp or self.deepspeed
+
+    @property
+    def evaluates(self) -> bool:
+        """The run evaluates by itself."""
+        strategy = self.config.eval_strategy
+        return str(getattr(strategy, "value", strategy)) != "no" or bool(self.config.eval_on_start)

@@ -1,0 +1,288 @@
+"""The table: what each part needs, excludes and replaces among fields, wrappers and other parts."""
+
+from collections.abc import Iterator
+
+from grpo_plus.objectives.ratio_use import reads_old_logps
+from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.truncation import UNSCORED
+from grpo_plus.rules import Part, Rule, Test, excludes, needs, notes, replaces
+
+
+def _adapter(key: str) -> Test:
+    def given_without(c: Choice) -> bool:
+        critic = c.recipe.critic
+        return critic is not None and critic.on in {"trunk", "model"} and getattr(critic, key) is not None
+
+    return given_without
+
+
+def _noisy(key: str) -> Test:
+    return lambda c: c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None
+
+
+def _learning(key: str, when: Test) -> Test:
+    return lambda c: key in (c.config.reward_model or {}) and when(c.recipe.reward_model)
+
+
+# fmt: off
+_SEVERAL = "Set num_generations to 2 or more, a divisor of the generation batch"
+_BESIDE = (
+    excludes("DeepSpeed", "it trains weights beside the policy's", way="Use DDP or one process",
+             when=lambda c: c.deepspeed),
+    excludes("FSDP", "it trains weights beside the policy's", way="Use DDP or one process", when=lambda c: c.fsdp),
+    excludes("fp16", "it has a loss of its own, which no gradient scaler scales", way="Use bf16"),
+)
+_WEIGHING = (
+    excludes("vllm_importance_sampling_correction", "nothing may weigh single tokens", way="Set it to false",
+             when=lambda c: c.corrected),
+    excludes("top_entropy_quantile", "nothing may drop single tokens"),
+    excludes("off_policy_mask_threshold", "nothing may drop single tokens"),
+)
+_ALIKE = "TRL's own loss counts every row alike in {}, and rows of this one have weights"
+_WEIGH = "Set objective, which weighs rows in all of its parts"
+_SHARES = (
+    excludes("beta", _ALIKE.format("the KL term"), way=_WEIGH, when=lambda c: c.config.beta),
+    excludes("loss_type", _ALIKE.format("its count of tokens"), "bnpo", way=f"{_WEIGH} ('dapo', say)"),
+    excludes("use_adaptive_entropy", _ALIKE.format("its entropy bonus"), way=_WEIGH),
+    excludes("entropy_coef", _ALIKE.format("its entropy bonus"), way=_WEIGH),
+)
+SHARES = Part("A batch with weights of rows", bool, _SHARES)
+
+PARTS = (
+    Part("sync_ref_model", lambda c: c.config.sync_ref_model, (
+        needs("beta", "with 0 there is no reference policy to refresh"),
+    )),
+    Part("TRL's own estimator", lambda c: c.config.advantage is None, (
+        needs("two completions of a prompt", "it compares those of one prompt", when=lambda c: c.size == 1,
+              way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
+    )),
+    Part("advantage {c[advantage]!r}", lambda c: c.config.advantage is not None, (
+        replaces("scale_rewards", "the same is zscore, center, or {{name: zscore, scale: batch}}"),
+        replaces("multi_objective_aggregation", "the same is gdpo"),
+        needs("two completions of a prompt", "it compares those of one prompt",
+              when=lambda c: c.size == 1 and any(part.group_relative for part, _ in c.recipe.estimator_parts),
+              way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
+        needs("more than {c.size} completions of a prompt (num_generations)", "{c.too_few}", when=lambda c: c.too_few,
+              way="Its keywords or num_generations have to change"),
+        needs("critic", "it reads a critic's values", way="Set critic: {{}}",
+              when=lambda c: c.config.critic is None and c.reads("reads_values")),
+        needs("an environment with state_key", "it compares turns that begin in the same state",
+              way="Add the method (equal keys are equal states), or take {{name: process, credit: turn}}",
+              when=lambda c: c.reads("reads_states") and not any(e.states for e in c.recipe.environments.values())),
+        notes("its scale is that of the whole batch, and dead_groups ({c.recipe.dead_groups.name}) decides what is in "
+              "it", lambda c: c.dead and any(part.over_the_batch(words) for part, words in c.recipe.estimator_parts)),
+    )),
+    Part("critic", lambda c: c.recipe.critic is not None, (
+        needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
+              when=lambda c: c.known and not c.reads("reads_values")),
+        excludes("dead_groups", "advantages against a critic compare nothing within a group, so no group is dead"),
+        *_BESIDE,
+        needs("more max_steps", "the policy is not trained before step {c.recipe.critic.warmup_steps} (warmup_steps)",
+              when=lambda c: 0 < c.config.max_steps <= c.recipe.critic.warmup_steps, way="Lower warmup_steps"),
+        excludes("critic.model", "on ({c.recipe.critic.on}) is the policy", way="Set on: model, or remove model",
+                 when=lambda c: c.recipe.critic.model is not None and c.recipe.critic.on in {"trunk", "adapter"}),
+        excludes("critic.freeze", "on: trunk trains the head alone", way="Remove freeze",
+                 when=lambda c: c.recipe.critic.on == "trunk" and c.recipe.critic.freeze),
+        *(excludes(f"critic.{key}", "on ({c.recipe.critic.on}) has no adapter", way=f"Remove {key}",
+                   when=_adapter(key)) for key in ("lora_r", "lora_alpha")),
+        notes("the first {c.recipe.critic.warmup_steps} steps (warmup_steps) leave the policy and its schedule as they "
+              "are, so the schedule ends as many steps early", lambda c: c.recipe.critic.warmup_steps),
+    )),
+    Part("dead_groups {c.recipe.dead_groups.name!r}", lambda c: c.dead, (
+        excludes("kl placement 'reward'", "with the KL term no two rewards are equal, so no group would be dead",
+                 way="Place the KL term in the loss", when=lambda c: c.objective and c.objective.kl_in_reward),
+        needs("two completions of a prompt", "a group of one has no contrast that could be missed", way=_SEVERAL,
+              when=lambda c: c.size == 1 and c.config.advantage is not None),
+        excludes("num_generations", "contrast takes two completions, so there is no rest to save", 2,
+                 way="Set it to 3 or more, or take resample", when=lambda c: c.dead == "roulette" and c.size == 2),
+        needs("a smaller after", "after ({c.after}) of {c.size} completions there is no rest to save",
+              way="Set after to at most num_generations - 1", when=lambda c: c.size > 2 and (c.after or 0) >= c.size),
+        needs("an after of more than {c.after}", "all advantages would be 0: {c.too_few_after}, or after",
+              when=lambda c: c.dead == "roulette" and c.too_few_after, way="Raise it"),
+    )),
+    Part("dead_groups 'replay'", lambda c: c.dead == "replay", (
+        needs("an objective with a ratio", "{c.objective.name!r} reads no log-probabilities of the policy that drew, "
+              "so nothing would correct for groups of an earlier one", way="Take 'grpo', say, or resample",
+              when=lambda c: c.objective is not None and not reads_old_logps(c.objective)),
+        excludes("selection", "its weights are those of the prompts of one batch, and make up for no bias of replay's",
+                 when=lambda c: c.recipe.selection and c.recipe.selection.weighted,
+                 way="Set weighted: false there, or take resample or roulette"),
+        excludes("sync_ref_model", "replayed groups keep the log-probabilities of the reference that there was",
+                 when=lambda c: c.config.sync_ref_model and c.config.beta),
+        notes("it is biased: a bounded ratio makes up in part for groups of earlier policies, and their prompts count "
+              "more often. Each generation batch is scored once more"),
+    )),
+    Part("dead_groups 'roulette', which gives rows weights,",
+         lambda c: c.dead == "roulette" and c.config.objective is None, _SHARES),
+    Part("selection {c[selection]!r}, which gives rows weights,",
+         lambda c: c.recipe.selection and c.recipe.selection.weighted and c.config.objective is None, _SHARES),
+    Part("selection {c[selection]!r}", lambda c: c.recipe.selection and c.recipe.selection.selection.draws, (
+        excludes("shuffle_dataset", "it draws the prompts, and no order of the data is left"),
+        excludes("dispatch_batches of accelerator_config", "it draws the prompts on every process",
+                 way="Remove dispatch_batches", when=lambda c: c.accelerator.get("dispatch_batches")),
+    )),
+    Part("objective {c[objective]!r}", lambda c: c.config.objective is not None, (
+        replaces("loss_type", "the same is objective"),
+        replaces("epsilon", "the same is its epsilon_low"),
+        replaces("epsilon_high", "the same is its epsilon_high (epsilon_max for cispo)"),
+        replaces("delta", "the same is its delta"),
+        replaces("importance_sampling_level", "the same is its ratio"),
+        *(replaces(f"sapo_{key}", f"the same is {key} of sapo") for key in ("temperature_neg", "temperature_pos")),
+        *(replaces(f"vespo_{key}", f"the same is {key} of vespo")
+          for key in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")),
+    )),
+    Part("objective {c[objective]!r}", lambda c: c.objective is not None, (
+        needs("num_iterations", "skip_settled leaves rows out of the later inner iterations", way="Set it to 2 or more",
+              when=lambda c: c.objective.skip_settled and c.config.num_iterations < 2),
+        excludes("engine", "skip_settled saves passes of rows, and TRL's own path runs all of them", "stock",
+                 way="Set engine: auto, or remove skip_settled",
+                 when=lambda c: c.objective.skip_settled and c.recipe.engine.layout == "stock"),
+        needs("importance weights per token", "it reads the sampler's",
+              way="Set vllm_importance_sampling_mode to token_truncate or token_mask",
+              when=lambda c: c.objective.surrogate.piece.weighs_itself and c.corrected and not c.by_token),
+        excludes("rewards that are normalised each by itself ({c.each_reward})", "kl placement 'reward' takes the "
+                 "divergence from their sum", way="Use placement 'loss'",
+                 when=lambda c: c.objective.kl_in_reward and c.each_reward),
+        needs("max_completion_length", "its reduction divides by it", way="Set it, or give the reduction its length",
+              when=lambda c: c.config.max_completion_length is None and c.objective.reduce.piece.name == "constant"
+              and c.objective.reduce.keywords.get("length") is None),
+        needs("num_iterations of 2 or more", "stop_fraction ends inner iterations early",
+              way="Set it, or remove stop_fraction",
+              when=lambda c: c.objective.stop_fraction is not None and c.config.num_iterations < 2),
+        needs("num_iterations of 3 or more", "stop_rise knows a rise after the second inner iteration",
+              way="Set it, or remove stop_rise",
+              when=lambda c: c.objective.stop_rise is not None and c.config.num_iterations < 3),
+        needs("whole optimizer steps an iteration", "{c.stops} skips whole steps ({c.looks})",
+              way="Make steps_per_generation a multiple of gradient_accumulation_steps, or remove {c.stops}",
+              when=lambda c: c.stops and not c.whole_iterations),
+        excludes("fp16", "{c.stops} leaves steps without gradients, which its gradient scaler cannot take",
+                 way="Use bf16, or remove {c.stops}", when=lambda c: c.stops and c.config.fp16),
+        excludes("deepspeed", "{c.stops} leaves steps without gradients, which its engine cannot take",
+                 way="Use DDP or FSDP, or remove {c.stops}", when=lambda c: c.stops and c.config.deepspeed),
+        notes("top_entropy_quantile ({c.config.top_entropy_quantile:g}) takes the quantile of each micro-batch, so the "
+              "gradient depends on how a batch is split", lambda c: c.config.top_entropy_quantile < 1),
+        notes("router_aux_loss_coef ({c.config.router_aux_loss_coef:g}) balances the load of each micro-batch, so the "
+              "gradient depends on how a batch is split", lambda c: getattr(c.config, "router_aux_loss_coef", None)),
+        notes("it has no ratio (surrogate logp) and assumes on-policy samples, but {c.off_policy}: its gradient is "
+              "biased after the first step",
+              lambda c: c.off_policy and c.objective.surrogate.piece.name == "logp"),
+        notes("the KL estimator {c.objective.kl.estimator.piece.name!r} without the ratio assumes on-policy samples, "
+              "but {c.off_policy}: its gradient is biased after the first step", lambda c: c.off_policy
+              and c.objective.kl_in_loss and c.objective.kl is not None and not c.objective.kl.unbiased),
+        notes("{c.moot}: every ratio is 1, since the policy does not move while a generation batch is trained on "
+              "({c.looks}), so this plays no part", lambda c: not c.off_policy and c.moot),
+    )),
+    Part("objective {c[objective]!r}, which sets how far each probability goes,",
+         lambda c: c.objective and c.objective.makes_targets, (
+        *_WEIGHING,
+        needs("several optimizer steps a generation batch", "the first one knows the sign of each target only, and "
+              "with {c.looks} there is no second", way="Set num_iterations to {c.iterations_wanted} or more",
+              when=lambda c: not c.moves),
+        needs("max_steps", "the first step knows the sign of each target only", way="Set it to 2 or more",
+              when=lambda c: c.moves and 0 < c.config.max_steps < 2),
+    )),
+    Part("objective {c[objective]!r}, a loss of the completions of a group,",
+         lambda c: c.objective and c.objective.pulls_groups, (
+        *_WEIGHING, needs("two completions of a prompt", "it compares them", way=_SEVERAL, when=lambda c: c.size == 1),
+    )),
+    Part("TRL's own loss ({c.config.loss_type})", lambda c: c.config.objective is None, (
+        excludes("importance_sampling_level", "one ratio a completion has no meaning with advantages per {c.per}",
+                 way="Set it to 'token', use objective 'gspo_token', or an estimator per completion",
+                 when=lambda c: c.per != "completion" and c.config.importance_sampling_level != "token"),
+        needs("max_completion_length", "it divides by it", way="Set it, or choose another loss_type",
+              when=lambda c: c.config.max_completion_length is None and c.config.loss_type == "dr_grpo"),
+    )),
+    Part("off_policy_mask_threshold", lambda c: c.config.off_policy_mask_threshold is not None, (
+        notes("it drops what has a negative advantage in completions that are far off-policy: with advantages per "
+              "{c.per} these are single tokens, not completions", lambda c: c.per != "completion"),
+    )),
+    Part("Sampling with {c.reshaping}", lambda c: c.reshaping, (
+        notes(UNSCORED),
+    )),
+    Part("engine", lambda c: c.config.engine != "auto", (
+        *(excludes(f"engine.{key}", "with noise on embeddings (neftune_noise_alpha) every pass is TRL's own",
+                   way="Leave it unset, or remove neftune_noise_alpha", when=_noisy(key))
+          for key in ("layout", "tokens_per_pass")),
+        excludes("engine.tokens_per_pass", "it works on a single device only, where no other process waits for a pass",
+                 way="Leave it unset, or train in one process",
+                 when=lambda c: c["engine.tokens_per_pass"] and c.several),
+        excludes("engine.tokens_per_pass", "layout 'stock' is TRL's own path", way="Leave it unset, or choose a layout",
+                 when=lambda c: c["engine.tokens_per_pass"] and c.recipe.engine.layout == "stock"),
+    )),
+    Part("rollout", lambda c: c.config.rollout is not None, (
+        excludes("rollout.how", "{c.elsewhere} draws completions elsewhere", way="Leave it unset",
+                 when=lambda c: c["rollout.how"] == "auto" and c.elsewhere),
+        excludes("rollout.rows", "the completions are not drawn by rollout: auto",
+                 way="Set how: auto, or leave it unset",
+                 when=lambda c: c["rollout.rows"] is not None and c.recipe.rollout.how == "stock"),
+        excludes("rollout.vllm_sync", "no vLLM server draws the completions", way="Set use_vllm: true and vllm_mode: "
+                 "server, or leave it unset", when=lambda c: c["rollout.vllm_sync"]
+                 and not (c.config.use_vllm and c.config.vllm_mode == "server")),
+        notes("vllm_group_port is not read: vllm_sync takes the weights another way than through a group of processes",
+              lambda c: c["vllm_group_port"] is not None and c["rollout.vllm_sync"] in {"files", "adapter"}),
+        notes("the parameters are sharded (FSDP1, or ZeRO-3 without ds3_gather_for_generation), so TRL draws the "
+              "completions, all rows at once", lambda c: c.sharded),
+    )),
+    Part("report.every", lambda c: c.recipe.report.every, (
+        needs("the record", "a report is made of it, and it is kept where a part of ours is set",
+              way="Set report: {{record: true, …}}, or remove every", when=lambda c: not c.recipe.report.record),
+    )),
+    Part("eval_verifiers", lambda c: c.config.eval_verifiers, (
+        notes("they are not read: eval_strategy is 'no', so there is no evaluation but one that you start yourself",
+              lambda c: not c.evaluates),
+    )),
+    Part("reward_model", lambda c: c.recipe.reward_model is not None, (
+        *(excludes(f"reward_model.{key}", why, way="Remove it", when=_learning(key, when))
+          for keys, why, when in (
+              ("pairs scale", "its head scores steps", lambda o: o.head == "process"),
+              ("scale", "its weight is 0", lambda o: not o.rewards),
+              ("model", "it is no model of its own (on: model)", lambda o: o.on != "model"),
+              ("lora_r", "it is a model of its own", lambda o: o.on == "model"),
+              ("model lora_r", "start says what it is", lambda o: o.start is not None),
+              ("history", "replay is 0", lambda o: o.replay == 0),
+              ("epochs batch_size learning_rate pairs replay history", "every is 0, so it is never trained",
+               lambda o: o.every == 0),
+          ) for key in keys.split()),
+        needs("every or start", "without both it would never learn anything",
+              when=lambda c: c.recipe.reward_model.every == 0 and c.recipe.reward_model.start is None,
+              way="Set every, or start to the folder of a reward model"),
+        excludes("dead_groups", "of its rewards no two are equal, so no group would be dead",
+                 way="Set its weight to 0, or remove dead_groups",
+                 when=lambda c: c.recipe.reward_model.rewards and c.dead),
+        needs("two completions of a prompt", "it learns from pairs of them", way=_SEVERAL + ", or head to 'process'",
+              when=lambda c: c.size == 1 and c.recipe.reward_model.head == "outcome" and c.recipe.reward_model.every),
+        needs("two completions of a prompt", "its reward is the chance to beat the others of its group",
+              way="Set scale to 'sigmoid' or 'raw', or num_generations to 2 or more",
+              when=lambda c: c.size == 1 and c.recipe.reward_model.rewards and c.recipe.reward_model.head == "outcome"
+              and c.recipe.reward_model.reward_scale == "wins" and not c.recipe.reward_model.every),
+        *_BESIDE,
+    )),
+    Part("tools and environment", lambda c: c.config.tools or c.config.environment, (
+        excludes("max_tool_calling_iterations", "no call would ever run", way="Raise it, or remove both",
+                 when=lambda c: c.config.max_tool_calling_iterations == 0),
+    )),
+    Part("verifier turn_reward", lambda c: any(part.entry.name == "turn_reward" for part in
+                                               (*c.recipe.verifiers, *c.recipe.eval_verifiers)), (
+        needs("an environment with get_turn_reward", "it gives what that gave", way="Add it, or take tool_valid or "
+              "another verifier that scores turns by itself",
+              when=lambda c: not any(part.turn_rewards for part in c.recipe.environments.values())),
+    )),
+    Part("verifier_column", lambda c: c.config.verifier_column is not None, (
+        needs("verifiers", "it chooses from them"),
+    )),
+)
+"""Parts of a config with their rules; an estimator, a selection and pieces of an objective bring more."""
+# fmt: on
+
+
+def parts_of(choice: Choice) -> Iterator[Part]:
+    """All parts, with the rules that estimators, selections and pieces of an objective bring along."""
+    yield from PARTS
+    recipe = choice.recipe
+    brought: list[tuple[str, tuple[Rule, ...]]] = [(part.title, part.rules) for part, _ in recipe.estimator_parts]
+    if recipe.selection is not None:
+        brought.append((f"selection {recipe.selection.selection.name!r}", recipe.selection.selection.rules))
+    if recipe.objective is not None:
+        kinds = (recipe.objective.ratio, recipe.objective.surrogate, recipe.objective.reduce)
+        brought += [(f"{part.piece.kind} {part.piece.name!r}", part.piece.rules) for part in kinds]
+    yield from (Part(who, bool, rules) for who, rules in brought if rules)
