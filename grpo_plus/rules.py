@@ -54,6 +54,7 @@ class Rule:
         value = choice.get(self.what)
         shown = "" if value is None else f" ({value!r})"
         what, why, way = (text.format(c=choice) for text in (self.what, self.why, self.way))
+        what = what.removeprefix(f"{who}.")
         way = way or _WAYS[self.relation].format(name=what)
         return _TEXTS[self.relation].format(who=who, what=what + shown, why=why, way=way)
 

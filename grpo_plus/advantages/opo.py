@@ -14,6 +14,8 @@ longer the best.
 Degenerate case: when no token of a group is trained on, the baseline is the mean.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -42,5 +44,9 @@ def opo(table: RewardTable) -> Tensor:
     return (centred_N - shift_G[groups.index]).masked_fill(~live_N, 0.0)
 
 
+def _off_policy(choice: Any) -> bool:
+    return bool(choice.off_policy)
+
+
 _OFF = "it assumes on-policy samples, but {c.off_policy}: its baseline is not the best one after the first step"
-ESTIMATOR = Estimator("opo", opo, rules=(notes(_OFF, lambda c: c.off_policy),))
+ESTIMATOR = Estimator("opo", opo, rules=(notes(_OFF, _off_policy),))

@@ -9,7 +9,6 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
-from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
 
 
@@ -43,7 +42,7 @@ def reward_model_problems(recipe: Recipe) -> list[str]:
     if NAME in labels:
         problems.append(f"the verifier label {NAME!r} is the name of the reward model's column: give it another label.")
     if options.head == "process":
-        problems += _step_problems(recipe, options)
+        problems += _step_problems(recipe)
     return problems + _start_problems(options)
 
 
@@ -64,23 +63,17 @@ def _start_problems(options: RewardModelOptions) -> list[str]:
     return problems
 
 
-def _step_problems(recipe: Recipe, options: RewardModelOptions) -> list[str]:
+def _step_problems(recipe: Recipe) -> list[str]:
     """Verifiers that give no steps to label, or several that do."""
     givers = {part.label: part.gives_steps for part in recipe.verifiers}
-    named, sure = options.steps_from, [label for label, gives in givers.items() if gives]
+    sure = [label for label, gives in givers.items() if gives]
     remedy = "such as {name: math_steps, weight: 0}"
-    if named is not None:
-        if named not in givers:
-            return [f"reward_model steps_from: {unknown('verifier label', named, list(givers))}"]
-        if givers[named] is False:
-            return [f"reward_model steps_from: the verifier {named!r} gives no steps. Name one that does, {remedy}."]
-        return []
     if len(sure) > 1:
-        return [f"several verifiers give steps: {', '.join(sure)}. Name one in reward_model: {{steps_from: …}}."]
+        return [f"reward_model head is 'process', and several verifiers give steps: {', '.join(sure)}. Keep one."]
     if all(gives is False for gives in givers.values()):
         return [f"reward_model head is 'process', but no verifier gives steps to learn from. Add one, {remedy}."]
     if not sure and len(givers) > 1:
-        return ["reward_model head is 'process', but no verifier is known to give steps. Name one: {steps_from: …}."]
+        return ["reward_model head is 'process', but no verifier is known to give steps. Declare it of one."]
     return []
 
 
@@ -89,7 +82,7 @@ def step_giver(recipe: Recipe) -> str:
     assert recipe.reward_model is not None
     labels = [part.label for part in recipe.verifiers if part.gives_steps is not False]
     sure = [part.label for part in recipe.verifiers if part.gives_steps]
-    return recipe.reward_model.steps_from or (sure or labels)[0]
+    return (sure or labels)[0]
 
 
 def name_problems(functions: Sequence[str]) -> list[str]:

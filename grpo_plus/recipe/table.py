@@ -53,13 +53,13 @@ PARTS = (
         needs("beta", "with 0 there is no reference policy to refresh"),
     )),
     Part("TRL's own estimator", lambda c: c.config.advantage is None, (
-        needs("two completions of a prompt", "it compares those of one prompt", when=lambda c: c.size == 1,
+        needs("num_generations of 2 or more", "it compares those of one prompt", when=lambda c: c.size == 1,
               way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
     )),
     Part("advantage {c[advantage]!r}", lambda c: c.config.advantage is not None, (
         replaces("scale_rewards", "the same is zscore, center, or {{name: zscore, scale: batch}}"),
         replaces("multi_objective_aggregation", "the same is gdpo"),
-        needs("two completions of a prompt", "it compares those of one prompt",
+        needs("num_generations of 2 or more", "it compares those of one prompt",
               when=lambda c: c.size == 1 and any(part.group_relative for part, _ in c.recipe.estimator_parts),
               way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
         needs("more than {c.size} completions of a prompt (num_generations)", "{c.too_few}", when=lambda c: c.too_few,
@@ -69,8 +69,6 @@ PARTS = (
         needs("an environment with state_key", "it compares turns that begin in the same state",
               way="Add the method (equal keys are equal states), or take {{name: process, credit: turn}}",
               when=lambda c: c.reads("reads_states") and not any(e.states for e in c.recipe.environments.values())),
-        notes("its scale is that of the whole batch, and dead_groups ({c.recipe.dead_groups.name}) decides what is in "
-              "it", lambda c: c.dead and any(part.over_the_batch(words) for part, words in c.recipe.estimator_parts)),
     )),
     Part("critic", lambda c: c.recipe.critic is not None, (
         needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
@@ -91,10 +89,12 @@ PARTS = (
     Part("dead_groups {c.recipe.dead_groups.name!r}", lambda c: c.dead, (
         excludes("kl placement 'reward'", "with the KL term no two rewards are equal, so no group would be dead",
                  way="Place the KL term in the loss", when=lambda c: c.objective and c.objective.kl_in_reward),
-        needs("two completions of a prompt", "a group of one has no contrast that could be missed", way=_SEVERAL,
+        needs("num_generations of 2 or more", "a group of one has no contrast that could be missed", way=_SEVERAL,
               when=lambda c: c.size == 1 and c.config.advantage is not None),
         excludes("num_generations", "contrast takes two completions, so there is no rest to save", 2,
                  way="Set it to 3 or more, or take resample", when=lambda c: c.dead == "roulette" and c.size == 2),
+        notes("it decides what is in the batch, and the scale of the advantages is that of the whole batch",
+              lambda c: any(part.over_the_batch(words) for part, words in c.recipe.estimator_parts)),
         needs("a smaller after", "after ({c.after}) of {c.size} completions there is no rest to save",
               way="Set after to at most num_generations - 1", when=lambda c: c.size > 2 and (c.after or 0) >= c.size),
         needs("an after of more than {c.after}", "all advantages would be 0: {c.too_few_after}, or after",
@@ -183,7 +183,7 @@ PARTS = (
     )),
     Part("objective {c[objective]!r}, a loss of the completions of a group,",
          lambda c: c.objective and c.objective.pulls_groups, (
-        *_WEIGHING, needs("two completions of a prompt", "it compares them", way=_SEVERAL, when=lambda c: c.size == 1),
+        *_WEIGHING, needs("num_generations of 2 or more", "it compares them", way=_SEVERAL, when=lambda c: c.size == 1),
     )),
     Part("TRL's own loss ({c.config.loss_type})", lambda c: c.config.objective is None, (
         excludes("importance_sampling_level", "one ratio a completion has no meaning with advantages per {c.per}",
@@ -249,9 +249,9 @@ PARTS = (
         excludes("dead_groups", "of its rewards no two are equal, so no group would be dead",
                  way="Set its weight to 0, or remove dead_groups",
                  when=lambda c: c.recipe.reward_model.rewards and c.dead),
-        needs("two completions of a prompt", "it learns from pairs of them", way=_SEVERAL + ", or head to 'process'",
+        needs("num_generations of 2 or more", "it learns from pairs of them", way=_SEVERAL + ", or head to 'process'",
               when=lambda c: c.size == 1 and c.recipe.reward_model.head == "outcome" and c.recipe.reward_model.every),
-        needs("two completions of a prompt", "its reward is the chance to beat the others of its group",
+        needs("num_generations of 2 or more", "its reward is the chance to beat the others of its group",
               way="Set scale to 'sigmoid' or 'raw', or num_generations to 2 or more",
               when=lambda c: c.size == 1 and c.recipe.reward_model.rewards and c.recipe.reward_model.head == "outcome"
               and c.recipe.reward_model.reward_scale == "wins" and not c.recipe.reward_model.every),

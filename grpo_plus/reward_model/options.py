@@ -8,6 +8,8 @@ from grpo_verifiers.options import Range
 NAME = "reward_model"
 """The column of the reward table, the folder beside the trained model, and the beginning of metrics."""
 WEIGHT = 0.5
+GOOD = 0.5
+"""The least score of a step that counts as good."""
 
 
 @dataclass(frozen=True)
@@ -19,24 +21,17 @@ class RewardModelOptions:
             the run trains one.
         model: name or folder of the model of its own; None: the policy's start.
         start: folder of a reward model to go on from.
-        lora_r: rank of the adapter.
-        lora_alpha: numerator of its scale.
+        lora_r: rank of the adapter; its scale is 2 over all ranks.
         head: ``outcome`` scores whole completions and learns from pairs, ``process`` scores steps and learns from the
             labels of steps.
         every: optimizer steps of the policy between two trainings; 0: none by itself.
-        epochs: passes over the pairs of a training, at most.
+        epochs: passes over the pairs of a training.
         batch_size: pairs (labelled completions with ``process``) of an update, on each rank.
         learning_rate: of Adam; None: 1e-4 for an adapter, 1e-5 for a model of its own.
-        max_grad_norm: most that an update's gradient may measure.
         pairs: most pairs of one group, drawn at random among all that its scores order.
-        margin: least difference of scores that orders a pair.
-        threshold: least score of a step that counts as good.
-        steps_from: label of the verifier whose steps are labels; None: the one that gives steps.
         replay: share of earlier pairs in each training.
         history: pairs that are kept to come again, at most.
         held_out: share of prompts whose pairs are only measured on.
-        stop_accuracy: ranking accuracy on held-out pairs from which on nothing is trained.
-        patience: epochs in a row without a higher accuracy that end a training.
         weight: of its reward in the sum; 0: it looks on. None: the last of ``reward_weights``, or 0.5 without any.
         scale: the reward that a score becomes: ``wins`` is the chance to beat the others of its group, ``sigmoid`` is
             σ(score), ``raw`` the score itself.
@@ -46,22 +41,15 @@ class RewardModelOptions:
     model: str | None = None
     start: str | None = None
     lora_r: Annotated[int, Range(1)] = 16
-    lora_alpha: Annotated[int, Range(1)] = 32
     head: Literal["outcome", "process"] = "outcome"
     every: Annotated[int, Range(0)] = 10
     epochs: Annotated[int, Range(1)] = 1
     batch_size: Annotated[int, Range(1)] = 16
     learning_rate: Annotated[float, Range(0, open_low=True, finite=True)] | None = None
-    max_grad_norm: Annotated[float, Range(0, open_low=True, finite=True)] = 1.0
     pairs: Annotated[int, Range(1)] = 8
-    margin: Annotated[float, Range(0, finite=True)] = 0.0
-    threshold: Annotated[float, Range(finite=True)] = 0.5
-    steps_from: str | None = None
     replay: Annotated[float, Range(0, 1, open_high=True)] = 0.1
     history: Annotated[int, Range(1)] = 2048
     held_out: Annotated[float, Range(0, 1, open_high=True)] = 0.1
-    stop_accuracy: Annotated[float, Range(0.5, 1)] | None = None
-    patience: Annotated[int, Range(1)] | None = None
     weight: Annotated[float, Range(finite=True)] | None = None
     scale: Literal["wins", "sigmoid", "raw"] | None = None
 

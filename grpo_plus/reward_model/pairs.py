@@ -33,19 +33,19 @@ class Labelled(NamedTuple):
     labels: Ids
 
 
-def ordered_pairs(scores_N: Tensor, groups_N: Tensor, margin: float = 0.0) -> Tensor:
+def ordered_pairs(scores_N: Tensor, groups_N: Tensor) -> Tensor:
     """Indices, (Q, 2), of the better and the worse completion of each pair.
 
     >>> ordered_pairs(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 1])).tolist()
     [[0, 1], [2, 1]]
 
-    A pair differs by more than 0 and at least by ``margin``. A score that is no finite number is in no pair.
+    A score that is no finite number is in no pair.
     """
     known_N = scores_N.isfinite()
     scores_N = scores_N.double()
     apart_NN = scores_N[:, None] - scores_N[None, :]
     same_NN = (groups_N[:, None] == groups_N[None, :]) & known_N[:, None] & known_N[None, :]
-    return (same_NN & (apart_NN > 0) & (apart_NN >= margin)).nonzero()
+    return (same_NN & (apart_NN > 0)).nonzero()
 
 
 def few_of_each(pairs_Q2: Tensor, groups_N: Tensor, most: int, generator: torch.Generator) -> Tensor:

@@ -16,7 +16,7 @@ for counts in the fit.
 Degenerate case: fewer than two prompts seen, and the prior is Beta(1, 1).
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from torch import Tensor
 
@@ -99,6 +99,10 @@ def fitted_prior(passes_P: Tensor, counts_P: Tensor) -> tuple[float, float]:
     return mean * weight, (1 - mean) * weight
 
 
+def _alone(choice: Any) -> bool:
+    return bool(choice.size == 1)
+
+
 _ALONE = "a group of one has no contrast, so no prompt would be drawn"
-_PAIR = needs("two completions of a prompt", _ALONE, way="Set num_generations to 2 or more", when=lambda c: c.size == 1)
+_PAIR = needs("num_generations of 2 or more", _ALONE, way="Raise it", when=_alone)
 SELECTION = Selection("contrast", contrast, rules=(_PAIR,))

@@ -73,7 +73,6 @@ def make(host: Host, options: RewardModelOptions, on: str) -> Scorer:
     optimizer = OwnAdamW(
         trunk.named_parameters() | heads,
         learning_rate=options.learning_rate or RATES[on],
-        max_grad_norm=options.max_grad_norm,
         average=(lambda tensor: host.accelerator.reduce(tensor, "mean")) if together else None,
     )
     rows = int(args.per_device_train_batch_size)
@@ -88,7 +87,7 @@ def _adapter(host: Host, options: RewardModelOptions) -> AdapterTrunk:
 def _rank_and_alpha(host: Host, options: RewardModelOptions) -> tuple[int, float]:
     """Those of the options, or of the adapter that it starts from: with its scale, whatever the policy's divides by."""
     if options.start is None:
-        return options.lora_r, float(options.lora_alpha)
+        return options.lora_r, 2.0 * options.lora_r
     kind, policy = read_kind(Path(options.start)), _policy_adapter(host)
     if kind.rslora is bool(policy.use_rslora):
         return kind.rank, kind.alpha

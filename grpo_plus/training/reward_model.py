@@ -22,7 +22,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
 from grpo_plus.reward_model.history import Example
 from grpo_plus.reward_model.kind import read_kind
-from grpo_plus.reward_model.options import NAME, RewardModelOptions
+from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
 from grpo_plus.reward_model.ranking import ranked_right, separation
 from grpo_plus.reward_model.saved import place_problem
@@ -202,7 +202,7 @@ class RewardModelHook(Hook):
         here = slice(first, first + rows)
         totals_B = self._totals(rewards_NK)[here].cpu()
         groups_B = group_ids(len(rewards_NK), self._size(), torch.device("cpu"))[here]
-        pairs_Q2 = ordered_pairs(totals_B, groups_B, self._options.margin)
+        pairs_Q2 = ordered_pairs(totals_B, groups_B)
         scores_B = self._score().cpu()
         right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
         if count:
@@ -222,7 +222,7 @@ class RewardModelHook(Hook):
             return
         self._draw(completions)
         for row, steps, prompt in zip(self._rows(completions), self._spans(), completions.prompts, strict=True):
-            ends, labels = step_labels(steps, self._options.threshold)
+            ends, labels = step_labels(steps, GOOD)
             if ends:
                 self._keep(prompt, Labelled(*row, ends, labels))
 
@@ -262,31 +262,24 @@ class RewardModelHook(Hook):
         self._trained_at = step
         self._say_barren(examples, fresh)
         with self._apart():
-            accuracy = self._accuracy()
-            enough = self._options.stop_accuracy
-            stopped = enough is not None and accuracy is not None and accuracy >= enough
-            if fresh and not stopped:
-                loss, accuracy, stopped = self._epochs(examples, most, generator, accuracy)
-                logged["reward_model/loss"] = loss
+            if fresh:
+                logged["reward_model/loss"] = loss = self._epochs(examples, most, generator)
                 if not math.isfinite(loss) and self.host.accelerator.is_main_process:
                     text = (
                         "reward_model: the loss of a training was %s: such updates are left out. Lower learning_rate."
                     )
                     logger.warning(text, loss)
                 self.trainings += 1
-        logged["reward_model/stopped"] = float(stopped)
+            accuracy = self._accuracy()
         if accuracy is not None:
             logged["reward_model/accuracy"] = accuracy
         _trl.log_training(self.host, logged)
         return logged
 
-    def _epochs(
-        self, examples: Sequence[Example], most: int, generator: torch.Generator, best: float | None
-    ) -> tuple[float, float | None, bool]:
-        """Mean loss, each update's before it, the accuracy in the end, and whether it was ended early."""
-        losses, terms, since, accuracy = 0.0, 0.0, 0, best
-        size, patience, enough = self._options.batch_size, self._options.patience, self._options.stop_accuracy
-        for epoch in range(1, self._options.epochs + 1):
+    def _epochs(self, examples: Sequence[Example], most: int, generator: torch.Generator) -> float:
+        """Mean loss, each update's before it."""
+        losses, terms, size = 0.0, 0.0, self._options.batch_size
+        for _ in range(self._options.epochs):
             order = torch.randperm(len(examples), generator=generator).tolist()
             for start in range(0, most, size):
                 batch = [examples[place] for place in order[start : start + size]]
@@ -295,13 +288,7 @@ class RewardModelHook(Hook):
                 ranks = self.host.accelerator.num_processes
                 (loss,) = self._sum([float(self.scorer.update(batch, int(count), ranks))])
                 losses, terms = losses + loss, terms + count
-            accuracy = self._accuracy()
-            since = 0 if best is None or (accuracy is not None and accuracy > best) else since + 1
-            best = accuracy if best is None else max(best, accuracy or 0.0)
-            reached = enough is not None and accuracy is not None and accuracy >= enough
-            if epoch < self._options.epochs and (reached or (patience is not None and since >= patience)):
-                return losses / terms, accuracy, True
-        return losses / terms, accuracy, False
+        return losses / terms
 
     def _accuracy(self) -> float | None:
         """The ranking accuracy on held-out examples of all ranks; None where there is nothing to order."""
@@ -345,7 +332,7 @@ class RewardModelHook(Hook):
         if outcome or not fresh:
             why = "no group had two completions whose rewards differ" if outcome else "no verifier gave a step a score"
         else:
-            why = f"all labels of steps were {min(self._classes)} (threshold {self._options.threshold:g})"
+            why = f"all labels of steps were {min(self._classes)} (threshold {GOOD:g})"
         logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
 
     def _over_ranks(self, fresh: int, again: int) -> tuple[int, int, int]:

@@ -210,7 +210,7 @@ def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pyt
 def test_the_only_note_on_sao_is_that_its_warm_up_shortens_the_schedule(cli, pytestconfig):
     out = cli.done("explain", pytestconfig.rootpath / "examples" / "papers" / "sao.yaml")
     (note,) = out.partition("notes:")[2].strip().splitlines()
-    assert "critic warmup_steps" in note
+    assert "critic: the first" in note
     assert "sg[r]·A·lp_t where 1 − 0.3 ≤ r ≤ 1 + 5.0, else 0" in out
 
 

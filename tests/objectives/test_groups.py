@@ -293,10 +293,10 @@ def test_a_run_that_resumes_inside_a_generation_batch_is_the_run_that_was_not_st
 
 
 @pytest.mark.parametrize(("settings", "words"), [
-    ({"num_generations": 1}, ["num_generations is 1"]),
-    ({"top_entropy_quantile": 0.5}, ["parts of one", "remove top_entropy_quantile"]),
-    ({"off_policy_mask_threshold": 0.5}, ["remove off_policy_mask_threshold"]),
-    ({"use_vllm": True}, ["set vllm_importance_sampling_correction to false"]),
+    ({"num_generations": 1}, ["num_generations of 2 or more"]),
+    ({"top_entropy_quantile": 0.5}, ["completions of a group", "top_entropy_quantile (0.5)"]),
+    ({"off_policy_mask_threshold": 0.5}, ["off_policy_mask_threshold (0.5)"]),
+    ({"use_vllm": True}, ["vllm_importance_sampling_correction", "Set it to false"]),
 ])  # fmt: skip
 @pytest.mark.parametrize("name", ["tpo", "real"])
 def test_what_would_weigh_or_drop_parts_of_a_group_is_refused(name, settings, words, build):

@@ -20,7 +20,10 @@ from transformers import TrainerCallback
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus._trl import mark_step
 from grpo_plus.cli import main
-from grpo_plus.recipe.iterations import moves_within_batch, stop_problems
+from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.iterations import moves_within_batch
+from grpo_plus.recipe.table import parts_of
+from grpo_plus.rules import broken_rules
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training import reference
 from grpo_plus.training.inner import check_clean_steps
@@ -216,8 +219,8 @@ def test_tokens_past_their_clip_have_no_gradient(build):
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    ({"num_iterations": 1}, "num_iterations is 1"), ({"num_iterations": 2, "steps_per_generation": 3}, "steps_per_generation (3)"),
-    ({"num_iterations": 2, "generation_batch_size": 4}, "steps_per_generation (1)"), ({"num_iterations": 2, "fp16": True}, "fp16"),
+    ({"num_iterations": 1}, "num_iterations of 2 or more"), ({"num_iterations": 2, "steps_per_generation": 3}, "steps_per_generation 3"),
+    ({"num_iterations": 2, "generation_batch_size": 4}, "steps_per_generation 1"), ({"num_iterations": 2, "fp16": True}, "fp16"),
 ])  # fmt: skip
 def test_stop_fraction_is_refused_where_a_step_without_gradients_is_not_clean(build, settings, said):
     with pytest.raises(ConfigError) as error:
@@ -228,13 +231,11 @@ def test_stop_fraction_is_refused_where_a_step_without_gradients_is_not_clean(bu
 
 def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
     # Building a config with DeepSpeed's field would mark this whole process as a DeepSpeed one.
-    fields = {"num_iterations": 2, "gradient_accumulation_steps": 2, "steps_per_generation": 4}
-    config = SimpleNamespace(**fields, generation_batch_size=None, fp16=False, deepspeed="zero2.json")
-    (problem,) = stop_problems(config, "stop_fraction")
-    assert "DeepSpeed" in problem
-    config.deepspeed = None
-    assert stop_problems(config, "stop_fraction") == []
-    assert "num_iterations is 2, and a rise is known after the second" in stop_problems(config, "stop_rise")[0]
+    config = GRPOPlusConfig(**BASE, objective={"name": "grpo", "stop_fraction": 0.5}, num_iterations=2)
+    config.deepspeed = "zero2.json"
+    choice = Choice(config, config.recipe)
+    (problem,) = broken_rules(parts_of(choice), choice)
+    assert "deepspeed ('zero2.json'): stop_fraction leaves steps without gradients" in problem
     running = SimpleNamespace(scaler=None, distributed_type=DistributedType.MULTI_GPU)
     assert check_clean_steps(running, "stop_rise") == []
     running.scaler = torch.amp.GradScaler("cpu")
@@ -322,18 +323,18 @@ IN_REWARD = {**KL, "objective": {"name": "grpo", "kl": {"placement": "reward"}}}
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    ({"objective": "target", "max_steps": 1, **TWICE}, "With max_steps 1 there is no second: set max_steps to 2"),
-    (GRPO | {"objective": {"name": "grpo", "surrogate": "target"}}, "set num_iterations to 2 or more"),
-    (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}}, "a batch early, but num_iterations is 1, "),
-    (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}, **TWICE}, "set num_iterations to 3 or more"),
-    (SETTLED | TWICE | {"engine": "stock"}, "rows that have settled, but engine is 'stock'"),
-    (SETTLED | {"engine": "auto"}, "later inner iterations, but num_iterations is 1"),
+    ({"objective": "target", "max_steps": 1, **TWICE}, "needs max_steps (1): the first step knows the sign of each target only. Set it to 2"),
+    (GRPO | {"objective": {"name": "grpo", "surrogate": "target"}}, "Set num_iterations to 2 or more"),
+    (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}}, "needs num_iterations of 3 or more: stop_rise knows a rise"),
+    (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}, **TWICE}, "needs num_iterations of 3 or more"),
+    (SETTLED | TWICE | {"engine": "stock"}, "engine ('stock'): skip_settled saves passes"),
+    (SETTLED | {"engine": "auto"}, "needs num_iterations: skip_settled leaves rows out"),
     ({**KL, "sync_ref_model": True, "peft_config": LORA}, "mixup_alpha is 0.6: with LoRA it must be 1.0"),
-    ({"objective": "target", "top_entropy_quantile": 0.5}, "remove top_entropy_quantile"),
-    ({"objective": "target", "off_policy_mask_threshold": 0.5}, "remove off_policy_mask_threshold"),
+    ({"objective": "target", "top_entropy_quantile": 0.5}, "top_entropy_quantile (0.5): nothing may drop"),
+    ({"objective": "target", "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold (0.5): nothing may drop"),
     ({"objective": "target", "use_vllm": True}, "vllm_importance_sampling_correction"),
-    ({"objective": "vespo", "use_vllm": True}, "token_truncate"), ({"sync_ref_model": True}, "beta is 0"),
-    ({**KL, "sync_ref_model": True, "ref_model_mixup_alpha": 2.0}, "mixup_alpha is 2.0"), ({**IN_REWARD, "advantage": "gdpo"}, "'gdpo'"),
+    ({"objective": "vespo", "use_vllm": True}, "token_truncate"), ({"sync_ref_model": True}, "sync_ref_model needs beta"),
+    ({**KL, "sync_ref_model": True, "ref_model_mixup_alpha": 2.0}, "mixup_alpha is 2.0"), ({**IN_REWARD, "advantage": "gdpo"}, "(gdpo)"),
     ({**IN_REWARD, "multi_objective_aggregation": "normalize_then_sum"}, "normalize_then_sum"),
 ])  # fmt: skip
 def test_fields_that_do_not_go_together_are_refused(build, settings, said):

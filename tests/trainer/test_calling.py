@@ -255,7 +255,7 @@ def config(tmp_path, **settings):
     ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"), ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
     ({"environment": DOUBLE}, "environment.*expected a class"),
     ({"environment": {"a": COUNTER, "b": "nobody"}}, r"environment\['b'\].*unknown environment 'nobody'"),
-    ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call of a tool would ever run"),
+    ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call would ever run"),
     ({"tools": [{"name": "calculator", "kwargs": {"digits": 3}}]}, "without kwargs: .'name': 'calculator', 'digits': 3"),
     ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
     ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),

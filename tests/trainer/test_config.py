@@ -9,9 +9,9 @@ from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages, get_advantage, parameters_of
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
-from grpo_plus.recipe.advantage import ADVANTAGE_FIELDS, equivalent_advantage
+from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.forms import named
-from grpo_plus.recipe.objective import OBJECTIVE_FIELDS
+from grpo_plus.recipe.table import PARTS
 from grpo_verifiers.errors import ConfigError, PluginError
 from tests.device import DEVICE
 from tests.trainer.conftest import BASE
@@ -48,10 +48,10 @@ def test_everything_that_is_wrong_is_said_at_once():
     wrong |= {"verifiers": [{"name": "math", "wieght": 2.0}, 3], "verifier_column": "kind", "num_generations": 3}
     found = problems(**wrong, engine={"layout": "fast", "tokens_per_pass": 0})
     text = "\n".join(found)
-    told = "'sgn'. Did you mean 'sign'?|scale_rewards ('none') and advantage ('sgn')|'drgrpo'. Did you mean 'dr_grpo'?"
-    told += (
-        "|multi_objective_aggregation ('normalize_then_sum') and advantage|epsilon (0.3)|loss_type ('grpo')|divisible"
+    told = (
+        "'sgn'. Did you mean 'sign'?|advantage 'sgn' replaces scale_rewards ('none')|'drgrpo'. Did you mean 'dr_grpo'?"
     )
+    told += "|multi_objective_aggregation ('normalize_then_sum')|epsilon (0.3)|loss_type ('grpo')|divisible"
     told += "|unknown option 'wieght'. Did you mean the key 'weight'|verifiers[1] is 3|'layout' is 'fast'"
     for expected in f"{told}|tokens_per_pass is 0".split("|"):
         assert expected in text, expected
@@ -74,10 +74,10 @@ def test_several_problems_are_numbered_and_survive_pickling():
     ({"stop_on": ["nan"], "record": True}, "stop_on is written diagnosis: {stop_on: [FINDING]} now"),
     ({"verifiers": [{"name": "math", "kwargs": {"last_number": True}}]}, "without kwargs: {'name': 'math', 'last_number': True}"),
     ({"report": 5}, "report is 5, expected true, false or a mapping"), ({"diagnosis": {"every": 5}}, "there is no judge"),
-    ({"verifier_column": "kind"}, "there are no verifiers to choose from"), ({"plugins": [3]}, "plugins is [3]"),
+    ({"verifier_column": "kind"}, "verifier_column needs verifiers"), ({"plugins": [3]}, "plugins is [3]"),
     ({"generation_batch_size": 12, "steps_per_generation": 2}, "steps_per_generation"), ({"plugins": 3}, "plugins is 3, expected a list"),
     ({"verifiers": 3}, "verifiers is 3, expected a list"),
-    ({"engine": {"layout": "stock", "tokens_per_pass": 64}}, "engine is 'stock', which is TRL"),
+    ({"engine": {"layout": "stock", "tokens_per_pass": 64}}, "layout 'stock' is TRL's own path"),
     ({"engine": {"tokens_per_pass": True}}, "expected a positive integer"), ({"verifiers": [{"label": "x"}]}, "has no name"),
     ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a finite number"),
     ({"verifiers": [{"name": "math", "timeout": 0}]}, "expected a positive number of seconds"),
@@ -87,14 +87,22 @@ def test_each_wrong_value_is_named(values, expected):
     assert expected in "\n".join(problems(**values))
 
 
-@pytest.mark.parametrize("name", sorted(ADVANTAGE_FIELDS))
+@pytest.mark.parametrize("name", ["multi_objective_aggregation", "scale_rewards"])
 def test_an_estimator_and_the_hosts_own_choice_conflict(name):
     value = {"scale_rewards": "batch", "multi_objective_aggregation": "normalize_then_sum"}[name]
     (problem,) = problems(advantage="center", **{name: value})
-    assert all(words in problem for words in (f"{name} ({value!r})", "advantage ('center')"))
+    assert all(words in problem for words in (f"{name} ({value!r})", "advantage 'center' replaces"))
 
 
-@pytest.mark.parametrize("name", [name for name in OBJECTIVE_FIELDS if name in GRPOConfig.__dataclass_fields__])
+REPLACED = [
+    rule.what
+    for part in PARTS
+    for rule in part.rules
+    if part.who.startswith("objective") and rule.relation == "replaces" and rule.what in GRPOConfig.__dataclass_fields__
+]
+
+
+@pytest.mark.parametrize("name", REPLACED)
 def test_an_objective_and_the_option_it_would_ignore_conflict(name):
     default = GRPOConfig.__dataclass_fields__[name].default
     others = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}

@@ -186,11 +186,14 @@ def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(run, cap
 
 
 REFUSED = {
-    "the objective 'reinforce' reads no log-probabilities": {"objective": "reinforce"},
-    "the objective 'target' reads no log-probabilities": {"objective": "target", "num_iterations": 2},
-    "selection is 'contrast' with weights": {"selection": "contrast"},
-    "sync_ref_model is true": {"sync_ref_model": True, "beta": 0.1},
-    "the KL term is in the rewards": {"beta": 0.1, "objective": {"name": "grpo", "kl": {"placement": "reward"}}},
+    "'reinforce' reads no log-probabilities": {"objective": "reinforce"},
+    "'target' reads no log-probabilities": {"objective": "target", "num_iterations": 2},
+    r"selection \('contrast'\): its weights": {"selection": "contrast"},
+    "does not go with sync_ref_model": {"sync_ref_model": True, "beta": 0.1},
+    "with the KL term no two rewards are equal": {
+        "beta": 0.1,
+        "objective": {"name": "grpo", "kl": {"placement": "reward"}},
+    },
 }
 
 
@@ -210,7 +213,7 @@ def test_the_notes_call_it_biased_and_no_ratio_1(tmp_path):
     clip = {"objective": {"name": "dapo", "epsilon_high": 0.3}}
     settings = {"output_dir": str(tmp_path), **FLOAT32, **REPLAY, **clip}
     notes = config_notes(GRPOPlusConfig(**settings))
-    assert any("'replay' is biased" in note for note in notes)
+    assert any("dead_groups 'replay': it is biased" in note for note in notes)
     assert not any("epsilon" in note for note in notes)
     notes = config_notes(GRPOPlusConfig(**{**settings, "dead_groups": "keep"}))
     assert any("epsilon" in note for note in notes)

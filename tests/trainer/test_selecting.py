@@ -264,8 +264,8 @@ def test_wrong_weights_later_on_end_the_run_with_their_prompt(select, tmp_path):
 @pytest.mark.parametrize(("settings", "message"), [
     ({"name": "contrst"}, "unknown selection 'contrst'. Did you mean 'contrast'"),
     ({"keywords": {"explre": 0.1}}, "unknown keyword 'explre'. Did you mean 'explore'"),
-    ({"shuffle_dataset": False}, r"shuffle_dataset is False, but selection \('contrast'\) draws the prompts"),
-    ({"accelerator_config": {"dispatch_batches": True}}, "accelerator_config has dispatch_batches: true"),
+    ({"shuffle_dataset": False}, r"selection 'contrast' does not go with shuffle_dataset \(False\): it draws the prompts"),
+    ({"accelerator_config": {"dispatch_batches": True}}, "does not go with dispatch_batches of accelerator_config"),
 ])  # fmt: skip
 def test_configs_that_contradict_themselves_are_refused(select, settings, message):
     with pytest.raises(ConfigError, match=message):

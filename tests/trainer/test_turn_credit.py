@@ -185,16 +185,16 @@ COUNTING = COUNTER.replace("Counter", "Counting")
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({"advantage": "gigpo"}, r"'gigpo' compares turns.*there is no environment"),
-    ({"advantage": "gigpo", "tools": ["calculator"]}, r"there is no environment that tells states"),
-    ({"advantage": "gigpo", "environment": OTHER}, r"environment Other has no state_key.*credit: turn"),
-    ({"advantage": {"name": "mix", "parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
+    ({"advantage": "gigpo"}, r"'gigpo' needs an environment with state_key: it compares turns"),
+    ({"advantage": "gigpo", "tools": ["calculator"]}, r"needs an environment with state_key"),
+    ({"advantage": "gigpo", "environment": OTHER}, r"needs an environment with state_key.*credit: turn"),
+    ({"advantage": {"name": "mix", "parts": {"gigpo": 1.0, "sign": 1.0}}}, r"needs an environment with state_key"),
     ({**GIGPO, "advantage": {"name": "gigpo", "omega": 0}}, "advantage: zscore"),
     ({**GIGPO, "advantage": {"name": "gigpo", "omega": 0, "scale": "none"}}, "advantage: center"),
     ({**GIGPO, "advantage": {"name": "gigpo", "credit": "turn"}}, "unknown keyword 'credit'"),
-    ({**GIGPO, "advantage": {"name": "gigpo", "gamma": 1.5}}, "'gamma' is 1.5"), ({**GIGPO, "num_generations": 1}, "num_generations is 1"),
-    (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
-    ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
+    ({**GIGPO, "advantage": {"name": "gigpo", "gamma": 1.5}}, "'gamma' is 1.5"), ({**GIGPO, "num_generations": 1}, "needs num_generations of 2 or more"),
+    (PROCESS, "turn_reward needs an environment with get_turn_reward"),
+    ({**PROCESS, "environment": COUNTING}, "turn_reward needs an environment with get_turn_reward"),
     ({**PROCESS, "advantage": {"name": "process", "credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
     ({**PROCESS, "advantage": {"name": "process", "credit": "turns"}}, "'credit' is 'turns'"),
 ])  # fmt: skip

@@ -1,6 +1,7 @@
-"""No option is silently ignored: what nobody reads is said, and where it is an option of ours, refused."""
+"""What parts need, exclude and replace: one table, which plug-ins extend, and notes on valid configs."""
 
 import dataclasses
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +10,15 @@ from trl import ModelConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import register_advantage, unread_weights
 from grpo_plus.advantages.registry import advantages
+from grpo_plus.cli._notes import beside_notes
+from grpo_plus.objectives import register_objective
+from grpo_plus.objectives.pieces import piece_registries
+from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.notes import config_notes, weight_notes
-from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
+from grpo_plus.recipe.table import PARTS, parts_of
+from grpo_plus.rules import broken_rules, excludes, needs
+from grpo_plus.selection import register_selection, selections
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 
@@ -20,16 +27,8 @@ def made(tmp_path, owner=GRPOPlusConfig, **settings):
     return owner(**{**BASE, **settings, "output_dir": str(tmp_path)})
 
 
-def said(config, name):
-    return [note for note in config_notes(config) if note.startswith(f"{name} (")]
-
-
-def unread(config, name):
-    return [note for note in said(config, name) if "is not read: " in note]
-
-
 NOTED = [
-    ({"use_vllm": True, "vllm_mode": "server", "rollout": {"vllm_sync": "files"}}, {"vllm_group_port": 3}, "vllm_sync", {"rollout": {"vllm_sync": "nccl"}}),
+    ({"use_vllm": True, "vllm_mode": "server", "rollout": {"vllm_sync": "files"}}, {"vllm_group_port": 3}, "vllm_group_port", {"rollout": {"vllm_sync": "nccl"}}),
     ({}, {"eval_verifiers": ["exact"]}, "eval_strategy is 'no'", {"eval_strategy": "steps", "eval_steps": 5}),
 ]  # fmt: skip
 
@@ -38,19 +37,51 @@ NOTED = [
 def test_a_field_is_remarked_upon_where_a_part_of_ours_makes_it_inert_and_only_there(
     tmp_path, idle, field, why, active
 ):
-    (name,) = field
-    (note,) = said(made(tmp_path, **idle, **field), name)
-    assert "is not read: " in note
+    (note,) = config_notes(made(tmp_path, **idle, **field))
     assert why in note
-    assert not said(made(tmp_path, **idle), name)
-    assert not said(made(tmp_path, **{**idle, **field, **active}), name)
+    assert not config_notes(made(tmp_path, **idle))
+    assert not config_notes(made(tmp_path, **{**idle, **field, **active}))
 
 
-def test_the_tables_name_fields_and_none_of_the_host_alone(tmp_path):
+def test_each_row_of_the_table_names_a_field_or_says_when_it_is_broken(tmp_path):
+    choice = Choice(made(tmp_path), made(tmp_path).recipe)
     known = {spec.name for spec in dataclasses.fields(GRPOPlusConfig)}
-    assert {name.partition(".")[0] for row in (*NOTES, *PROBLEMS) for name in row.fields} <= known
+    rules = [rule for part in PARTS for rule in part.rules]
+    assert len(rules) > 60
+    for rule in rules:
+        assert rule.what.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
+    assert broken_rules(PARTS, choice) == []
     hosts = {"loss_type": "sapo", "epsilon": 0.3, "vllm_mode": "server", "warmup_steps": 5, "data_seed": 3, "top_k": 5}
     assert config_notes(made(tmp_path, **hosts)) == []
+
+
+@pytest.fixture
+def plug_ins():
+    told = {"rules": [needs("critic", "it is there"), excludes("fp16", "it is small")]}
+    register_advantage("ruled_estimator", **told)(lambda table: table.totals())
+    register_selection("ruled_selection", **told)(lambda history: 1.0 + history.drawn)
+    register_objective("ruled_surrogate", kind="surrogate", **told)(lambda batch, ratio: ratio * batch.advantages)
+    yield
+    advantages.unregister("ruled_estimator")
+    selections.unregister("ruled_selection")
+    piece_registries["surrogate"].unregister("ruled_surrogate")
+
+
+@pytest.mark.parametrize("chosen", [
+    {"advantage": "ruled_estimator"}, {"advantage": {"name": "mix", "parts": {"ruled_estimator": 1.0, "raw": 1.0}}},
+    {"selection": "ruled_selection"}, {"objective": {"name": "grpo", "surrogate": "ruled_surrogate"}},
+])  # fmt: skip
+def test_a_plug_in_brings_its_own_rules(tmp_path, plug_ins, chosen):
+    with pytest.raises(ConfigError) as refusal:
+        made(tmp_path, **chosen, fp16=True)
+    text = str(refusal.value)
+    assert "needs critic: it is there. Set critic." in text
+    assert "does not go with fp16 (True): it is small. Remove one of the two." in text
+
+
+def test_rules_go_to_workers():
+    for rule in (needs("critic", "why"), excludes("fp16", "why")):
+        assert pickle.loads(pickle.dumps(rule)) == rule
 
 
 def test_a_plain_config_has_no_remarks(tmp_path):
@@ -63,35 +94,34 @@ def test_a_plain_config_has_no_remarks(tmp_path):
 
 
 def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(tmp_path):
-    with launching(processes=2), pytest.raises(ConfigError, match=r"engine.tokens_per_pass \(64\).* single device"):
+    with (
+        launching(processes=2),
+        pytest.raises(ConfigError, match=r"tokens_per_pass \(64\): it works on a single device"),
+    ):
         made(tmp_path, engine={"tokens_per_pass": 64})
     config = made(tmp_path, engine={"layout": "packed", "tokens_per_pass": 64})
-    assert unread_problems(config) == []
+    choice = Choice(config, config.recipe)
+    assert broken_rules(parts_of(choice), choice) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
-    (problem,) = unread_problems(config)
-    assert problem.startswith("engine.tokens_per_pass")
-    assert "it works on a single device only" in problem
+    (problem,) = broken_rules(parts_of(choice), choice)
+    assert "tokens_per_pass (64): it works on a single device only" in problem
 
 
 OURS = [
-    ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "engine.layout ('trimmed')", "neftune_noise_alpha"),
-    (
-        {"engine": {"tokens_per_pass": 64}, "neftune_noise_alpha": 0.1},
-        "engine.tokens_per_pass (64)",
-        "neftune_noise_alpha",
-    ),
-    ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "engine.tokens_per_pass (64)", "single device"),
-    ({"report": {"every": 5}}, "report.every (5)", "needs the record"),
-    ({"report": {"every": 5, "record": False}, "verifiers": ["math"]}, "report.every (5)", "needs the record"),
-    ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
-    ({"rollout": {"how": "stock", "rows": 5}}, "rollout.rows (5)", "rollout: auto"),
-    ({"rollout": {"vllm_sync": "files"}}, "rollout.vllm_sync ('files')", "use_vllm: true"),
+    ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "layout ('trimmed')", "neftune_noise_alpha"),
+    ({"engine": {"tokens_per_pass": 64}, "neftune_noise_alpha": 0.1}, "tokens_per_pass (64)", "neftune_noise_alpha"),
+    ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "tokens_per_pass (64)", "single device"),
+    ({"report": {"every": 5}}, "report.every needs the record", "a part of ours"),
+    ({"report": {"every": 5, "record": False}, "verifiers": ["math"]}, "report.every needs the record", ""),
+    ({"rollout": "auto", "use_vllm": True}, "how ('auto')", "use_vllm"),
+    ({"rollout": {"how": "stock", "rows": 5}}, "rows (5)", "rollout: auto"),
+    ({"rollout": {"vllm_sync": "files"}}, "vllm_sync ('files')", "use_vllm: true"),
     (
         {"rollout": {"vllm_sync": "adapter"}, "use_vllm": True, "vllm_mode": "colocate"},
-        "rollout.vllm_sync ('adapter')",
-        "'colocate'",
+        "vllm_sync ('adapter')",
+        "server",
     ),
-    ({"rollout": {"rows": 5}, "verifiers": ["math"], "use_vllm": True}, "rollout.rows (5)", "rollout: auto"),
+    ({"rollout": {"rows": 5}, "verifiers": ["math"], "use_vllm": True}, "rows (5)", "rollout: auto"),
 ]
 
 
@@ -108,7 +138,7 @@ def test_our_rollouts_are_unread_only_where_no_process_has_the_whole_model(tmp_p
     config = made(tmp_path, rollout="auto", ds3_gather_for_generation=gathers)
     config.deepspeed = {"zero_optimization": {"stage": stage}}
     config.deepspeed_plugin = SimpleNamespace(zero_stage=stage)
-    notes = said(config, "rollout.how")
+    notes = config_notes(config)
     assert notes == [] if drawn else "the parameters are sharded" in notes[0]
 
 
@@ -121,7 +151,7 @@ def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, setti
     def rollout(prompts, trainer):
         raise AssertionError("never asked")
 
-    with pytest.raises(ConfigError, match="rollout_func draws the completions"):
+    with pytest.raises(ConfigError, match="rollout does not go with rollout_func"):
         build(trainer={"rollout_func": rollout}, **settings)
 
 
@@ -132,10 +162,9 @@ def test_remarks_about_clipping_and_the_models_options(tmp_path):
         assert any(said_so in note for note in notes)
     moving = made(tmp_path, objective={"name": "grpo", "epsilon_high": 0.3}, num_iterations=2)
     assert config_notes(moving) == []
-    (note,) = unread_notes(ModelConfig(lora_r=8), MODEL_NOTES)
-    assert note.startswith("lora_r (8) is not read: use_peft is false")
-    for model in (ModelConfig(), ModelConfig(lora_r=8, use_peft=True)):
-        assert unread_notes(model, MODEL_NOTES) == []
+    for model, noted in ((ModelConfig(), 0), (ModelConfig(lora_r=8), 1), (ModelConfig(lora_r=8, use_peft=True), 0)):
+        told = ["lora_r (8) is not read: use_peft is false."] * noted
+        assert beside_notes(SimpleNamespace(model=model)) == told
 
 
 @pytest.fixture
