@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from grpo_plus.rules import Rule
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import first_parameter
+from grpo_verifiers.rules import Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +50,7 @@ class Estimator:
         reads_steps: it reads the scores of steps; each that is ``per`` step does.
         reads_states: it reads the states before steps, which an environment with ``state_key`` gives.
         each_reward: it normalises each reward by itself.
-        rules: what it needs, excludes and replaces, beside what its traits say (`grpo_plus.rules`).
+        rules: what it needs, excludes and replaces, beside what its traits say (`grpo_verifiers.rules`).
         check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
         check: further problems of keywords, ``(keywords, base) -> list of messages``.
     """

@@ -22,7 +22,7 @@ from torch import Tensor
 from grpo_plus.advantages.estimator import Estimator
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.table import RewardTable
-from grpo_plus.rules import notes
+from grpo_verifiers.rules import notes
 
 
 def opo(table: RewardTable) -> Tensor:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError, Scope
-from grpo_plus.rules import Rule
 from grpo_verifiers.registry import Registry, beside, source_of
+from grpo_verifiers.rules import Rule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ def register_advantage(
         scope: "batch" when other groups rescale a group's advantages by one positive factor (whitening, say).
         reads_values: whether it reads ``table.values``, a critic's value of the state before each token.
         reads_states: whether it reads ``table.steps`` with their ``states``, which are the turns of an environment.
-        rules: what it needs and excludes: ``[needs("critic", "why"), excludes("fp16", "why")]`` of `grpo_plus.rules`.
+        rules: what it needs and excludes, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
     Raises:
         DuplicateNameError: the name is taken; the message shows both sides.

@@ -130,7 +130,7 @@ class _Look:
         except UserError as error:
             told.append(str(error))
         owned = any(part.rewards for part in args.recipe.environments.values())
-        if not functions and not args.verifiers and not owned:
+        if not functions and not args.recipe.verifiers and not owned:
             told.append("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
         for text in told:
             refused += refused_findings(text)

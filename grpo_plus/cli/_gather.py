@@ -36,12 +36,12 @@ def gather(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> Gathered:
         raise UserError(NO_MODEL)
     rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
     owned = any(part.rewards for part in args.recipe.environments.values())
-    if not rewards and not args.verifiers and not owned:
+    if not rewards and not args.recipe.verifiers and not owned:
         raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
     if args.max_steps == 0:
         raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
     measured = script.measure if isinstance(script.measure, dict) else None
-    if measured is not None and not args.verifiers and not owned:
+    if measured is not None and not args.recipe.verifiers and not owned:
         raise UserError("measure needs verifiers to judge with, and the config has none: set verifiers.")
     if parsed.mixture.datasets:
         if script.dataset_name:

@@ -107,7 +107,7 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     from grpo_plus.advantages import get_advantage
     from grpo_plus.recipe.advantage import equivalent_advantage
 
-    if config.advantage is None:
+    if "advantage" not in config.recipe.names:
         name, keywords = equivalent_advantage(config)
         estimator = get_advantage(name)
         origin = (

@@ -403,8 +403,9 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     _tell("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
     _tell(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
+    entries = [part.entry for part in args.recipe.verifiers]
     if text.rstrip().endswith("<think>") and any(
-        "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers
+        entry.name == "think_format" and "prefilled" not in entry.kwargs for entry in entries
     ):
         _tell("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpo_plus.rules import Rule
 from grpo_verifiers.options import keywords_of, option_problems
 from grpo_verifiers.registry import Registry
+from grpo_verifiers.rules import Rule
 
 Kind = Literal["ratio", "surrogate", "kl", "reduce", "loss"]
 POSITIONAL: Mapping[Kind, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ class Piece:
         settles: the surrogate says which tokens feel no pull any more, so that `stop_fraction` has something to count.
         weighs_kl: the ratio, rather than the token ratio, multiplies an unbiased KL estimate.
         by_ratio: for surrogates, keywords act at ratios other than 1 only.
-        rules: what it needs and excludes (`grpo_plus.rules`).
+        rules: what it needs and excludes (`grpo_verifiers.rules`).
         takes_ratio: for KL estimators, that a ratio may multiply them.
     """
 

@@ -52,7 +52,7 @@ GRPO = Preset(
 GRPO_CLIP = Preset(
     "grpo_clip",
     kl=None,
-    why_no_kl="it is 'grpo' without the KL term: use objective 'grpo', or set beta to 0",
+    why_no_kl="it is 'grpo' without the KL term (use objective 'grpo' for one)",
     about="""GRPO without a KL term, and a config that sets `beta` is refused.
 
     Use it when no reference policy is to hold the policy back and nobody should set one by accident.
@@ -197,7 +197,7 @@ TARGET = Preset(
     ratio="none",
     reduce="token_mean",
     kl=None,
-    why_no_kl="it says where each probability should go, so a KL term has nothing to hold back: set beta to 0",
+    why_no_kl="it says where each probability should go, so a KL term has nothing to hold back",
 )
 TPO = Preset("tpo", "tpo", ratio="none", reduce="sequence_sum")
 REAL = Preset("real", "real", ratio="none", reduce="sequence_sum")

@@ -6,9 +6,9 @@ from typing import Any, Literal, TypeVar, overload
 
 from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
-from grpo_plus.rules import Rule
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import Registry, source_of
+from grpo_verifiers.rules import Rule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,7 +87,7 @@ def register_objective(
         per_completion: for ratios and surrogates, that there is one number a completion, so that advantages per token
             have no meaning.
         formula: for `explain`.
-        rules: what it needs and excludes: ``[needs("critic", "why"), excludes("fp16", "why")]`` of `grpo_plus.rules`.
+        rules: what it needs and excludes, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
     A KL estimator of one's own in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is
     then that of what it estimates, E_π[estimate]. One whose expected update does not approach the reference, where it
@@ -111,7 +111,7 @@ def register_objective(
             rules=tuple(rules),
         )
         if kind == "loss":
-            why = "it was registered without a KL term: set beta to 0" if kl == "none" else ""
+            why = "it was registered without a KL term" if kl == "none" else ""
             term = "k3" if kl == "added" else None
             preset = Preset(name, piece, ratio="none", reduce=reduce, kl=term, why_no_kl=why, own_kl=kl == "own")
             objectives.register(name, preset, source=source_of(fn))

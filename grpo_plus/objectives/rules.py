@@ -1,11 +1,13 @@
-"""Rules of composition: one table of what excludes and what needs what in an objective, and its one reader."""
+"""Rules of composition: what the pieces of an objective need and exclude."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.objectives.pieces import Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
+from grpo_verifiers.rules import Part, excludes, needs
+from grpo_verifiers.rules import broken_rules as broken_of
 
 
 @dataclass(frozen=True)
@@ -116,167 +118,80 @@ class Draft:
         """The KL estimators there are."""
         return ", ".join(piece_registries["kl"])
 
+    def get(self, name: str) -> None:
+        """A draft has no fields to show."""
 
-@dataclass(frozen=True)
-class Rule:
-    """One thing that a composition may not do.
+    def of(self, trait: str, kind: str = "surrogate") -> Any:
+        """A trait of a piece; None without the piece."""
+        return getattr(self.pieces.get(kind), trait, None)
 
-    Attributes:
-        about: the kinds of pieces that the rule looks at, separated by spaces.
-        broken: whether a draft breaks the rule.
-        message: for `str.format`: ``d`` is the draft, and each piece stands under its kind.
-    """
-
-    about: str
-    broken: Callable[[Draft], bool]
-    message: str
+    def name(self, kind: str) -> str:
+        """The name of a piece."""
+        return str(self.of("name", kind))
 
 
-def _is_rise(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+def _within(value: Any, least: float, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
-
-
-_ONE_NUMBER = (
-    " is one number a completion, which has no meaning with advantages per {d.per}: use ratio token or sequence_token "
-    "(objective 'gspo_token'), or an advantage estimator per completion."
-)
-
-RULES = (
+# fmt: off
+_PARTS = "Take ratio token or sequence_token (objective 'gspo_token'), or an advantage estimator per completion"
+RULES = Part("{c.what}", bool, (
     # Pieces beside each other.
-    Rule(
-        "surrogate",
-        lambda d: d.whole and "surrogate" in d.keywords,
-        "{d.what} is one whole function: it has no surrogate to choose.",
-    ),
-    Rule(
-        "surrogate ratio",
-        lambda d: d.whole and "ratio" in d.keywords,
-        "{d.what} is one whole function: it has no ratio to choose.",
-    ),
-    Rule(
-        "surrogate ratio",
-        lambda d: (
-            "ratio" in d.keywords
-            and bool(d.pieces["surrogate"].ratios)
-            and d.pieces["ratio"].name not in d.pieces["surrogate"].ratios
-        ),
-        "{d.what}: the surrogate {surrogate.name!r} reads {d.reads}, so ratio {ratio.name!r} would change nothing: "
-        "remove ratio.",
-    ),
-    Rule(
-        "surrogate ratio",
-        lambda d: d.pieces["ratio"].name == "none" and not d.pieces["surrogate"].ratios and not d.whole,
-        "{d.what}: the surrogate {surrogate.name!r} needs a ratio, and ratio is 'none'. For plain policy gradients "
-        "use the surrogate 'logp'.",
-    ),
-    Rule(
-        "surrogate reduce",
-        lambda d: d.pieces["surrogate"].reduce not in ("", d.pieces["reduce"].name),
-        "{d.what}: the surrogate {surrogate.name!r} is a mean over {d.units}, so its reduction is {surrogate.reduce}, "
-        "not {reduce.name!r}: remove reduce.",
-    ),
+    excludes("surrogate", "it is one whole function", way="Remove it",
+             when=lambda c: c.of("kind") == "loss" and "surrogate" in c.keywords),
+    excludes("ratio", "it is one whole function", way="Remove it",
+             when=lambda c: c.of("kind") == "loss" and "ratio" in c.keywords),
+    excludes("ratio {c.keywords[ratio]!r}", "{c.pieces[surrogate].name!r} reads {c.reads}", way="Remove ratio",
+             when=lambda c: "ratio" in c.keywords and "ratio" in c.pieces and bool(c.of("ratios"))
+             and c.name("ratio") not in c.of("ratios")),
+    needs("a ratio", "{c.pieces[surrogate].name!r} reads one, and ratio is 'none'",
+          way="For plain policy gradients use the surrogate 'logp'",
+          when=lambda c: c.of("kind") == "surrogate" and c.name("ratio") == "none" and not c.of("ratios")),
+    excludes("reduce {c.keywords[reduce]!r}", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction is {c.pieces[surrogate].reduce}", way="Remove reduce",
+             when=lambda c: "reduce" in c.pieces and c.of("reduce") not in (None, "", c.name("reduce"))),
     # The KL term: whether there is one.
-    Rule(
-        "",
-        lambda d: isinstance(d.beta, int | float) and d.beta < 0,
-        "beta is {d.beta!r}, expected at least 0: it would reward divergence.",
-    ),
-    Rule(
-        "",
-        lambda d: bool(d.why_no_kl and d.beta),
-        "{d.what} has no KL term, but beta is {d.beta!r}: {d.why_no_kl}.",
-    ),
-    Rule(
-        "",
-        lambda d: bool(d.why_no_kl) and not d.no_kl,
-        "{d.what} has no KL term, but kl is {d.kl!r}: {d.why_no_kl}, and remove kl.",
-    ),
-    Rule(
-        "",
-        lambda d: d.no_kl and bool(d.beta) and not d.why_no_kl and not d.own_kl,
-        "{d.what}: kl is {d.kl!r}, but beta is {d.beta!r}: set beta to 0, or choose an estimator ({d.estimators}).",
-    ),
-    Rule(
-        "",
-        lambda d: "kl" in d.keywords and not d.no_kl and not d.beta and not d.why_no_kl,
-        "{d.what}: kl is {d.kl!r}, but beta is 0, so nothing would read it: set beta, or remove kl.",
-    ),
+    excludes("beta {c.beta!r}", "it would reward divergence", way="Set it to 0 or more",
+             when=lambda c: isinstance(c.beta, int | float) and c.beta < 0),
+    excludes("beta {c.beta!r}", "{c.why_no_kl}", way="Set it to 0", when=lambda c: bool(c.why_no_kl and c.beta)),
+    excludes("kl {c.kl!r}", "{c.why_no_kl}", way="Remove kl", when=lambda c: bool(c.why_no_kl) and not c.no_kl),
+    needs("a KL estimator", "beta is {c.beta!r}", way="Set beta to 0, or choose one ({c.estimators})",
+          when=lambda c: c.no_kl and bool(c.beta) and not c.why_no_kl and not c.own_kl),
+    needs("beta", "kl is {c.kl!r}, and with beta 0 nothing would read it", way="Set beta, or remove kl",
+          when=lambda c: "kl" in c.keywords and not c.no_kl and not c.beta and not c.why_no_kl),
     # The KL term: the ratio that multiplies it.
-    Rule(
-        "",
-        lambda d: d.unbiased and not d.corrected,
-        "{d.what}: kl.unbiased is true, but use_bias_correction_kl is false: remove one of them.",
-    ),
-    Rule(
-        "",
-        lambda d: d.unbiased and d.corrected and d.in_reward,
-        "{d.what}: kl.unbiased has no meaning with placement 'reward', where the estimate is a number and the ratio is "
-        "1: remove it.",
-    ),
-    Rule(
-        "",
-        lambda d: d.unbiased and d.corrected and not d.in_reward and not d.preset.unbiased,
-        "{d.what} never multiplies its KL estimate by the ratio: remove kl.unbiased.",
-    ),
-    Rule(
-        "kl",
-        lambda d: d.unbiased and d.multiplies and not d.pieces["kl"].takes_ratio,
-        "{d.what}: kl.unbiased is true, but the ratio never multiplies {kl.name!r}: as it is its gradient is "
-        "that of the reverse KL, and times the ratio it is not. Remove kl.unbiased.",
-    ),
+    excludes("kl.unbiased", "use_bias_correction_kl is false", when=lambda c: c.unbiased and not c.corrected),
+    excludes("kl.unbiased", "with placement 'reward' the estimate is a number and the ratio is 1", way="Remove it",
+             when=lambda c: c.unbiased and c.corrected and c.in_reward),
+    excludes("kl.unbiased", "it never multiplies its KL estimate by the ratio", way="Remove it",
+             when=lambda c: c.unbiased and c.corrected and not c.in_reward and not c.preset.unbiased),
+    excludes("kl.unbiased", "the gradient of {c.pieces[kl].name!r} is that of the reverse KL as it is, and times the "
+             "ratio it is not", way="Remove it",
+             when=lambda c: c.unbiased and c.multiplies and c.of("takes_ratio", "kl") is False),
     # The end of the inner iterations.
-    Rule(
-        "",
-        lambda d: d.stop is not None and not _is_share(d.stop),
-        "{d.what}: stop_fraction is {d.stop!r}, expected more than 0 and at most 1.",
-    ),
-    Rule(
-        "surrogate",
-        lambda d: _is_share(d.stop) and not d.pieces["surrogate"].settles,
-        "{d.what}: stop_fraction counts tokens that feel no pull any more, and {surrogate.name!r} pulls every token "
-        "for ever: remove it, or use one of {d.settling}.",
-    ),
-    Rule(
-        "",
-        lambda d: d.rise is not None and not _is_rise(d.rise),
-        "{d.what}: stop_rise is {d.rise!r}, expected a finite number of at least 0.",
-    ),
-    Rule(
-        "",
-        lambda d: d.skips is not None and not isinstance(d.skips, bool),
-        "{d.what}: skip_settled is {d.skips!r}, expected true or false.",
-    ),
-    Rule(
-        "surrogate",
-        lambda d: d.skips is True and d.pieces["surrogate"].name != "target",
-        "{d.what}: skip_settled leaves out rows that are at their targets, and {surrogate.name!r} has none: remove it, "
-        "or use target.",
-    ),
+    excludes("stop_fraction {c.stop!r}", "it is a share", way="Set it to more than 0 and at most 1",
+             when=lambda c: c.stop is not None and not (_within(c.stop, 0, 1) and c.stop)),
+    excludes("stop_fraction", "it counts tokens that feel no pull any more, and {c.pieces[surrogate].name!r} pulls all "
+             "for ever", way="Remove it, or use one of {c.settling}",
+             when=lambda c: _within(c.stop, 0, 1) and c.stop and c.of("settles") is False),
+    excludes("stop_rise {c.rise!r}", "it is a finite number", way="Set it to 0 or more",
+             when=lambda c: c.rise is not None and not _within(c.rise, 0, 1e308)),
+    excludes("skip_settled {c.skips!r}", "it is true or false",
+             when=lambda c: c.skips is not None and not isinstance(c.skips, bool)),
+    excludes("skip_settled", "it leaves out rows that are at their targets, and {c.pieces[surrogate].name!r} has none",
+             way="Remove it, or use target",
+             when=lambda c: c.skips is True and "surrogate" in c.pieces and c.name("surrogate") != "target"),
     # Advantages of parts of a completion.
-    Rule(
-        "ratio",
-        lambda d: d.per != "completion" and d.pieces["ratio"].per_completion,
-        "{d.what}: the ratio {ratio.name!r}" + _ONE_NUMBER,
-    ),
-    Rule(
-        "surrogate",
-        lambda d: d.per != "completion" and d.pieces["surrogate"].per_completion,
-        "{d.what}: the surrogate {surrogate.name!r}" + _ONE_NUMBER,
-    ),
-    Rule(
-        "kl",
-        lambda d: d.per == "step" and d.in_reward,
-        "{d.what}: kl placement 'reward' takes the divergence from the completion's reward, which an advantage "
-        "estimator of step scores does not look at: use placement 'loss'.",
-    ),
-)
+    excludes("advantages per {c.per}", "its ratio is one number a completion", way=_PARTS,
+             when=lambda c: c.per != "completion" and c.of("per_completion", "ratio")),
+    excludes("advantages per {c.per}", "its surrogate is one number a completion", way=_PARTS,
+             when=lambda c: c.per != "completion" and c.of("per_completion")),
+    excludes("kl placement 'reward'", "an estimator of step scores does not look at the completion's reward",
+             way="Use placement 'loss'", when=lambda c: c.per == "step" and c.in_reward),
+))
+# fmt: on
 
 
 def broken_rules(draft: Draft) -> list[str]:
     """The messages of all rules that a draft breaks."""
-    read = (rule for rule in RULES if set(rule.about.split()) <= draft.pieces.keys())
-    return [rule.message.format(d=draft, **draft.pieces) for rule in read if rule.broken(draft)]
+    return broken_of((RULES,), draft)

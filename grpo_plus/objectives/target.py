@@ -90,7 +90,7 @@ TARGET = Piece(
     "−max(0, ±(log p* − lp_t)), p* = p_old^{good_exponent} (good) or p_old^{bad_exponent} (bad), fitted to sum ≤ 1",
     ratios=("none",),
     reduce="token_mean",
-    why_no_kl="the surrogate 'target' says how far each probability should go: set beta to 0",
+    why_no_kl="the surrogate 'target' says how far each probability should go",
     settles=True,
 )
 

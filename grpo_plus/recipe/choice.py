@@ -7,7 +7,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.objectives import Objective
-from grpo_plus.recipe.forms import HEADS, named, read_form
+from grpo_plus.recipe.forms import HEADS, read_form
 from grpo_plus.recipe.iterations import at_least_1, moves_within_batch, steps_per_generation
 from grpo_plus.recipe.launch import process_count
 from grpo_plus.recipe.options import changed_fields, mapping
@@ -61,7 +61,7 @@ class Choice(Mapping[str, Any]):
     @property
     def known(self) -> bool:
         """The estimator could be built; what is wrong with it else is said elsewhere."""
-        return self.config.advantage is None or self.recipe.advantage is not None
+        return "advantage" not in self.recipe.names or self.recipe.advantage is not None
 
     @property
     def comparing_none(self) -> str:
@@ -81,8 +81,10 @@ class Choice(Mapping[str, Any]):
         return None if self.after is None or self.after >= self.size else self._short(self.after)
 
     def _short(self, completions: int) -> str | None:
-        found = (part.check_size(words, completions) for part, words in self.recipe.estimator_parts if part.check_size)
-        return next(filter(None, found), None)
+        for part, words in self.recipe.estimator_parts:
+            if part.check_size is not None and (text := part.check_size(words, completions)):
+                return f"{part.title}: {text}"
+        return None
 
     @property
     def objective(self) -> Objective | None:
@@ -117,7 +119,7 @@ class Choice(Mapping[str, Any]):
         piece = None if self.objective is None else self.objective.surrogate.piece
         if piece is None or not piece.by_ratio or (piece.weighs_itself and self.corrected and self.by_token):
             return ""
-        _, words = named("objective", self.config.objective)
+        words = self.recipe.keywords["objective"]
         inside = words.get("surrogate")
         words = {**words, **(inside if isinstance(inside, Mapping) else {})}
         given = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
@@ -133,7 +135,7 @@ class Choice(Mapping[str, Any]):
     @property
     def each_reward(self) -> str:
         """What normalises each reward by itself."""
-        if self.config.advantage is not None:
+        if "advantage" in self.recipe.names:
             return ", ".join(part.name for part, _ in self.recipe.estimator_parts if part.each_reward)
         split = self.config.multi_objective_aggregation
         return f"multi_objective_aggregation {split!r}" if split == "normalize_then_sum" else ""

@@ -7,8 +7,8 @@ from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.table import parts_of
-from grpo_plus.rules import broken_rules
 from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.rules import broken_rules
 
 if TYPE_CHECKING:
     from grpo_plus.recipe.recipe import Chosen

@@ -17,7 +17,7 @@ from grpo_plus.recipe.critic import choose_critic
 from grpo_plus.recipe.dead_groups import choose_dead_groups
 from grpo_plus.recipe.defaults import records, rollout_of
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
-from grpo_plus.recipe.forms import name_of, read_form
+from grpo_plus.recipe.forms import named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.objective import choose_objective
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
@@ -26,11 +26,11 @@ from grpo_plus.recipe.selection import choose_selection
 from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
-from grpo_plus.rules import broken_rules
 from grpo_plus.selection import selections
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry
+from grpo_verifiers.rules import broken_rules
 from grpo_verifiers.verifying import REGISTRY
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {
@@ -57,7 +57,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     objective, wrong_objective = choose_objective(config, unit_of(parts))
     in_reward = objective is not None and objective.kl_in_reward
     dead_groups, wrong_dead_groups = choose_dead_groups(config)
-    if config.advantage is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
+    if chosen is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
         parts = estimators_of(chosen)
@@ -74,7 +74,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     monitor, wrong_monitor = choose_monitor(diagnosis, verifiers, config.plugins)
     tools, environments, wrong_tools = choose_tools(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
-    names = {field: chosen_name for field in _REGISTRIES if (chosen_name := name_of(config, field)) is not None}
+    written = {field: named(field, getattr(config, field)) for field in _REGISTRIES}
+    names = {field: name for field, (name, _) in written.items() if name is not None}
     built = {"advantage": chosen, "objective": objective, "selection": selected}
     origins |= {field: _REGISTRIES[field].way(name) for field, name in names.items() if built[field] is not None}
     recipe = Recipe(
@@ -98,6 +99,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         rollout_is_set=rollout.how is not None,
         report=replace(report, record=records(config)),
         names=names,
+        keywords={field: written[field][1] for field in names},
         origins=origins,
     )
     choice = Choice(config, recipe)

@@ -138,6 +138,7 @@ class Recipe:
         rollout_is_set: the config decides it.
         report: what is kept of the run, with ``record`` decided.
         names: advantage, objective and selection as the config names them.
+        keywords: theirs, as they are written.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
             ``entry point`` or ``reference``.
     """
@@ -162,6 +163,7 @@ class Recipe:
     rollout_is_set: bool = False
     report: ReportOptions = field(default_factory=lambda: ReportOptions(record=False))
     names: Mapping[str, str] = field(default_factory=dict)
+    keywords: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

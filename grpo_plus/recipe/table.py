@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.truncation import UNSCORED
-from grpo_plus.rules import Part, Rule, Test, excludes, needs, notes, replaces
+from grpo_verifiers.rules import Part, Rule, Test, excludes, needs, notes, replaces
 
 
 def _adapter(key: str) -> Test:
@@ -62,8 +62,8 @@ PARTS = (
         needs("num_generations of 2 or more", "it compares those of one prompt",
               when=lambda c: c.size == 1 and any(part.group_relative for part, _ in c.recipe.estimator_parts),
               way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
-        needs("more than {c.size} completions of a prompt (num_generations)", "{c.too_few}", when=lambda c: c.too_few,
-              way="Its keywords or num_generations have to change"),
+        needs("more completions of a prompt", "num_generations is {c.size}", way="{c.too_few}",
+              when=lambda c: c.too_few),
         needs("critic", "it reads a critic's values", way="Set critic: {{}}",
               when=lambda c: c.config.critic is None and c.reads("reads_values")),
         needs("an environment with state_key", "it compares turns that begin in the same state",
@@ -97,8 +97,8 @@ PARTS = (
               lambda c: any(part.over_the_batch(words) for part, words in c.recipe.estimator_parts)),
         needs("a smaller after", "after ({c.after}) of {c.size} completions there is no rest to save",
               way="Set after to at most num_generations - 1", when=lambda c: c.size > 2 and (c.after or 0) >= c.size),
-        needs("an after of more than {c.after}", "all advantages would be 0: {c.too_few_after}, or after",
-              when=lambda c: c.dead == "roulette" and c.too_few_after, way="Raise it"),
+        needs("a larger after", "after {c.after} completions all advantages would be 0",
+              way="{c.too_few_after}, or after", when=lambda c: c.dead == "roulette" and c.too_few_after),
     )),
     Part("dead_groups 'replay'", lambda c: c.dead == "replay", (
         needs("an objective with a ratio", "{c.objective.name!r} reads no log-probabilities of the policy that drew, "

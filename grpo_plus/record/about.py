@@ -9,7 +9,6 @@ from typing import Any
 
 from grpo_plus import __version__, _trl
 from grpo_plus.recipe.advantage import equivalent_advantage
-from grpo_plus.recipe.forms import named
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import SCHEMA, plain
 from grpo_plus.training.run import Run
@@ -56,8 +55,8 @@ def parts(trainer: Run) -> dict[str, Any]:
         objective = {"name": args.loss_type, "keywords": {"beta": args.beta}, "formula": "", "host": True}
     else:
         formula = trainer.objective.formula()
-        _, keywords = named("objective", args.objective)
-        objective = {"name": recipe.names["objective"], "keywords": keywords, "formula": formula, "host": False}
+        name, words = recipe.names["objective"], dict(recipe.keywords["objective"])
+        objective = {"name": name, "keywords": words, "formula": formula, "host": False}
     selection = None
     if recipe.selection is not None:
         chosen, keywords = recipe.selection

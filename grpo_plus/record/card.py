@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
-from grpo_plus.recipe.forms import named
 from grpo_plus.record.about import installed
 from grpo_plus.training.run import Run
 from grpo_verifiers.files import write_whole
@@ -77,7 +76,7 @@ def section(trainer: Run) -> str:
 
 def _advantage(trainer: Run) -> str:
     args = trainer.args
-    if getattr(args, "advantage", None) is None:
+    if "advantage" not in trainer.recipe.names:
         name, keywords = equivalent_advantage(args)
         return f"TRL's own, which is `{name}`{_keywords(keywords)}"
     assert trainer.estimator is not None
@@ -86,10 +85,10 @@ def _advantage(trainer: Run) -> str:
 
 def _objective(trainer: Run) -> str:
     args = trainer.args
-    if getattr(args, "objective", None) is None:
+    if "objective" not in trainer.recipe.names:
         return f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}"
-    _, keywords = named("objective", args.objective)
-    return f"`{_base(trainer.recipe.names['objective'])}`{_keywords(keywords)}, beta {args.beta:g}"
+    keywords = _keywords(trainer.recipe.keywords["objective"])
+    return f"`{_base(trainer.recipe.names['objective'])}`{keywords}, beta {args.beta:g}"
 
 
 def _selection(trainer: Run) -> list[tuple[str, str]]:

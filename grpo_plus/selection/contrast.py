@@ -20,10 +20,10 @@ from typing import Annotated, Any
 
 from torch import Tensor
 
-from grpo_plus.rules import needs
 from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection
 from grpo_verifiers.options import Range
+from grpo_verifiers.rules import needs
 
 LEAST_MEAN = 0.02
 LEAST, MOST = 0.5, 32.0

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from grpo_plus.rules import Rule
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.options import Range, first_parameter
+from grpo_verifiers.rules import Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ class Selection:
         fn: ``(history, *, keywords) -> Tensor`` of shape (P,): a weight of 0 or more for each prompt.
         formula: one line for a human.
         weighted: the default of the keyword ``weighted``.
-        rules: what it needs and excludes (`grpo_plus.rules`).
+        rules: what it needs and excludes (`grpo_verifiers.rules`).
         draws: False: the host's own order of the prompts stays, and only the history is kept.
     """
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from grpo_plus.rules import Rule
 from grpo_plus.selection.part import NotASelectionError, Selection
 from grpo_verifiers.registry import Registry, beside, source_of
+from grpo_verifiers.rules import Rule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +51,7 @@ def register_selection(
         weighted: the default of the keyword ``weighted``: groups are weighted back to all prompts alike. False makes
             it a curriculum.
         formula: one line for a human; the docstring's first line unless given.
-        rules: what it needs and excludes: ``[needs("critic", "why"), excludes("fp16", "why")]`` of `grpo_plus.rules`.
+        rules: what it needs and excludes, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
     Raises:
         DuplicateNameError: the name is taken; the message shows both sides.

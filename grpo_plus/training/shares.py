@@ -9,11 +9,11 @@ from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.shares import divides_by_tokens
 from grpo_plus.recipe.table import SHARES
-from grpo_plus.rules import broken_rules
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.minibatch import add_shares, settle_coins
 from grpo_plus.training.reward_table import group_ids
 from grpo_verifiers.errors import raise_all
+from grpo_verifiers.rules import broken_rules
 
 
 class StockShares(Hook):

@@ -328,4 +328,4 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
 def test_target_is_a_piece_like_any_other(cli, config):
     settings = {"objective": {"name": "grpo", "surrogate": "target"}, "num_iterations": 2}
     assert "w = 1/occurrences" in cli.done("explain", config(**settings))
-    assert "beta is 0.1" in cli.refused("explain", config(**settings, beta=0.1))
+    assert "beta 0.1" in cli.refused("explain", config(**settings, beta=0.1))

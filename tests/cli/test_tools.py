@@ -82,7 +82,7 @@ def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, 
     assert "rewards are the weighted sum: 0·turn_reward + 1·Game" in out
     assert of_tokens(out) == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
 
-    assert "environment Game has no state_key" in cli.refused("explain", playing(advantage="gigpo"))
+    assert "needs an environment with state_key" in cli.refused("explain", playing(advantage="gigpo"))
     (tmp_path / "keyed.py").write_text(KEYED)
     gigpo = playing(advantage={"name": "gigpo", "gamma": 0.5, "scale": "none"}, environment="./keyed.py:Game")
     code, out, err = cli("explain", gigpo)

@@ -211,9 +211,9 @@ def test_completions_thousands_of_nats_apart_stay_finite(name, scale):
     ("tpo", {"score": "median"}, ["score", "median", "mean"]),
     ("real", {"tau": -1}, ["tau", "more than 0"]),
     ("real", {"at_zero": "right"}, ["at_zero", "wrong"]),
-    ("tpo", {"reduce": "token_mean"}, ["mean over groups", "sequence_sum", "remove reduce"]),
-    ("real", {"ratio": "token"}, ["reads no ratio", "remove ratio"]),
-    ("tpo", {"stop_fraction": 0.9}, ["'tpo' pulls every token"]),
+    ("tpo", {"reduce": "token_mean"}, ["mean over groups", "sequence_sum", "Remove reduce"]),
+    ("real", {"ratio": "token"}, ["reads no ratio", "Remove ratio"]),
+    ("tpo", {"stop_fraction": 0.9}, ["'tpo' pulls all"]),
 ])  # fmt: skip
 def test_what_does_not_go_with_a_loss_of_groups_is_refused(name, keywords, words):
     per = "completion" if keywords else "token"

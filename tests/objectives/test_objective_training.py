@@ -23,12 +23,12 @@ from grpo_plus.cli import main
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.iterations import moves_within_batch
 from grpo_plus.recipe.table import parts_of
-from grpo_plus.rules import broken_rules
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training import reference
 from grpo_plus.training.inner import check_clean_steps
 from grpo_plus.training.state import Frozen
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.rules import broken_rules
 from tests.device import DEVICE, ON_CPU
 from tests.objectives import split_runs
 from tests.objectives.runs import SETTINGS, flat, letters, logps_of
@@ -107,7 +107,7 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
     if by_length:
         assert bool(refused) == (accumulation % (steps * iterations) == 0)
         return
-    monkeypatch.setattr("grpo_plus.recipe.objective.moves_within_batch", lambda _: True)
+    monkeypatch.setattr("grpo_plus.recipe.choice.moves_within_batch", lambda _: True)
     ends = []
     for exponents in ({}, {"good_exponent": 0.98, "bad_exponent": 1.02}):
         trainer = build(**{**settings, "objective": {"name": "target", **exponents}})
@@ -231,7 +231,9 @@ def test_stop_fraction_is_refused_where_a_step_without_gradients_is_not_clean(bu
 
 def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
     # Building a config with DeepSpeed's field would mark this whole process as a DeepSpeed one.
-    config = GRPOPlusConfig(**BASE, objective={"name": "grpo", "stop_fraction": 0.5}, num_iterations=2)
+    config = GRPOPlusConfig(
+        output_dir="unused", **SETTINGS | {"num_iterations": 2}, objective={"name": "grpo", "stop_fraction": 0.5}
+    )
     config.deepspeed = "zero2.json"
     choice = Choice(config, config.recipe)
     (problem,) = broken_rules(parts_of(choice), choice)

@@ -197,7 +197,7 @@ def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
     ("dppo_tv", {"max_tv": 1.5}, ["max_tv", "1.5", "at most 1"]),
     ("dppo_kl", {"max_kl": 0}, ["max_kl", "more than 0"]),
     ("dppo_tv", {"max_kl": 0.1}, ["max_kl", "Did you mean 'max_tv'"]),
-    ("dppo_kl", {"ratio": "sequence"}, ["'dppo_kl'", "token ratio itself", "remove ratio"]),
+    ("dppo_kl", {"ratio": "sequence"}, ["'dppo_kl'", "token ratio itself", "Remove ratio"]),
     ("dppo_tv", {"ratio_max": -1}, ["ratio_max", "more than 0"]),
     ("up", {"epsilon_high": 0.3}, ["epsilon_high", "Did you mean 'epsilon_low'"]),
     ("up", {"dual": 1.0}, ["dual", "more than 1"]), ("fipo", {"half_life": 0}, ["half_life", "more than 0"]),

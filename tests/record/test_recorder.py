@@ -354,7 +354,7 @@ def test_settings_of_the_record_are_checked(tmp_path):
     for settings, message in (
         ({"report": {"every": -1}}, "report: every is -1, expected an integer of at least 0"),
         ({"report": {"every": 5, "record": False}}, "a report needs the record"),
-        ({"report": "yes"}, "'record' is 'yes', expected true or false"),
+        ({"report": "yes"}, "record.* is .yes., expected true or false"),
     ):
         with pytest.raises(ValueError, match=message):
             GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **settings)

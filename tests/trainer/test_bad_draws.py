@@ -175,8 +175,8 @@ PROBLEMS = {
     "after all": ({"dead_groups": {"name": "roulette", "after": 4}}, "after (4) of 4 completions there is no rest to save"),
     "pairs": ({"num_generations": 2}, "num_generations (2): contrast takes two completions"),
     "one completion": ({"num_generations": 1, "advantage": "raw", "dead_groups": "resample"}, "needs num_generations of 2 or more"),
-    "too few for the estimator": ({"advantage": {"name": "passk", "k": 3}}, "needs an after of more than 2"),
-    "too few for a part of a mix": ({"advantage": {"name": "mix", **PASSK}}, "needs an after of more than 2: all advantages would be 0: its k is 2"),
+    "too few for the estimator": ({"advantage": {"name": "passk", "k": 3}}, "needs a larger after: after 2 completions all"),
+    "too few for a part of a mix": ({"advantage": {"name": "mix", **PASSK}}, "'passk': its k is 2"),
     "the KL term in the rewards": ({"beta": 0.1, **IN_REWARD}, "does not go with kl placement 'reward'"),
 }  # fmt: skip
 

@@ -17,9 +17,9 @@ from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.notes import config_notes, weight_notes
 from grpo_plus.recipe.table import PARTS, parts_of
-from grpo_plus.rules import broken_rules, excludes, needs
 from grpo_plus.selection import register_selection, selections
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.rules import broken_rules, excludes, needs
 from tests.trainer.conftest import BASE
 
 

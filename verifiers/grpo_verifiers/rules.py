@@ -1,11 +1,19 @@
 """What a part needs, excludes and replaces: a row for each rule, and its one reader."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 Test = Callable[[Any], Any]
 """Looks at a choice of parts and fields."""
+
+
+class Fields(Protocol):
+    """What rules are read for: fields and keys by name, None for those that are not set."""
+
+    def get(self, key: str, /) -> Any:
+        """The value of one."""
+
 
 _TEXTS = {
     "needs": "{who} needs {what}: {why}. {way}.",
@@ -39,7 +47,7 @@ class Rule:
     when: Test | None = None
     only: tuple[Any, ...] = ()
 
-    def broken(self, choice: Mapping[str, Any]) -> bool:
+    def broken(self, choice: Fields) -> bool:
         """Whether a choice breaks the rule."""
         if self.when is not None:
             return bool(self.when(choice))
@@ -49,7 +57,7 @@ class Rule:
         fits = value in self.only if self.only else value is not None
         return not fits if self.relation == "needs" else fits
 
-    def text(self, who: str, choice: Mapping[str, Any]) -> str:
+    def text(self, who: str, choice: Fields) -> str:
         """The rule in a sentence, with the value of its field."""
         value = choice.get(self.what)
         shown = "" if value is None else f" ({value!r})"
@@ -93,7 +101,7 @@ class Part:
     rules: tuple[Rule, ...] = field(default=())
 
 
-def broken_rules(parts: Iterable[Part], choice: Mapping[str, Any], *, notes: bool = False) -> list[str]:
+def broken_rules(parts: Iterable[Part], choice: Fields, *, notes: bool = False) -> list[str]:
     """A sentence for each rule that a choice breaks; with ``notes`` those that are only notes."""
     return [
         rule.text(part.who.format(c=choice), choice)
