@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from grpo_plus.cli._parts import Kind, Reference, kinds
+from grpo_plus.objectives.rules import RULES as OF_PIECES
+from grpo_plus.recipe.table import PARTS
 
 COMMAND = "python -m grpo_plus.cli._part_pages docs/parts"
 TITLES = {
@@ -37,6 +39,11 @@ which the keywords below stand.""",
     "tools": """\
 What a model may call between its turns. Turns, limits and environments: [turns.md](../turns.md).""",
 }
+RULES = """\
+Each row is a rule of the code: a config that breaks it is refused with this reason and a way out; a row of `notes` is
+only logged. … stands for a name or a value of the config. A part of yours brings its own: `register_advantage`,
+`register_objective` and `register_selection` take `rules=[needs("critic", "why"), excludes("fp16", "why")]`, both from
+`grpo_verifiers.rules`."""
 OWN = """\
 ## Your own parts
 
@@ -45,6 +52,7 @@ NAME` for what the file registers, `grpo-plus plugins ./my_parts.py:function` fo
 shows what the signature says: keywords with their types, ranges and defaults, and a verifier's columns. The layout of a
 docstring is in [CONTRIBUTING.md](../../CONTRIBUTING.md#the-docstring-of-a-part).
 """
+_FILLED = re.compile(r"\{c[^}]*\}")
 _CODE = re.compile(r"(`[^`]*`)")
 _LABEL = re.compile(r"^(Use it when|Paper:|Assumes|Degenerate case:|Deviation:|Scores:)")
 _STAR = re.compile(r"(?<!\w)\*(?!\w+\*)|(?<=\w)\*(?=\w)")
@@ -58,7 +66,22 @@ def pages() -> dict[str, str]:
     for kind in kinds():
         by_page.setdefault(kind.page, []).append(kind)
     found = {f"{page}.md": "\n".join(_page(page, of_page)) for page, of_page in by_page.items()}
-    return {"index.md": "\n".join(_index(by_page)), **found}
+    return {"index.md": "\n".join(_index(by_page)), "rules.md": "\n".join(_rules()), **found}
+
+
+def _rules() -> Iterator[str]:
+    """The table of what goes with what."""
+    yield from ("# What goes with what", "", _generated(), "", RULES, "")
+    yield from ("| part | | field or part | why |", "|---|---|---|---|")
+    for part in (*PARTS, OF_PIECES):
+        for rule in part.rules:
+            cells = (part.who, rule.relation, rule.what, rule.why)
+            yield (
+                "| "
+                + " | ".join(_text(_FILLED.sub("…", cell).replace("{{", "{").replace("}}", "}")) for cell in cells)
+                + " |"
+            )
+    yield ""
 
 
 def write(folder: Path) -> None:
@@ -81,6 +104,7 @@ def _index(by_page: dict[str, list[Kind]]) -> Iterator[str]:
     yield from ("# Every part", "", _generated(), "")
     yield "Whatever a config can name, with its formula, paper, when to use it, keywords and an example."
     yield "These pages are written from the docstrings of the code, so they say what runs."
+    yield from ("", "What excludes what: [rules.md](rules.md).")
     for page, of_page in by_page.items():
         yield from ("", f"## [{TITLES[page]}]({page}.md)", "")
         for kind in of_page:

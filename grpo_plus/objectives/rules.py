@@ -148,7 +148,8 @@ RULES = Part("{c.what}", bool, (
     needs("a ratio", "{c.pieces[surrogate].name!r} reads one, and ratio is 'none'",
           way="For plain policy gradients use the surrogate 'logp'",
           when=lambda c: c.of("kind") == "surrogate" and c.name("ratio") == "none" and not c.of("ratios")),
-    excludes("reduce {c.keywords[reduce]!r}", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction is {c.pieces[surrogate].reduce}", way="Remove reduce",
+    excludes("reduce {c.keywords[reduce]!r}", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction "
+             "is {c.pieces[surrogate].reduce}", way="Remove reduce",
              when=lambda c: "reduce" in c.pieces and c.of("reduce") not in (None, "", c.name("reduce"))),
     # The KL term: whether there is one.
     excludes("beta {c.beta!r}", "it would reward divergence", way="Set it to 0 or more",

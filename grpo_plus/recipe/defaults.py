@@ -8,10 +8,10 @@ from grpo_plus.recipe.forms import name_of, read_form
 
 def sets_parts(config: Any) -> bool:
     """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
-    fields = ("advantage", "objective", "selection", "verifiers", "tools", "environment")
-    ours = any(getattr(config, field, None) for field in fields) or name_of(config, "dead_groups") not in (None, "keep")
+    fields = ("advantage", "objective", "selection", "verifiers", "tools", "environment", "reward_model")
+    ours = any(getattr(config, field, None) not in (None, []) for field in fields)
     judged = read_form("diagnosis", getattr(config, "diagnosis", None)).get("judge") is not None
-    return ours or judged or config.reward_model is not None
+    return ours or judged or name_of(config, "dead_groups") not in (None, "keep")
 
 
 def rollout_of(config: Any) -> str:

@@ -187,7 +187,7 @@ def test_a_users_own_kl_is_left_to_it(make_batch):
     batch = make_batch(beta=0.5)
     assert build_objective("own", beta=0.5).values(batch).kl is None
     assert check_objective("own", {}, beta=0.5) == []
-    assert "set beta to 0" in check_objective("without", {}, beta=0.5)[0]
+    assert "Set it to 0" in check_objective("without", {}, beta=0.5)[0]
 
 
 def test_references_to_files_are_objectives_and_pieces(tmp_path):

@@ -117,7 +117,7 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
     if refused:
         counts["steps_per_generation"] = steps
         assert all(f"{name} {count}" in refused for name, count in counts.items())
-        enough = int(refused.split("set num_iterations to ")[1].split()[0])
+        enough = int(refused.split("Set num_iterations to ")[1].split()[0])
         monkeypatch.undo()
         build(**{**settings, "num_iterations": enough})
 

@@ -55,11 +55,13 @@ def product_files():
 
 
 def files_that_name_fields():
-    """Product files with a field of `GRPOPlusConfig` as an attribute, a keyword, a whole string or in backticks."""
+    """Product files that read a field of `GRPOPlusConfig` off a config, or by its name."""
     config = ast.parse(product()[Path("grpo_plus/config.py")]).body
     (kind,) = [node for node in config if isinstance(node, ast.ClassDef) and node.name == "GRPOPlusConfig"]
     fields = [node.target.id for node in kind.body if isinstance(node, ast.AnnAssign)]
-    named = re.compile(rf"(?:\.|\b(?=\w+=(?!=))|[\"'`](?=\w+[\"'`]))({'|'.join(fields)})\b")
+    fields = "|".join(fields)
+    by_name = r"(?:getattr|changed_fields|named|read_form|name_of)\([\w., ]*"
+    named = re.compile(rf"(?:\b(?:config|args|training|c)\.|{by_name}\")({fields})\b(?!\()")
     return Counter(field for text in product().values() for field in set(named.findall(text)))
 
 

@@ -353,7 +353,7 @@ def test_a_sweep_marks_its_runs_and_metrics_that_are_no_numbers_are_left_out_of_
 def test_settings_of_the_record_are_checked(tmp_path):
     for settings, message in (
         ({"report": {"every": -1}}, "report: every is -1, expected an integer of at least 0"),
-        ({"report": {"every": 5, "record": False}}, "a report needs the record"),
+        ({"report": {"every": 5, "record": False}}, "report.every needs the record"),
         ({"report": "yes"}, "record.* is .yes., expected true or false"),
     ):
         with pytest.raises(ValueError, match=message):
