@@ -1,7 +1,8 @@
 """The table of names that changed between two trees, which ``--renamed FILE`` reads.
 
 fields: {old_field: new_field, critic.old_key: new_key}   # of configs, and keys of JSON files
-merged: {advantage_kwargs: advantage}                     # advantage: {name: ..., and these keywords}
+merged: {old_kwargs: part, old_rows: part.how.rows, kwargs: verifiers}
+    # part: {name: ..., and these keywords}; part: {how: ..., rows: ...}; keywords beside the name of each entry
 metrics: {old/metric: new/metric}
 files: {grpo_plus/old.jsonl: grpo_plus/new.jsonl}         # the end of a path inside a run's folder
 texts: {an old message: the new one}                      # in what is printed and in text files
@@ -114,14 +115,26 @@ class Renames:
     def config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """A config of the old tree in the words of the new one."""
         found = self._fields(config, "")
-        for old, part in self.pairs["merged"].items():
-            keywords = found.pop(self.pairs["fields"].get(old, old), None)
-            if old in config:
-                self.pair("merged", old)
+        for old, target in self.pairs["merged"].items():
+            part, _, rest = target.partition(".")
+            head, _, key = rest.partition(".")
+            entries = found.get(part)
+            if isinstance(entries, list):
+                found[part] = [self._flat(old, item) if isinstance(item, dict) else item for item in entries]
+            if old not in config:
+                continue
+            self.pair("merged", old)
+            value = found.pop(self.pairs["fields"].get(old, old), None)
+            keywords = {key: value} if key else value or {}
+            word = {} if entries is None else {head or "name": entries}
             if keywords:
-                named = found.get(part)
-                found[part] = {**(named if isinstance(named, dict) else {"name": named}), **keywords}
+                found[part] = {**(entries if isinstance(entries, dict) else word), **keywords}
         return found
+
+    def _flat(self, old: str, entry: dict[str, Any]) -> dict[str, Any]:
+        if old in entry:
+            self.pair("merged", old)
+        return {**{key: value for key, value in entry.items() if key != old}, **entry.get(old, {})}
 
     def _fields(self, values: Mapping[str, Any], above: str) -> dict[str, Any]:
         found = {}
