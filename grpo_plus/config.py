@@ -18,8 +18,11 @@ from grpo_plus.critic.options import KEYS as CRITIC_KEYS  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
 from grpo_plus.recipe.dead_groups import KEYWORDS as DEAD_GROUPS_FLAGS  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
-from grpo_plus.recipe.flags import dotted_flags  # noqa: E402 - same
-from grpo_plus.recipe.forms import HEADS, moved  # noqa: E402 - same
+from grpo_plus.recipe.forms import (  # noqa: E402 - same
+    HEADS,
+    dotted_flags,
+    moved,
+)
 from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
@@ -86,7 +89,7 @@ class GRPOPlusConfig(GRPOConfig):
             batches there.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
         rollout: how completions are drawn: a way, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
-        report: what is kept for ``grpo-plus report``: true, false, or the keys of
+        report: the record for ``grpo-plus report``: true, false, or the keys of
             `grpo_plus.recipe.settings.ReportOptions`.
         diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
             `grpo_plus.recipe.settings.DiagnosisOptions`.

@@ -18,8 +18,7 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
-from grpo_plus.recipe.flags import add_dotted_flags, dotted_flags
-from grpo_plus.recipe.forms import moved
+from grpo_plus.recipe.forms import add_dotted_flags, dotted_flags, moved
 from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import is_off, mapping, mapping_or_none, read_yaml
@@ -285,8 +284,8 @@ def _set_environment(given: Any) -> list[str]:
 
 
 def _hint(key: str, known: set[str]) -> str:
-    if told := moved([key]):
-        return f"unknown key {key!r}: {told[0]}"
+    if now := moved([key]):
+        return f"unknown key {key!r}: {now[0]}"
     close = nearest(key, known)
     return f"unknown key {key!r}." + (
         f" Did you mean {close!r}?" if close else " grpo-plus train --help-all lists all."

@@ -14,8 +14,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, our_options
 from grpo_plus.cli._parser import repeated
-from grpo_plus.recipe.flags import KeywordAction
-from grpo_plus.recipe.forms import moved
+from grpo_plus.recipe.forms import KeywordAction, moved
 from grpo_plus.recipe.options import read_yaml
 from grpo_verifiers.errors.messages import nearest
 
@@ -107,8 +106,8 @@ def _unknown(parser: argparse.ArgumentParser, words: Sequence[str], beside: Coll
             continue
         if name.replace("-", "_") in {option.replace("-", "_") for option in launch_options()}:
             continue
-        if told := moved([field]):
-            return f"unknown option {name}: {told[0]}"
+        if now := moved([field]):
+            return f"unknown option {name}: {now[0]}"
         close = nearest(name, {*known, *launch_options(), *beside})
         hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
         return f"unknown option {name}.{hint}"

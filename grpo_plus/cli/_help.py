@@ -14,6 +14,7 @@ from pathlib import Path
 import grpo_plus
 from grpo_plus import _trl
 from grpo_plus.cli._declared import Declared, declared
+from grpo_plus.recipe.forms import HEADS
 
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
@@ -123,7 +124,7 @@ def text(prog: str, *, everything: bool) -> str:
         for field in fields:
             shown.add(field.name)
             about = f"{brief.get(field.name, field.help)} (default: {field.default})".strip().replace("%", "%%")
-            group.add_argument(f"--{field.name}", metavar=_metavar(field.kind), help=about)
+            group.add_argument(f"--{field.name}", metavar=_metavar(field.name, field.kind), help=about)
 
     for title, names in TOPICS.items():
         add(title, [known[name] for name in names if name in known])
@@ -166,12 +167,12 @@ def _by_section(host: Mapping[str, Declared], shown: set[str]) -> dict[str, list
     return sections
 
 
-def _metavar(kind: str) -> str:
+def _metavar(name: str, kind: str) -> str:
     """The placeholder of an option's value."""
     if "list[" in kind:
         return "A ..."
     if "dict" in kind:
-        return "MAPPING"
+        return "WORD|MAPPING" if name in HEADS else "MAPPING"
     plain = [part for part in kind.split(" | ") if part != "None"]
     if len(plain) == 1 and kind.startswith("Literal["):
         return plain[0].removeprefix("Literal[").removesuffix("]").replace("'", "").replace(", ", "|")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from grpo_plus.cli._parts import Kind, Reference, kinds
-from grpo_plus.objectives.rules import RULES as OF_PIECES
-from grpo_plus.recipe.table import PARTS
 
 COMMAND = "python -m grpo_plus.cli._part_pages docs/parts"
 TITLES = {
@@ -70,8 +68,11 @@ def pages() -> dict[str, str]:
 
 
 def _rules() -> Iterator[str]:
-    """The table of what goes with what."""
-    yield from ("# What goes with what", "", _generated(), "", RULES, "")
+    """The table of rules."""
+    from grpo_plus.objectives.rules import RULES as OF_PIECES
+    from grpo_plus.recipe.table import PARTS
+
+    yield from ("# Rules: what needs and excludes what", "", _generated(), "", RULES, "")
     yield from ("| part | | field or part | why |", "|---|---|---|---|")
     for part in (*PARTS, OF_PIECES):
         for rule in part.rules:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.recipe.shares import divides_by_tokens
+from grpo_plus.recipe.choice import divides_by_tokens
 
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig

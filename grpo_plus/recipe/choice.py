@@ -122,9 +122,9 @@ class Choice(Mapping[str, Any]):
         words = self.recipe.keywords["objective"]
         inside = words.get("surrogate")
         words = {**words, **(inside if isinstance(inside, Mapping) else {})}
-        given = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
+        options = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
         caps = ("delta", "epsilon_max", "ratio_max")
-        return ", ".join(f"{name} ({value})" for name, value in given.items() if name not in caps or value >= 1)
+        return ", ".join(f"{name} ({value})" for name, value in options.items() if name not in caps or value >= 1)
 
     @property
     def stops(self) -> str:
@@ -148,15 +148,15 @@ class Choice(Mapping[str, Any]):
     @property
     def reshaping(self) -> str:
         """Settings of the sampler that log-probabilities leave out."""
-        given = {"repetition_penalty": self.config.repetition_penalty}
-        given |= {} if self.config.use_vllm else mapping("generation_kwargs", self.config.generation_kwargs)
-        return reshaping(given)
+        options = {"repetition_penalty": self.config.repetition_penalty}
+        options |= {} if self.config.use_vllm else mapping("generation_kwargs", self.config.generation_kwargs)
+        return reshaping(options)
 
     @property
     def accelerator(self) -> Mapping[str, Any]:
         """The options of accelerate."""
-        given = self.config.accelerator_config
-        return given if isinstance(given, Mapping) else vars(given) if given else {}
+        options = self.config.accelerator_config
+        return options if isinstance(options, Mapping) else vars(options) if options else {}
 
     @property
     def looks(self) -> str:
@@ -168,7 +168,7 @@ class Choice(Mapping[str, Any]):
         )
 
     @property
-    def iterations_wanted(self) -> int:
+    def least_iterations(self) -> int:
         """The least ``num_iterations`` with which the policy moves within a generation batch."""
         accumulation = at_least_1(self.config.gradient_accumulation_steps)
         return max(2, accumulation // steps_per_generation(self.config) + 1)
@@ -201,8 +201,8 @@ class Choice(Mapping[str, Any]):
     @property
     def sharded(self) -> bool:
         """No process has the whole model while completions are drawn: FSDP1, or ZeRO-3 without gathering."""
-        given = self.config.fsdp_config if isinstance(self.config.fsdp_config, dict) else {}
-        version = given.get("version", 2) if self.config.fsdp else os.environ.get("FSDP_VERSION", "1")
+        options = self.config.fsdp_config if isinstance(self.config.fsdp_config, dict) else {}
+        version = options.get("version", 2) if self.config.fsdp else os.environ.get("FSDP_VERSION", "1")
         stage = getattr(getattr(self.config, "deepspeed_plugin", None), "zero_stage", 0)
         in_pieces = self.deepspeed and stage == 3 and not self.config.ds3_gather_for_generation
         return in_pieces or (self.fsdp and str(version) != "2")
@@ -217,3 +217,10 @@ class Choice(Mapping[str, Any]):
         """The run evaluates by itself."""
         strategy = self.config.eval_strategy
         return str(getattr(strategy, "value", strategy)) != "no" or bool(self.config.eval_on_start)
+
+
+def divides_by_tokens(config: Any, objective: Any) -> bool:
+    """The loss divides by the tokens of the batch; without pieces, TRL's own does."""
+    if objective is None:
+        return config.loss_type in {"cispo", "dapo", "vespo"}
+    return bool(objective.reduce.piece.name == "token_mean")

@@ -54,7 +54,7 @@ def read_entry(
     problems = [f"{where} ({name}): the keyword {key!r} cannot be set here." for key in keywords if key in taken]
     if isinstance(old := keywords.get("kwargs"), Mapping):
         flat = {key: value for key, value in values.items() if key != "kwargs"} | dict(old)
-        problems.append(f"{where} ({name}): keywords stand beside the name now, without kwargs: {flat!r}.")
+        problems.append(f"{where} ({name}): write its keywords beside the name, without kwargs: {flat!r}.")
     return name, {key: values[key] for key in keys if key in values}, keywords, problems
 
 
@@ -78,9 +78,9 @@ def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[t
 def _with_own_keys(text: str, entry: Entry) -> str:
     """An unknown option may be a key of the entry itself, misspelled."""
     for key in entry.kwargs:
-        if (meant := nearest(key, KEYS)) is not None:
-            said = f"unknown option {key!r}."
-            text = text.replace(f"{said} There is", f"{said} Did you mean the key {meant!r} of the entry? There is")
+        if (near := nearest(key, KEYS)) is not None:
+            start = f"unknown option {key!r}."
+            text = text.replace(f"{start} There is", f"{start} Did you mean the key {near!r} of the entry? There is")
     return text
 
 

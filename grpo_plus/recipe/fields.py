@@ -7,7 +7,6 @@ from typing import Any
 from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.forms import HEADS, read_form, write_form
 from grpo_plus.recipe.options import is_off, mapping, mapping_or_none
-from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_judge, absolute_pieces, absolute_start
 from grpo_plus.recipe.ranges import default_of
 from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
@@ -23,16 +22,16 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     problems: list[Problem] = []
     for name in HEADS:
         try:
-            given = _ANCHORS.get(name, _as_it_is)(read_form(name, getattr(config, name)), base)
+            keys = _ANCHORS.get(name, _as_it_is)(read_form(name, getattr(config, name)), base)
         except ValueError as error:
             problems.append(str(error))
-            given = {}
-        if isinstance(given.get("name"), str):
-            given["name"] = absolute(given["name"], base)
-        if "stop_on" in given:
-            names = _listed("diagnosis stop_on", given["stop_on"], problems)
-            given["stop_on"] = [name.strip() for item in names for name in str(item).split(",")]
-        setattr(config, name, write_form(name, given) or default_of(config.__dataclass_fields__[name]))
+            keys = {}
+        if isinstance(keys.get("name"), str):
+            keys["name"] = absolute(keys["name"], base)
+        if "stop_on" in keys:
+            names = _listed("diagnosis stop_on", keys["stop_on"], problems)
+            keys["stop_on"] = [name.strip() for item in names for name in str(item).split(",")]
+        setattr(config, name, write_form(name, keys) or default_of(config.__dataclass_fields__[name]))
     config.critic = _part("critic", config.critic, problems)
     config.reward_model = absolute_start(_part("reward_model", config.reward_model, problems), base)
     config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
@@ -49,17 +48,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     return problems
 
 
-def _as_it_is(given: dict[str, Any], _base: Path) -> dict[str, Any]:
-    return given
-
-
-_ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
-    "advantage": anchor_parts,
-    "objective": absolute_pieces,
-    "selection": absolute_file,
-    "diagnosis": absolute_judge,
-}
-"""What makes the paths inside a part absolute."""
+def _as_it_is(keys: dict[str, Any], _base: Path) -> dict[str, Any]:
+    return keys
 
 
 def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:
@@ -111,3 +101,58 @@ def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
         problems.append(f"plugins is {value!r}, expected a list of module names and file paths.")
         return []
     return list(value)
+
+
+def absolute(reference: str, base: Path) -> str:
+    """A reference whose file path, if it has one, is absolute."""
+    where, colon, attr = reference.partition(".py:")
+    path = where + ".py" if colon else reference
+    if not path.endswith(".py"):
+        return reference
+    return str((base / Path(path).expanduser()).resolve()) + (f":{attr}" if colon else "")
+
+
+def absolute_pieces(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """An objective's keywords with the references to its pieces made absolute."""
+    pieces: dict[str, Any] = dict(keywords)
+    for kind in ("ratio", "surrogate", "reduce", "kl"):
+        spec = pieces.get(kind)
+        key = "estimator" if kind == "kl" else "name"
+        if isinstance(spec, str):
+            pieces[kind] = absolute(spec, base)
+        elif isinstance(spec, Mapping) and isinstance(spec.get(key), str):
+            pieces[kind] = {**spec, key: absolute(spec[key], base)}
+    return pieces
+
+
+def absolute_entry(item: Any, base: Path) -> Any:
+    """An item of ``verifiers`` with the references to its verifier and its segmenter made absolute."""
+    if isinstance(item, str):
+        return item if item.lstrip().startswith("{") else absolute(item, base)  # a mapping that cannot be read
+    if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
+        return item
+    if isinstance(item.get("steps"), str):
+        item = {**item, "steps": absolute(item["steps"], base)}
+    return {**item, "name": absolute(item["name"], base)}
+
+
+def absolute_start(options: dict[str, Any] | None, base: Path) -> dict[str, Any] | None:
+    """A reward model's options with the folder that it starts from made absolute."""
+    start = (options or {}).get("start")
+    if options is None or not isinstance(start, str):
+        return options
+    return {**options, "start": str((base / Path(start).expanduser()).resolve())}
+
+
+def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The options of the diagnosis with the file of its judge made absolute."""
+    return {**options, "judge": absolute_entry(options["judge"], base)} if "judge" in options else options
+
+
+_ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+    "advantage": anchor_parts,
+    "objective": absolute_pieces,
+    "selection": absolute_file,
+    "diagnosis": absolute_judge,
+}
+"""What makes the paths inside a part absolute."""

@@ -1,9 +1,13 @@
-"""The one form of a part in a config: a word, or a mapping in which one key holds that word."""
+"""The one form of a part in a config, a word or a mapping in which one key holds that word, and its flags."""
 
-from collections.abc import Collection, Mapping
+import argparse
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.recipe.options import is_off, mapping
+import yaml
+
+from grpo_plus.recipe.options import StrictLoader, is_off, mapping, mapping_or_none
+from grpo_verifiers.options import numbers
 
 HEADS: Mapping[str, str] = {
     **dict.fromkeys(("advantage", "objective", "selection", "dead_groups"), "name"),
@@ -43,10 +47,10 @@ def read_form(field: str, value: Any) -> dict[str, Any]:
     if is_off(value):
         return {} if value is None or field not in OFF else {head: OFF[field]}
     if isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{")):
-        given = mapping(field, value)
-        if head == "name" and not (isinstance(given.get(head), str) and given[head]):
-            raise ValueError(f"{field} is {given!r}, which lacks a name: write {field}: {{name: NAME, …}}.")
-        return given
+        keys = mapping(field, value)
+        if head == "name" and not (isinstance(keys.get(head), str) and keys[head]):
+            raise ValueError(f"{field} is {keys!r}, which lacks a name: write {field}: {{name: NAME, …}}.")
+        return keys
     if field == "report" and str(value).lower() == "true":
         return {head: True}
     if isinstance(value, str):
@@ -57,8 +61,8 @@ def read_form(field: str, value: Any) -> dict[str, Any]:
 
 def named(field: str, value: Any) -> tuple[str | None, dict[str, Any]]:
     """The name of a part and its keywords; None for no name."""
-    given = read_form(field, value)
-    return given.pop("name", None), given
+    keys = read_form(field, value)
+    return keys.pop("name", None), keys
 
 
 def name_of(config: Any, field: str) -> str | None:
@@ -66,9 +70,75 @@ def name_of(config: Any, field: str) -> str | None:
     return named(field, getattr(config, field, None))[0]
 
 
-def write_form(field: str, given: Mapping[str, Any]) -> Any:
+def write_form(field: str, keys: Mapping[str, Any]) -> Any:
     """The shortest value that is read as this mapping; None for an empty one."""
     head = HEADS[field]
-    if set(given) == {head} and isinstance(given[head], str):
-        return given[head]
-    return dict(given) or None
+    if set(keys) == {head} and isinstance(keys[head], str):
+        return keys[head]
+    return dict(keys) or None
+
+
+class KeywordAction(argparse.Action):
+    """``--field.key 1`` sets one key. A value replaces what the file says, and keeps the keys set by flags."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Merge one flag into the namespace."""
+        text = values if isinstance(values, str) else str(values)
+        path = (option_string or "").lstrip("-").split(".")[1:]
+        before = getattr(namespace, self.dest, None)
+        try:
+            keyed = bool(path) and _with_key(self.dest, before, path, text, option_string)
+            value = keyed if path else self._all(parser, before, text)
+        except (ValueError, TypeError, yaml.YAMLError) as error:
+            raise argparse.ArgumentError(None, f"argument {option_string}: {error}") from error
+        setattr(namespace, self.dest, value)
+
+    def _all(self, parser: argparse.ArgumentParser, before: Any, text: str) -> Any:
+        if self.dest not in HEADS:
+            return mapping_or_none(self.dest, text)
+        keys = read_form(self.dest, text)
+        if not keys:
+            return None
+        if before == parser.get_default(self.dest) and HEADS[self.dest] == "name":
+            return write_form(self.dest, keys)
+        return write_form(self.dest, {**_mapping(self.dest, before), **keys})
+
+
+def _with_key(field: str, before: Any, path: Sequence[str], text: str, flag: str | None) -> Any:
+    merged = _mapping(field, before)
+    inner = merged
+    for key in path[:-1]:
+        inner = inner.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise TypeError(f"{flag} sets a key inside {key!r}, which is {inner!r}")
+    inner[path[-1]] = numbers(yaml.load(text, StrictLoader))  # noqa: S506 - a subclass of the safe loader
+    return merged
+
+
+def _mapping(field: str, value: Any) -> dict[str, Any]:
+    """The mapping so far; one without its name is completed by a later flag."""
+    if isinstance(value, dict) or field not in HEADS:
+        return mapping(field, value)
+    return read_form(field, value)
+
+
+def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Metadata of a dataclass field: adds the flags ``--field.key value`` for ``keys`` to any parser."""
+    return {"action": KeywordAction, "aliases": [f"--{field}.{key}" for key in keys]}
+
+
+def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], fields: Sequence[str]) -> None:
+    """Add the ``--field.any.key`` flags among ``arguments`` to ``parser``: plug-ins have keywords of their own."""
+    for argument in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
+        field, dot, path = argument.removeprefix("--").partition(".")
+        if argument.startswith("--") and dot and path and field in fields:
+            try:
+                parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
+            except argparse.ArgumentError:  # a keyword of a built-in part is known already
+                continue

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
-from grpo_plus.objectives import objectives
+from grpo_plus.critic.options import CriticOptions
+from grpo_plus.objectives import Objective, objectives
+from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.recipe.advantage import (
     advantage_problems,
     choose_advantage,
@@ -13,13 +16,10 @@ from grpo_plus.recipe.advantage import (
 )
 from grpo_plus.recipe.advantage import parts_of as estimators_of
 from grpo_plus.recipe.choice import Choice
-from grpo_plus.recipe.critic import choose_critic
 from grpo_plus.recipe.dead_groups import choose_dead_groups
-from grpo_plus.recipe.defaults import records, rollout_of
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
-from grpo_plus.recipe.forms import named, read_form
+from grpo_plus.recipe.forms import name_of, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
-from grpo_plus.recipe.objective import choose_objective
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_problems
 from grpo_plus.recipe.selection import choose_selection
@@ -131,10 +131,10 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
 
 def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
     """The options of a field, at their defaults where one is wrong; what is wrong with each by itself."""
-    given = read_form(field, getattr(config, field))
-    if problems := option_problems(field, schema, given, where="key", bare=True):
+    options = read_form(field, getattr(config, field))
+    if problems := option_problems(field, schema, options, where="key", bare=True):
         return schema(), problems
-    return schema(**given), []
+    return schema(**options), []
 
 
 def _weight_problems(config: Any, recipe: Recipe) -> list[str]:
@@ -143,3 +143,50 @@ def _weight_problems(config: Any, recipe: Recipe) -> list[str]:
     if not weights or any(weights) or recipe.step_sources is not None:
         return []
     return [f"reward_weights is {weights}: nothing is left to learn from. Give at least one reward a weight."]
+
+
+def sets_parts(config: Any) -> bool:
+    """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
+    fields = ("advantage", "objective", "selection", "verifiers", "tools", "environment", "reward_model")
+    ours = any(getattr(config, field, None) not in (None, []) for field in fields)
+    judged = read_form("diagnosis", getattr(config, "diagnosis", None)).get("judge") is not None
+    return ours or judged or name_of(config, "dead_groups") not in (None, "keep")
+
+
+def rollout_of(config: Any) -> str:
+    """How completions are drawn on the plain path, ``stock`` or ``auto``."""
+    options = read_form("rollout", config.rollout)
+    if options.get("how") is not None:
+        return str(options["how"])
+    lean = sets_parts(config) or options.get("rows") is not None
+    return "auto" if lean and not _trl.other_samplers(vars(config)) else "stock"
+
+
+def records(config: Any) -> bool:
+    """Whether there is a record."""
+    options = read_form("report", config.report).get("record")
+    return sets_parts(config) if options is None else bool(options)
+
+
+def choose_critic(config: Any) -> tuple[CriticOptions | None, list[str]]:
+    """The options of a config's critic, None without one; what is wrong with its keys."""
+    given = config.critic
+    if given is None:
+        return None, []
+    if problems := option_problems("critic", CriticOptions, given, where="key"):
+        return None, problems
+    return CriticOptions(**given), []
+
+
+def choose_objective(config: Any, advantage_per: str) -> tuple[Objective | None, list[Problem]]:
+    """The objective that a config names, and every problem of its composition; None without one."""
+    name, keywords = named("objective", config.objective)
+    if name is None:
+        return None, []
+    return compose_objective(
+        name,
+        keywords,
+        beta=config.beta,
+        advantage_per=advantage_per,
+        use_bias_correction_kl=config.use_bias_correction_kl,
+    )

@@ -136,7 +136,7 @@ class Recipe:
         stop_on: names of the findings that end the run.
         rollout: how completions are drawn, with ``how`` decided.
         rollout_is_set: the config decides it.
-        report: what is kept of the run, with ``record`` decided.
+        report: its record and report, with ``record`` decided.
         names: advantage, objective and selection as the config names them.
         keywords: theirs, as they are written.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,

@@ -41,10 +41,10 @@ class RolloutOptions:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What is kept of a run, and when it is written as a page.
+    """The record of a run, and when it is written as a page.
 
     Attributes:
-        record: metrics and sampled groups are kept in ``output_dir/grpo_plus``; None: where a part of ours is set.
+        record: metrics and sampled groups, in ``output_dir/grpo_plus``; None: where a part of ours is set.
             Bounded: at most 50 MB and about 2% of the time.
         every: steps after which ``output_dir/report.html`` is written anew while training; None: at the end only; 0:
             never.

@@ -176,7 +176,7 @@ PARTS = (
          lambda c: c.objective and c.objective.makes_targets, (
         *_WEIGHING,
         needs("several optimizer steps a generation batch", "the first one knows the sign of each target only, and "
-              "with {c.looks} there is no second", way="Set num_iterations to {c.iterations_wanted} or more",
+              "with {c.looks} there is no second", way="Set num_iterations to {c.least_iterations} or more",
               when=lambda c: not c.moves),
         needs("max_steps", "the first step knows the sign of each target only", way="Set it to 2 or more",
               when=lambda c: c.moves and 0 < c.config.max_steps < 2),
@@ -224,7 +224,7 @@ PARTS = (
               "completions, all rows at once", lambda c: c.sharded),
     )),
     Part("report.every", lambda c: c.recipe.report.every, (
-        needs("the record", "a report is made of it, and it is kept where a part of ours is set",
+        needs("the record", "a report is made of it; it is on where a part of ours is set",
               way="Set report: {{record: true, …}}, or remove every", when=lambda c: not c.recipe.report.record),
     )),
     Part("eval_verifiers", lambda c: c.config.eval_verifiers, (

@@ -10,8 +10,8 @@ from grpo_plus import _trl
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
+from grpo_plus.recipe.choice import divides_by_tokens
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.recipe.shares import divides_by_tokens
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
 from grpo_plus.training.hooks import Hook, Prepare
 from grpo_plus.training.inner import InnerIterations

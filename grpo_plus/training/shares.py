@@ -5,9 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from grpo_plus.objectives.batch import SHARE
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import Choice, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.shares import divides_by_tokens
 from grpo_plus.recipe.table import SHARES
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.minibatch import add_shares, settle_coins

@@ -1,4 +1,4 @@
-"""``--stop_on`` and the last lines of a run that learned nothing, on the command line and on two ranks."""
+"""``--diagnosis.stop_on`` and the last lines of a run that learned nothing, on the command line and on two ranks."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_the_last_lines_say_why_a_run_learned_nothing(cli, config, caplog):
 
 
 def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
-    code, out, err = cli("train", config(save_strategy="no", **HOPELESS), "--stop_on", "nan,dead_groups")
+    code, out, err = cli("train", config(save_strategy="no", **HOPELESS), "--diagnosis.stop_on", "nan,dead_groups")
     assert code == 3, err
     assert "dead_groups is in stop_on: this step is finished" in caplog.text
     assert out.splitlines()[-2].startswith("Stopped after step 3 of 5 by stop_on dead_groups. Go on with:")
@@ -34,7 +34,7 @@ def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
     assert (run / "checkpoint-3").is_dir()
     assert (run / "report.html").is_file()
     caplog.clear()
-    stops = ("--stop_on", "nan,dead_groups", "--resume_from_checkpoint", "last")
+    stops = ("--diagnosis.stop_on", "nan,dead_groups", "--resume_from_checkpoint", "last")
     out = cli.done("train", config(save_strategy="no", **HOPELESS), *stops)
     assert "trained to step 5" in out or "The model is in" in out
     assert "dead_groups, step" not in caplog.text
@@ -42,7 +42,7 @@ def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
 
 def test_two_ranks_stop_after_the_same_step(ranked, config, folder):
     path = config(save_strategy="no", **HOPELESS | {"per_device_train_batch_size": 8})
-    codes, text = ranked("train", path, "--stop_on", "dead_groups")
+    codes, text = ranked("train", path, "--diagnosis.stop_on", "dead_groups")
     assert codes == [3, 3], text[-3000:]
     assert "Stopped after step 3 of 5 by stop_on dead_groups" in text
     assert text.count("dead_groups, step 3") == 1

@@ -403,10 +403,8 @@ def test_memory_that_runs_out_in_the_critic_says_what_to_lower_and_leaves_the_po
     assert [name for name, p in trainer.model.named_parameters() if p.requires_grad] == trained
 
 
-PPO = {
-    "critic": {"on": "model", "learning_rate": 0.02, "lam": 0.9},
-    "advantage": {"name": "gae", "gamma": 0.95, "lam": 0.8},
-}
+PPO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 0.9}}
+PPO |= {"advantage": {"name": "gae", "gamma": 0.95, "lam": 0.8}}
 SAO = {"critic": {"on": "model", "learning_rate": 0.02, "lam": 1.0, "updates": 2, "freeze": ["attention"]}}
 METHODS = {
     "ppo": {**PPO, "objective": {"name": "ppo_clip", "epsilon_low": 0.2, "dual": None}},

@@ -59,7 +59,12 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
 
 @pytest.mark.slow
 def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_silence(run, tmp_path, caplog):
-    settings = {**HOPELESS, "stop_on": ["nan", "dead_groups"], "eval_strategy": "steps", "eval_steps": 100}
+    settings = {
+        **HOPELESS,
+        "diagnosis": {"stop_on": ["nan", "dead_groups"]},
+        "eval_strategy": "steps",
+        "eval_steps": 100,
+    }
     sums = {"eval_dataset": Dataset.from_list([{"prompt": f"{at}:", "answer": str(at)} for at in range(4)])}
     trainer = run(**settings, per_device_eval_batch_size=4, trainer=sums)
     assert trainer.state.global_step == 3
@@ -105,7 +110,10 @@ def test_trls_own_trainer_tells_and_stops(tiny_model, tmp_path):
 
 @pytest.mark.slow
 def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_path, caplog):
-    settings = HOPELESS | {"per_device_train_batch_size": 8, "stop_on": ["dead_groups"]}  # two groups a step
+    settings = HOPELESS | {
+        "per_device_train_batch_size": 8,
+        "diagnosis": {"stop_on": ["dead_groups"]},
+    }  # two groups a step
     told, listening = [], {"callbacks": [OnFinding(lambda one: told.append((one.name, one.severity)))]}
     assert run(**settings, trainer=listening).state.global_step == 3
     caplog.clear()
@@ -162,12 +170,8 @@ class Breaks(Hook):
 
 @pytest.mark.slow
 def test_nan_is_found_where_it_begins_and_ends_the_run_before_the_next_drawing(run, tmp_path):
-    noise = {
-        "plugins": [FILE],
-        "verifiers": ["diagnosis_noise"],
-        "max_completion_length": 4,
-        "diagnosis": {"stop_on": ["nan"]},
-    }
+    noise = {"plugins": [FILE], "verifiers": ["diagnosis_noise"], "max_completion_length": 4}
+    noise |= {"diagnosis": {"stop_on": ["nan"]}}
     small = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
     told = []
     trainer = run(**noise, **small, trainer={"hooks": [Breaks()], "callbacks": [OnFinding(told.append)]})

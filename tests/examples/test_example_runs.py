@@ -128,7 +128,7 @@ def test_the_examples_with_turns_are_explained(place, examples, capsys):
 @pytest.mark.slow
 def test_a_recipe_with_companions_runs_where_it_was_written(place, steps):
     assert main(["init", "code"]) == 0
-    assert main(["train", "code_rl.yaml", "--record", "true"]) == 0
+    assert main(["train", "code_rl.yaml", "--report", "true"]) == 0
     found = steps(place.folder / "runs" / "code" / "out")
     assert len(found) == 2
     for values in found:

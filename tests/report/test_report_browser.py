@@ -89,12 +89,7 @@ def trained(tmp_path_factory, tiny_model):
     def thirds(completion_ids, **_):
         return [[(0, len(ids) // 2, 1.0), (len(ids) // 2, len(ids), float(sum(ids) % 2))] for ids in completion_ids]
 
-    settings = SETTINGS | {
-        "max_steps": 3,
-        "max_completion_length": 16,
-        "report": {"every": None},
-        "advantage": "process",
-    }
+    settings = SETTINGS | {"max_steps": 3, "max_completion_length": 16, "report": None, "advantage": "process"}
     settings["verifiers"] = [{"name": "exact", "weight": 0.5}, "think_format"]
     config = GRPOPlusConfig(output_dir=str(tmp_path_factory.mktemp("trained") / "run"), **settings)
     rows = Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 4, "answer": ["2", "4"] * 4})

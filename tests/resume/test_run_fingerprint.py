@@ -146,4 +146,4 @@ def test_a_table_shows_long_values_where_they_differ():
 def test_fields_with_a_result_are_in_the_fingerprint_and_the_others_are_not(tmp_path):
     fields = run_fingerprint.fields_of(GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)).keys()
     assert fields >= {"learning_rate", "beta", "per_device_train_batch_size", "seed", "bf16", "eval_steps", "max_steps"}
-    assert not fields & {"output_dir", "logging_steps", "save_steps", "report_to", "hub_token", "record"}
+    assert not fields & {"output_dir", "logging_steps", "save_steps", "report_to", "hub_token", "report"}

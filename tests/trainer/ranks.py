@@ -13,6 +13,7 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.recipe.forms import named
 from grpo_plus.training.hooks import Hook
 from tests.trainer.conftest import SETTINGS, capture, tool_tokens, weights
 from tests.trainer.tools_of_tests import called
@@ -70,7 +71,8 @@ def steps_by_row(completion_ids, row, **_):
 
 def advantages(folder, model, per_device, **settings):
     """One step, with groups that span both ranks."""
-    scored = settings.get("advantage") in ("process", "mix") and "verifiers" not in settings
+    name, _ = named("advantage", settings.get("advantage"))
+    scored = name in ("process", "mix") and "verifiers" not in settings
     own = {"per_device_train_batch_size": per_device, "shuffle_dataset": False}
     config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **ONE, **own, **settings})
     data, more = Dataset.from_dict({"prompt": ["12+3=", "4=", "12+34+5="]}), {"rollout_func": by_row}

@@ -211,9 +211,9 @@ class Shared(Hook):
 
 QUARTERS = [row / 4 for row in range(8)]
 UNWEIGHED = {
-    "beta is 0.04, and the KL term of TRL's own loss": {"beta": 0.04},
-    "loss_type is 'bnpo', and the count of tokens": {"loss_type": "bnpo"},
-    "entropy_coef is 0.01, and the entropy bonus": {"entropy_coef": 0.01},
+    "beta (0.04): TRL's own loss counts every row alike in the KL term": {"beta": 0.04},
+    "loss_type ('bnpo'): TRL's own loss counts every row alike in its count of tokens": {"loss_type": "bnpo"},
+    "entropy_coef (0.01): TRL's own loss counts every row alike in its entropy bonus": {"entropy_coef": 0.01},
 }
 
 
@@ -223,8 +223,8 @@ def test_what_trls_own_loss_cannot_weigh_is_refused_beside_rows_with_shares_in_a
         with pytest.raises(ConfigError) as caught:
             GRPOPlusConfig(**BASE, **giver, **UNWEIGHED[said])
         assert said in str(caught.value)
-        assert "set objective (to 'dapo', say)" in str(caught.value)
-    with pytest.raises(ConfigError, match="the generation batch has shares, but"):
+        assert "Set objective, which weighs rows" in str(caught.value)
+    with pytest.raises(ConfigError, match="A batch with weights of rows does not go with"):
         trained(trainer={"hooks": [Shared(*QUARTERS)]}, **UNWEIGHED[said])
 
 

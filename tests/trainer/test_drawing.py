@@ -163,11 +163,8 @@ def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(watched, cap
     """The data has fewer prompts than a batch, or hardly more, so that fresh ones have to come again."""
     data = Dataset.from_list([{"prompt": f"{2 * place + 1}+0="} for place in range(prompts)])
     batch = min(prompts, 4)
-    settings = {
-        "dead_groups": {"name": "resample", "rounds": rounds},
-        "max_steps": 3,
-        "per_device_train_batch_size": 4 * batch,
-    }
+    settings = {"max_steps": 3, "per_device_train_batch_size": 4 * batch}
+    settings |= {"dead_groups": {"name": "resample", "rounds": rounds}}
     trainer, watch, start = watched(trainer={"train_dataset": data}, **RESAMPLE | settings)
     assert len(watch.rounds) == 3 * (1 + rounds)
     entry = trainer.state.log_history[0]
@@ -239,11 +236,8 @@ def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spare
 
 
 def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(watched, caplog):
-    settings = ROULETTE | {
-        "dead_groups": {"name": "roulette", "after": 2, "keep": 1e-9},
-        "max_steps": 2,
-        "objective": "grpo",
-    }
+    settings = ROULETTE | {"max_steps": 2, "objective": "grpo"}
+    settings |= {"dead_groups": {"name": "roulette", "after": 2, "keep": 1e-9}}
     trainer, watch, start = watched(lambda completions, **_: [1.0] * len(completions), **settings)
     assert watch.sizes == [2, 2]
     assert all(torch.equal(now, was) for now, was in zip(trainer.model.parameters(), start, strict=True))

@@ -124,9 +124,8 @@ def test_the_reward_of_an_environment_is_an_outcome_and_only_outcome_weight_leav
         (_, found), problems = running_advantage(config.recipe, config.recipe.step_givers)
         assert (found["outcome_weight"], problems) == (expected, [])
     given["verifiers"] = [{"name": "tool_valid", "weight": 0}]
-    config = GRPOPlusConfig(
-        **BASE, **{**given, "environment": environment.replace("Counter", "Other")}, advantage="process"
-    )
+    given |= {"environment": environment.replace("Counter", "Other"), "advantage": "process"}
+    config = GRPOPlusConfig(**BASE, **given)
     assert running_advantage(config.recipe, config.recipe.step_givers)[0][1] == {"outcome_weight": 0.0}
 
 

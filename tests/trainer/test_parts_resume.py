@@ -288,12 +288,8 @@ def test_two_ranks_go_on_inside_a_generation_batch(ranks):
 
 @pytest.mark.parametrize("at", [3, 4, 5])
 def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at):
-    settings = {
-        **STOP,
-        "objective": {"name": "target", "stop_fraction": 0.01},
-        "eval_strategy": "steps",
-        "eval_steps": 3,
-    }
+    settings = {**STOP, "objective": {"name": "target", "stop_fraction": 0.01}}
+    settings |= {"eval_strategy": "steps", "eval_steps": 3}
     whole, again = resumed(settings, at=at, eval_dataset=sums.select(range(2)))
     skipped = [step for kind, step, name in whole.record if (kind, name) == ("train", "inner/skipped")]
     assert skipped == [3, 4, 5, 6]

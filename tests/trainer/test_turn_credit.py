@@ -19,18 +19,13 @@ from tests.trainer.tools_of_tests import Counting, Other
 
 EPS, SIZE = 1e-4, 4
 PROCESS = {"advantage": "process", "verifiers": [TURNS]}
+TURN = {"name": "process", "credit": "turn", "outcome_weight": 0.5}
 MASKED = {"max_completion_length": 140, "mask_truncated_completions": True}
 RUNS = {
     "step": {**PROCESS, "advantage": {"name": "process", "credit": "step", "outcome_weight": 0}},
     "return": {**PROCESS, "advantage": {"name": "process", "credit": "return", "gamma": 0.9}},
-    "turn": {
-        **PROCESS,
-        "advantage": {"name": "process", "steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5},
-    },
-    "turn, discounted": {
-        **PROCESS,
-        "advantage": {"name": "process", "credit": "turn", "gamma": 0.9, "outcome_weight": 0.5},
-    },
+    "turn": {**PROCESS, "advantage": {**TURN, "steps_from": "turn_reward"}},
+    "turn, discounted": {**PROCESS, "advantage": {**TURN, "gamma": 0.9}},
     "gigpo": {"advantage": "gigpo"},
     "gigpo, no std": {"advantage": {"name": "gigpo", "gamma": 0.5, "omega": 0.3, "scale": "none"}},
     "gigpo of a verifier": {**PROCESS, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}},

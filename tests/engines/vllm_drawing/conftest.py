@@ -85,12 +85,8 @@ def drawn(caller, url, tmp_path):
 
     def drawn(reward, rows, tools=(), **changes):
         values = {"output_dir": str(tmp_path / "out"), "max_completion_length": 96, "max_steps": 3}
-        values |= {
-            "learning_rate": 1e-3,
-            "rollout": {"vllm_sync": "files"},
-            "vllm_server_base_url": url,
-            "vllm_server_timeout": 20,
-        }
+        values |= {"learning_rate": 1e-3, "rollout": {"vllm_sync": "files"}}
+        values |= {"vllm_server_base_url": url, "vllm_server_timeout": 20}
         tokenizer = AutoTokenizer.from_pretrained(caller)
         tokenizer.chat_template, tokenizer.response_template = TEMPLATE, PARSES
         further = {"processing_class": tokenizer, **({"tools": list(tools)} if tools else {})}

@@ -86,7 +86,7 @@ class TestAdapters:
         model = AutoModelForCausalLM.from_pretrained(server.model, dtype=torch.float32)
         with torch.no_grad():
             model.lm_head.weight.mul_(0.45)
-        with pytest.raises(ConfigError, match=r"handed over as an object, .* set rollout: {{vllm_sync: adapter"):
+        with pytest.raises(ConfigError, match=r"handed over as an object, .* set rollout: \{vllm_sync: adapter"):
             make(server.url, model=model, lora=True)
         run = make(server.url, model=model, lora=True, rollout={"vllm_sync": "adapter"}, max_steps=1)
         run.train()
