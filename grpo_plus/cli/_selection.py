@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.recipe.choice import divides_by_tokens
-
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.recipe.recipe import Selected
@@ -13,6 +11,8 @@ if TYPE_CHECKING:
 
 def selection_lines(config: "GRPOPlusConfig") -> list[str]:
     """What is drawn, whether that is unbiased, and the distribution over six prompts."""
+    from grpo_plus.recipe.choice import divides_by_tokens
+
     selected = config.recipe.selection
     if selected is None:
         return ["selection: none, TRL's sampler draws all prompts alike"]
