@@ -72,9 +72,9 @@ def name_of(config: Any, field: str) -> str | None:
 
 def write_form(field: str, keys: Mapping[str, Any]) -> Any:
     """The shortest value that is read as this mapping; None for an empty one."""
-    head = HEADS[field]
-    if set(keys) == {head} and isinstance(keys[head], str):
-        return keys[head]
+    word = keys.get(HEADS[field])
+    if isinstance(word, str) and len(keys) == 1 and not word.lstrip().startswith("{") and not is_off(word):
+        return word if read_form(field, word) == keys else dict(keys)
     return dict(keys) or None
 
 

@@ -131,7 +131,10 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
 
 def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
     """The options of a field, at their defaults where one is wrong; what is wrong with each by itself."""
-    options = read_form(field, getattr(config, field))
+    options = {
+        key: int(value) if isinstance(value, float) and value % 1 == 0 else value  # YAML writes 1e3 as a float
+        for key, value in read_form(field, getattr(config, field)).items()
+    }
     if problems := option_problems(field, schema, options, where="key", bare=True):
         return schema(), problems
     return schema(**options), []

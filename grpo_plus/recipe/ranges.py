@@ -86,7 +86,10 @@ HOST = (
 )
 """What is often got wrong and what the host takes in silence, or trips over once the model is loaded: no more than 20
 rows with those of `grpo_plus.recipe.host`. A field may have several: each that counts must hold."""
-OURS = (Rule("torch_threads", COUNT, note=", or nothing for torch's own choice"),)
+OURS = (
+    # of fields that are no parts, whose keys have their ranges in the options' annotations
+    Rule("torch_threads", COUNT, note=", or nothing for torch's own choice"),
+)
 
 
 @dataclass(frozen=True)
