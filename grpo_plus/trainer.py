@@ -218,7 +218,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
             say_notes(self.args, list(weights), self.estimator)
-        if self.recorder is None and getattr(self.args, "report", None) is None and self.is_world_process_zero():
+        if self.recorder is None and self.recipe.report_is_open and self.is_world_process_zero():
             _record_logger.warning(
                 "no part of grpo_plus is set, so this run trains as TRL does and keeps no record and no report: "
                 "GRPOPlusConfig(report=True), in YAML report: true, keeps both in %s; report=False: say no more.",

@@ -98,6 +98,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         rollout=replace(rollout, how=rollout_of(config)),
         rollout_is_set=rollout.how is not None,
         report=replace(report, record=records(config)),
+        report_is_open=report.record is None,
         names=names,
         keywords={field: written[field][1] for field in names},
         origins=origins,

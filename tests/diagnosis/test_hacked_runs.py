@@ -18,8 +18,9 @@ WATCHED = {
 
 def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
-        given = {"verifiers": ["diagnosis_anywhere"], "max_completion_length": 6, "diagnosis": {"stop_on": ["hacking"]}}
-        trainer = run(["12"[at % 2] for at in range(32)], **given, **WATCHED)
+        given = {"verifiers": ["diagnosis_anywhere"], "max_completion_length": 6}
+        given |= {"diagnosis": {**WATCHED["diagnosis"], "stop_on": ["hacking"]}}
+        trainer = run(["12"[at % 2] for at in range(32)], **WATCHED | given)
     assert trainer.diagnosing.stopped_by is not None, trainer.diagnosing._monitor.checks
     assert trainer.diagnosing.stopped_by.name == "hacking"
     assert trainer.state.global_step < 30

@@ -165,7 +165,7 @@ def drawing(folder, model, per_device, **settings):
     own["verifiers"] = [{"name": "regex", "pattern": ".*b", "weight": 0.0}]
     config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **ONE, **own, **settings})
     data = Dataset.from_dict({"prompt": [f"{number}+1=" for number in NUMBERS], "answer": ["a"] * 24})
-    watch, scorer = Watch(), steps_by_member if settings.get("advantage") == "process" else None
+    watch, scorer = Watch(), steps_by_member if named("advantage", settings.get("advantage"))[0] == "process" else None
     more = {"rollout_func": by_member, "step_scorer": scorer, "hooks": [watch]}
     trainer = GRPOPlusTrainer(model, [reward], config, data, **more)
     before = weights(trainer)

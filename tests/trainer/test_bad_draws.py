@@ -137,7 +137,7 @@ def test_groups_of_two_and_data_smaller_than_a_batch_train_or_are_refused_and_pr
     with pytest.raises(ConfigError, match=r"the dataset has 1 rows, but a generation batch takes 2 prompts"):
         train(build, way, data=asking(1))
     if "roulette" in way:
-        with pytest.raises(ConfigError, match=r"num_generations is 2.*Set num_generations to 3 or more"):
+        with pytest.raises(ConfigError, match=r"num_generations \(2\).*Set it to 3 or more"):
             train(build, way, num_generations=2)
     else:
         train(build, way, num_generations=2)

@@ -98,4 +98,4 @@ def test_notes_are_logged_when_training_starts(build, caplog):
     with caplog.at_level(logging.WARNING, logger="grpo_plus"):
         trainer.train()
     said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus"]
-    assert [("'opo'" in text, "'reinforce'" in text) for text in said] == [(True, False), (False, True)]
+    assert [("'opo'" in text, "'reinforce'" in text) for text in said] == [(False, True), (True, False)]

@@ -112,7 +112,7 @@ def test_values_outside_any_range_are_named_with_what_is_allowed(name):
     ({"run_name": ["a"]}, "run_name is ['a'], expected text."), ({"label_names": [3]}, "expected a list of texts."),
     ({"num_generations": 2.5}, "num_generations is 2.5, expected an integer."), ({"learning_rate": 10**400}, "learning_rate is 1000"),
     ({"engine": "fast"}, "'layout' is 'fast', expected one of 'auto', 'packed', 'trimmed', 'stock'."),
-    ({"rollout": "autoo"}, "Did you mean 'auto'?"), ({"engine": {"tokens_per_pass": 0}}, "expected a positive integer, or nothing"),
+    ({"rollout": "autoo"}, "Did you mean 'auto'?"), ({"engine": {"tokens_per_pass": 0}}, "expected a positive integer or nothing"),
 ])  # fmt: skip
 def test_each_wrong_value_says_what_is_allowed(values, expected):
     assert expected in "\n".join(problems(**values))

@@ -327,7 +327,7 @@ def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(tra
 
 
 @pytest.mark.usefixtures("texts", "digit_steps")
-def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, tmp_path, caplog):
+def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, tmp_path, caplog, monkeypatch):
     def told():
         found = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
         caplog.clear()
@@ -336,7 +336,8 @@ def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, 
     def ones(completions, **_):
         return [1.0] * len(completions)
 
-    process_run(trained, tmp_path, threshold=-1.0)
+    monkeypatch.setattr("grpo_plus.training.reward_model.GOOD", -1.0)
+    process_run(trained, tmp_path)
     (said,) = told()
     assert "all labels of steps were 1 (threshold -1) in 3 trainings in a row" in said
     _, logged = run(trained, ones, steps=8)

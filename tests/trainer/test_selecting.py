@@ -43,7 +43,7 @@ def select(build):
     def select(name="contrast", *, data=None, reward=solved, hooks=(), keywords=None, **settings):
         notes = Notes()
         given = {"train_dataset": data if data is not None else thirds(), "reward_funcs": [reward]}
-        chosen = {**MIX, "selection": {"name": name, **(keywords or {})}, **settings}
+        chosen = {**MIX, "selection": name and {"name": name, **(keywords or {})}, **settings}
         torch.manual_seed(0)
         return build(trainer={**given, "hooks": [notes, *hooks]}, **chosen), notes
 

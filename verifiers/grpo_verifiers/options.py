@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-from grpo_verifiers.errors.messages import short, unknown
+from grpo_verifiers.errors.messages import did_you_mean, short, unknown
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
@@ -180,7 +180,10 @@ def value_problems(name: str, value: Any, hint: Any) -> Iterator[str]:
         for at, item in enumerate(value):
             yield from value_problems(f"{name}[{at}]", item, args[0])
     elif (expected := _expected(value, hint)) is not None:
-        yield f"{name} is {short(value, 200)}, expected {expected}."
+        literals = (kind for kind, _ in _members(hint) if typing.get_origin(kind) is typing.Literal)
+        words = [word for kind in literals for word in typing.get_args(kind)]
+        near = did_you_mean(value, words) if isinstance(value, str) else ""
+        yield f"{name} is {short(value, 200)}, expected {expected}.{near}"
 
 
 def _expected(value: Any, hint: Any) -> str | None:
