@@ -8,6 +8,7 @@ from typing import Any
 from grpo_plus.diagnosis import RULES
 from grpo_plus.diagnosis.hacking import least_checks
 from grpo_plus.recipe.entries import build_verifiers, read_entries
+from grpo_plus.recipe.forms import read_form
 from grpo_plus.recipe.iterations import at_least_1, steps_per_generation
 from grpo_plus.recipe.launch import process_count
 from grpo_plus.recipe.recipe import Monitor, VerifierPart
@@ -81,7 +82,7 @@ def never_found(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
     judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
     needs = {
         "hacking": (
-            judged or recipe.monitor is not None,
+            judged or read_form(FIELD, chosen(FIELD)).get("judge") is not None,
             "judge, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
             "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy",
         ),

@@ -271,9 +271,8 @@ def test_iterations_end_once_the_objective_no_longer_rises(build):
         def on_step_end(self, *_, **__):
             clipped_objective(trainer, expected)
 
-    trainer = build(
-        **RISING, objective={"name": "grpo", "stop_rise": 0.05}, learning_rate=0.01, callbacks=[Watch(seen)]
-    )
+    rising = RISING | {"objective": {"name": "grpo", "stop_rise": 0.05}}
+    trainer = build(**rising, learning_rate=0.01, callbacks=[Watch(seen)])
     trainer.add_callback(Measure())
     trainer.train()
     found, rises = column(trainer, "inner/objective"), column(trainer, "inner/rise")
