@@ -103,10 +103,8 @@ OURS = [
     ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "layout ('trimmed')", "neftune_noise_alpha"),
     ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "tokens_per_pass (64)", "single device"),
     ({"report": {"every": 5}}, "report.every needs the record", "a part of ours"),
-    ({"report": {"every": 5, "record": False}, "verifiers": ["math"]}, "report.every needs the record", ""),
     ({"rollout": "auto", "use_vllm": True}, "how ('auto')", "use_vllm"),
     ({"rollout": {"how": "stock", "rows": 5}}, "rows (5)", "rollout: auto"),
-    ({"rollout": {"vllm_sync": "files"}}, "vllm_sync ('files')", "use_vllm: true"),
     (
         {"rollout": {"vllm_sync": "adapter"}, "use_vllm": True, "vllm_mode": "colocate"},
         "vllm_sync ('adapter')",
