@@ -171,7 +171,7 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
         (*judged, "--tools", DOUBLE, DOUBLE): "two tools are called 'double'",
         (*judged, "--environment", f"{TOOLS}:Gme"): "Gme",
         (*judged, "--max-tool-calling-iterations", "3"): "--max-tool-calling-iterations needs tools",
-        (*judged, "--tools", "calculator", "--max-tool-calling-iterations", "0"): "no call of a tool would ever run",
+        (*judged, "--tools", "calculator", "--max-tool-calling-iterations", "0"): "no call would ever run",
         (*judged, "--tools-from", empty): "has neither tools nor environment",
         (*judged, "--tools-from", tmp_path): "no run in it was trained with tools",
         (*judged, "--tools-from", tmp_path / "nowhere.yaml"): "cannot be read",

@@ -63,8 +63,8 @@ def test_the_recipe_for_a_card_trains_adapters_on_a_4_bit_base(train):
     adapter = load_file(out / "adapter_model.safetensors")
     assert {key.rpartition(".lora_")[2] for key in adapter} == {"A.weight", "B.weight"}
     assert {str(value.dtype) for value in adapter.values()} == {"torch.float32"}
-    config = json.loads((out / "grpo_plus" / "run.json").read_text())["config"]
-    assert config["rollout"] == "auto"
+    parts = json.loads((out / "grpo_plus" / "run.json").read_text())["parts"]
+    assert parts["rollout"] == "auto"
 
 
 @pytest.mark.slow
