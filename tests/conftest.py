@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +54,12 @@ SEED = os.environ["GRPO_PLUS_SEED"]
 # With GRPO_PLUS_MINUTES the files come in an order of the day, and what has not begun after so many minutes is skipped.
 MINUTES = float(os.environ.get("GRPO_PLUS_MINUTES", "inf"))
 BEGIN = time.monotonic()
+
+
+def pytest_runtest_logreport(report):
+    """Name a failed test at once: a run that is cut off prints no summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.when} of {report.nodeid} failed: {report.longreprtext[-2000:]}", file=sys.__stderr__, flush=True)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -116,11 +123,14 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Forget the secrets of generated examples, which may be any text that stands in the sources: "an integer"."""
-    before = set(texts._known)
+    """End forks that come back here; forget the secrets of generated examples, any text of the sources: "an integer"."""
+    before, process = set(texts._known), os.getpid()
     try:
         return (yield)
     finally:
+        if os.getpid() != process:  # a child whose test failed would go on with the tests of its parent
+            os.write(2, traceback.format_exc().encode())
+            os._exit(70)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             texts._known.intersection_update(before)
 

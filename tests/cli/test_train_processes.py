@@ -173,7 +173,7 @@ def test_a_second_ctrl_c_ends_at_once(process, config, folder):
     lines_until(running, "Again: at once.")
     assert running.poll() is None
     running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=20) == 130
+    assert running.wait(timeout=60) == 130
 
 
 def test_a_terminal_shows_lines_and_a_bar_and_the_tracker_gets_every_metric(process, config, folder):

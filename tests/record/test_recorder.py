@@ -323,7 +323,7 @@ def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_envir
             time.sleep(0.2)
         assert open_run(out).status == "running"
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=30)
+        process.wait(timeout=60)
     finally:
         end_tree(process)
     with (out / FOLDER / GROUPS).open("r+b") as file:  # and the machine lost the end of a file

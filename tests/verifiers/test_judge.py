@@ -230,7 +230,7 @@ def test_requests_run_side_by_side_in_order_and_the_cache_forgets_the_oldest(ser
     four = threading.Barrier(4)
 
     def slow(number, body):
-        four.wait(30)
+        four.wait(60)
         time.sleep(0.02)
         return reply(f"Score: {judged(body)}")
 

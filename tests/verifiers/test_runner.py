@@ -333,7 +333,7 @@ assert not _proc.descendants(1)
 _proc.end_descendants(1)
 assert sleeper.poll() is None
 assert _proc.end_tree(sleeper.pid) == []
-assert sleeper.wait(30) == -9
+assert sleeper.wait(60) == -9
 print("fine")
 """
     unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]

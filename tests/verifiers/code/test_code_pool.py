@@ -191,7 +191,7 @@ def test_a_job_taken_but_not_begun_holds_its_box_and_one_after_the_other_needs_o
         def get(self, *args, **kwargs):
             job = super().get(*args, **kwargs)
             taken.set()
-            go_on.wait(20)
+            go_on.wait(60)
             return job
 
     pool = Pool(2)
@@ -199,15 +199,15 @@ def test_a_job_taken_but_not_begun_holds_its_box_and_one_after_the_other_needs_o
     together = threading.Barrier(2, timeout=20)
     try:
         first = pool.submit(lambda _: together.wait())
-        assert taken.wait(20)
+        assert taken.wait(60)
         second = pool.submit(lambda _: together.wait())
         go_on.set()
-        assert {first.result(20), second.result(20)} == {0, 1}
+        assert {first.result(60), second.result(20)} == {0, 1}
     finally:
         go_on.set()
         pool.close()
     with closing(Pool(4)) as pool:
-        boxes = {pool.submit(id).result(20) for _ in range(200)}
+        boxes = {pool.submit(id).result(60) for _ in range(200)}
         assert len(boxes) == len(pool._referees) == 1
 
 
@@ -215,13 +215,13 @@ def test_a_cancelled_job_leaves_its_place_and_a_pool_uses_as_many_boxes_as_it_ma
     pool = Pool(1)
     begun, go_on = threading.Event(), threading.Event()
     try:
-        running = pool.submit(lambda _: (begun.set(), go_on.wait(20))[1])
-        assert begun.wait(20)
+        running = pool.submit(lambda _: (begun.set(), go_on.wait(60))[1])
+        assert begun.wait(60)
         waiting = pool.submit(id)
         assert waiting.cancel()
         go_on.set()
-        assert running.result(20)
-        assert (pool.submit(lambda _: 7).result(20), pool._open) == (7, 0)
+        assert running.result(60)
+        assert (pool.submit(lambda _: 7).result(60), pool._open) == (7, 0)
     finally:
         go_on.set()
         pool.close()
@@ -233,4 +233,4 @@ def test_a_cancelled_job_leaves_its_place_and_a_pool_uses_as_many_boxes_as_it_ma
 
     with closing(Pool(2)) as pool:
         for future in [pool.submit(meet), pool.submit(meet)]:
-            future.result(20)
+            future.result(60)

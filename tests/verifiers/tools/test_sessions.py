@@ -136,7 +136,7 @@ def test_a_class_is_made_once_a_completion_and_a_fork_leaves_it_alone(sessions):
     one.close()
     child = os.fork()
     if child == 0:
-        dead = other.call("counter", {"by": 1}).result(5).status
+        dead = other.call("counter", {"by": 1}).result(SECONDS).status
         sessions.close()
         os._exit(0 if dead == "died" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
