@@ -59,7 +59,7 @@ BEGIN = time.monotonic()
 def pytest_runtest_logreport(report):
     """Name a failed test at once: a run that is cut off prints no summary."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\n{report.when} of {report.nodeid} failed: {report.longreprtext[-2000:]}", file=sys.__stderr__, flush=True)
+        sys.__stderr__.write(f"\n{report.when} of {report.nodeid} failed: {report.longreprtext[-2000:]}\n")
 
 
 def pytest_terminal_summary(terminalreporter):

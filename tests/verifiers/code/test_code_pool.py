@@ -146,12 +146,9 @@ def test_a_forked_child_has_boxes_of_its_own(fenced):
     assert verifier.verify(fenced("def f(): return 1"), tests=ONE).score == 1
     pid = os.fork()
     if pid == 0:
-        code = 1
-        try:
-            code = 0 if verifier.verify(fenced("def f(): return 1"), tests=ONE).score == 1 else 2
-            close_pool()
-        finally:
-            os._exit(code)
+        code = 0 if verifier.verify(fenced("def f(): return 1"), tests=ONE).score == 1 else 2
+        close_pool()
+        os._exit(code)
     assert (os.waitpid(pid, 0)[1], verifier.verify(fenced("def f(): return 1"), tests=ONE).score) == (0, 1)
 
 
