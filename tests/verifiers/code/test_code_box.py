@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import closing
@@ -340,6 +341,7 @@ def test_a_chain_of_forks_ends_with_its_program_and_threads_are_bounded(box):
         assert answer(box, source, limits=Limits(wall=5)) == 1
     assert descendants(box.pid) == before
     source = """
+import tempfile
 import threading
 def f():
     made = 0
@@ -510,15 +512,13 @@ def f():
     return "held"
 """
     with opened(level) as box:
-        pid = os.fork()
-        if pid == 0:
-            unnamed = os.open(box.folder or "/tmp", os.O_RDWR | os.O_TMPFILE)
-            os.write(unnamed, b"x" * (1 << 20))
-            time.sleep(60)
-        time.sleep(0.2)
-        assert deleted({pid}, box.folder or "/tmp") == 1 << 20
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
+        with tempfile.TemporaryFile(dir=box.folder or "/tmp") as unnamed:
+            unnamed.write(b"x" * (1 << 20))
+            unnamed.flush()
+            holder = subprocess.Popen(["sleep", "600"], pass_fds=[unnamed.fileno()])
+        assert deleted({holder.pid}, box.folder or "/tmp") == 1 << 20
+        holder.kill()
+        holder.wait()
         if level == "process" and os.geteuid() != 0:
             return  # what a program has open is hidden from us
         got = answer(box, source, limits=Limits(wall=10, disk=8 << 20))

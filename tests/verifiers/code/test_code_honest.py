@@ -124,7 +124,7 @@ def test_honest_threads_and_long_texts_cross_both_ways(judge):
     tests = [{"code": code} for code in (THREADS, LEFT, THREADS)]
     ends = "import os\ndef f(x):\n    if x > 6: os._exit(0)\n    return [x] * 2000"
     for source, score in (("def f(x): return [x] * 2000", 1), ("def f(x): return [0] * 2000", 0), (ends, 0)):
-        assert judge(source, tests, scoring="share").score == score
+        assert judge(source, tests, scoring="share", time_limit=60.0).score == score
 
 
 CROWD = """
