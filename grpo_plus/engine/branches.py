@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from grpo_plus.engine.errors import EngineError
+from grpo_plus.engine.notes import EngineError
 from grpo_plus.engine.pack import Branches, Bundle, Packed, join
 from grpo_plus.engine.trees import Tree
 

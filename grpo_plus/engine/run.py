@@ -13,8 +13,7 @@ from grpo_plus.engine.cost import Plan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
 from grpo_plus.engine.pack import Packed, lay_out
-from grpo_plus.engine.rows import Rows
-from grpo_plus.engine.trim import columns, trim
+from grpo_plus.engine.rows import Rows, columns, trim
 from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]

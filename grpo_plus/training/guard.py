@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from grpo_plus._trl import Host
+from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
-from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.model import bits_of
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout

@@ -11,10 +11,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAn
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.estimate import Settings, weights
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.checks import Request, problems
-from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
