@@ -9,13 +9,14 @@ where they are learned, scale attention, or rotate keys before a norm: every pas
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_plus.engine.branches import in_one_row
+from grpo_plus.engine.branches import branches_of
 from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
 from grpo_plus.engine.pack import IGNORED, lay_out
@@ -77,8 +78,9 @@ class Trial:
         """
         every = range(len(_LENGTHS))
         trees = grow(self._rows, every, None, 1.0) if sharing else grow(self._rows, every, 1)
-        packed = lay_out(trees, self._rows, self._ids.device)
-        packed = in_one_row(packed, trees, branching=sharing) if joining else packed
+        packed = lay_out(trees, self._rows, self._ids.device, joined=joining)
+        if joining and sharing:
+            packed = replace(packed, branches=branches_of(trees, packed.input_ids.device))
 
         def score() -> Tensor:
             found = score_packed(self._model, packed, self._autocast, attention=attention, head=self._head)[0].float()
