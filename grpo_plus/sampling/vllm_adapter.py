@@ -6,13 +6,8 @@ base of its own, in 16 bits or quantised as it likes, so its log-probabilities d
 model's: TRL's own importance sampling correction (``vllm_importance_sampling_*``) sees both and corrects for it.
 """
 
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from grpo_plus.sampling.vllm_http import Client
-from grpo_plus.sampling.vllm_push import Weights
 from grpo_plus.sampling.vllm_support import server_flags
 
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")
@@ -63,63 +58,3 @@ def adapter_problems(config: Any) -> list[str]:
     if isinstance(rank, int) and room_for(rank) is None:
         problems.append(f"use_vllm: vLLM takes adapters up to rank {RANKS[-1]}, and this one has {rank}: lower lora_r.")
     return problems
-
-
-class AdapterPush:
-    """Hands over the active adapter, under a name of its own each time.
-
-    A name that was used before may be answered from what the server remembers of it.
-    """
-
-    folder = "_vllm_adapter"
-
-    def __init__(self, rank: int | None = None, asked: int = 0) -> None:
-        """``rank`` is that of the adapter, and a request asks about so many tokens: for advice."""
-        self._rank, self._asked = rank, asked
-
-    def command(self, name: str) -> str:
-        """See `Push.command`."""
-        return start_command(name, self._rank, self._asked)
-
-    def refusal(self, client: Client) -> str | None:
-        """See `Push.refusal`: without the permission, the address does not exist."""
-        if not client.takes_adapters():
-            return "has no /v1/load_lora_adapter, so adapters cannot be handed to it"
-        if others := [mark for mark in client.marks() if mark]:
-            return f"has the weights that another run wrote to it ({others[0]}) in place of its own"
-        return None
-
-    def save(self, weights: Weights, path: Path, *, write: bool) -> None:
-        """See `Push.save`."""
-        model = weights.model()
-        active = model.active_adapters[0]
-        tensors = weights.tensors(lambda name: f".{active}." in name)
-        if not write:
-            return
-        further = {} if tensors is None else {"state_dict": dict(tensors)}
-        model.save_pretrained(
-            path, selected_adapters=[active], safe_serialization=True, save_embedding_layers=False, **further
-        )
-        if active != "default":  # those stand in folders of their own
-            for file in (path / active).iterdir():
-                shutil.move(file, path / file.name)
-
-    def load(self, client: Client, version: str, path: Path) -> str | None:
-        """See `Push.load`."""
-        return client.load(version, str(path))
-
-    def holds(self, client: Client, version: str) -> bool:
-        """See `Push.holds`: the adapter, and below it a base that nobody wrote to."""
-        return not any(client.marks()) and any(model.get("id") == version for model in client.models())
-
-    def unload(self, client: Client, version: str) -> None:
-        """See `Push.unload`: by default a server has room for one."""
-        client.unload(version)
-
-    def leave(self, client: Client, version: str, base: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """See `Push.leave`."""
-        client.unload(version)
-
-    def asked(self, name: str, version: str) -> str:  # noqa: ARG002
-        """See `Push.asked`."""
-        return version
