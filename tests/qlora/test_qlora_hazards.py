@@ -22,7 +22,7 @@ from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup
 from grpo_verifiers.errors import ConfigError
-from tests.qlora.runs import ROWS, RUN, digits, lora, nf4
+from tests.qlora.runs import ROWS, RUN, base_bytes, digits, lora, nf4
 
 
 def config(tmp_path, **changes):
@@ -57,12 +57,6 @@ def assert_kept(model, before):
 def moments(run):
     state = [v for s in run.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
     return {value.dtype for value in state}
-
-
-def base_bytes(model):
-    """Every stored byte of the 4-bit layers: packed weights and scales."""
-    values = [item for layer in linear_4bit(model) for item in layer.state_dict().items()]
-    return {(at, name): value.detach().clone() for at, (name, value) in enumerate(values) if torch.is_tensor(value)}
 
 
 class TestPrecision:
@@ -387,6 +381,6 @@ class TestRules:
 
     def test_what_works_is_let_through(self):
         assert problems(Request("m", 4, stored_as="bitsandbytes", asked=True, zero_stage=2)) == []
-        everything = Request("m", None, zero_stage=3, sharded=True, use_vllm=True, targets=["lm_head"], adapters=False)
+        everything = Request("m", None, zero_stage=3, sharded=True, targets=["lm_head"], adapters=False)
         assert problems(everything) == []
         assert problems(Request("m", None, stored_as="mxfp4")) == []
