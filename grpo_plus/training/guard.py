@@ -12,9 +12,8 @@ from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
-from grpo_plus.qlora.model import bits_of
+from grpo_plus.qlora.model import bits_of, keep_layout
 from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tensors
-from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.advice import heads_of

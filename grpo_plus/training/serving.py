@@ -12,9 +12,8 @@ from grpo_plus.qlora.checks import request_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
-from grpo_plus.sampling.vllm_adapter import adapter_problems
 from grpo_plus.sampling.vllm_http import Client, ServerError
-from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights
+from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems

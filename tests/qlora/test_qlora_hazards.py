@@ -15,9 +15,8 @@ from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.estimate import Settings, weights
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.checks import Request, problems
-from grpo_plus.qlora.model import linear_4bit
+from grpo_plus.qlora.model import keep_layout, linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
-from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup

@@ -6,8 +6,8 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.qlora.model import keep_layout
 from grpo_plus.qlora.precision import float32_trainables
-from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
 from tests.qlora.runs import RUN, Gradients, assert_same_gradients, base_bytes, logged, lora, nf4, spread
