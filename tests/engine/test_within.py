@@ -11,7 +11,7 @@ from torch.autograd import gradcheck
 
 from grpo_plus._trl import FusedHead
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.within import Tally, Within, _How, _restricted
+from grpo_plus.engine.within import Tally, Within, _How, _Restricted
 from grpo_plus.sampling.support import Support, SupportLog
 from tests.device import DEVICE
 
@@ -87,7 +87,7 @@ def test_values_and_gradients_are_those_of_a_masked_softmax(softcap, device):
         how = _How(
             FusedHead(weight, bias, 0.7, softcap, 1.3), support, torch.arange(6, device=device), labels.reshape(-1)
         )
-        return _restricted(hidden, weight, bias, how)
+        return _Restricted.apply(hidden, weight, bias, how)
 
     def explicit(hidden, weight, bias):
         logits = (hidden @ weight.T + bias) * 1.3
