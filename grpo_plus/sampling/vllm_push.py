@@ -15,6 +15,12 @@ from grpo_plus.sampling.vllm_support import server_flags
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")
 """Ways to start an adapter that change the base weights, which the server does not see."""
 
+UNSERVED = (
+    "modules_to_save", "use_dora", "lora_bias", "rank_pattern", "alpha_pattern", "layer_replication",
+    "trainable_token_indices", "target_parameters",
+)  # fmt: skip
+"""Settings of LoRA that vLLM does not serve."""
+
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for; an adapter of another one goes into the next."""
 
@@ -37,19 +43,10 @@ def adapter_problems(config: Any) -> list[str]:
     kind = str(getattr(config, "peft_type", "missing")).rpartition(".")[2]
     if kind != "LORA":
         return [f"use_vllm: a server takes LoRA adapters, and this one is {kind}: use LoRA, or set use_vllm: false."]
-    start = getattr(config, "init_lora_weights", True)
-    found = {
-        "modules_to_save": getattr(config, "modules_to_save", None),
-        "use_dora": getattr(config, "use_dora", False),
-        "bias": None if getattr(config, "bias", "none") == "none" else config.bias,
-        "lora_bias": getattr(config, "lora_bias", False),
-        "rank_pattern": getattr(config, "rank_pattern", None),
-        "alpha_pattern": getattr(config, "alpha_pattern", None),
-        "layer_replication": getattr(config, "layer_replication", None),
-        "trainable_token_indices": getattr(config, "trainable_token_indices", None),
-        "target_parameters": getattr(config, "target_parameters", None),
-        "init_lora_weights": start if isinstance(start, str) and start.lower().startswith(BASE_CHANGING) else None,
-    }
+    start, bias = getattr(config, "init_lora_weights", True), getattr(config, "bias", "none")
+    found = {name: getattr(config, name, None) for name in UNSERVED}
+    found["bias"] = None if bias == "none" else bias
+    found["init_lora_weights"] = start if isinstance(start, str) and start.lower().startswith(BASE_CHANGING) else None
     problems = [
         f"use_vllm: vLLM cannot serve adapters with {name} ({value!r}). Leave it out, or set use_vllm: false and "
         "rollout: auto."
