@@ -252,10 +252,8 @@ def push(options: argparse.Namespace, url: str | None, why: str, model: Path) ->
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from grpo_plus.sampling.vllm_adapter import AdapterPush
-    from grpo_plus.sampling.vllm_files import FilePush
     from grpo_plus.sampling.vllm_http import Client
-    from grpo_plus.sampling.vllm_push import Push, Weights
+    from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights
 
     client = Client(url, patience=60)
     whole = AutoModelForCausalLM.from_pretrained(model)

@@ -134,8 +134,7 @@ def planned(size: str, critic: str, rows: int, micro: int, length: int) -> float
     """Bytes that the card must have, by the planner."""
     from transformers import Qwen3Config
 
-    from grpo_plus.memory.estimate import Settings, estimate
-    from grpo_plus.memory.heads import Head
+    from grpo_plus.memory.estimate import Head, Settings, estimate
     from grpo_plus.memory.shape import shape_of
 
     config = Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **SIZES[size])

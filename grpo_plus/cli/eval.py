@@ -331,7 +331,7 @@ def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> 
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from grpo_plus.qlora.repack import keep_layout
+    from grpo_plus.qlora.model import keep_layout
 
     present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
     device = options.device or str(present)

@@ -11,9 +11,8 @@ from grpo_plus.cli._plan_config import PROG, Asked, from_config
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
-    from grpo_plus.memory.estimate import Estimate, Settings
+    from grpo_plus.memory.estimate import Estimate, Head, Settings
     from grpo_plus.memory.fit import Fit
-    from grpo_plus.memory.heads import Head
     from grpo_plus.memory.shape import ModelShape
 
 _WORDS = {
@@ -167,7 +166,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
 
 def _heads(options: argparse.Namespace) -> "Iterator[Head]":
     """What stands beside the policy."""
-    from grpo_plus.memory.heads import Head
+    from grpo_plus.memory.estimate import Head
     from grpo_plus.memory.shape import read_model_config, shape_of
 
     for name, kinds in _KINDS.items():

@@ -6,14 +6,14 @@ see, not times the whole tree, and sequences of similar size are padded to each 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from grpo_plus.engine.errors import EngineError
-from grpo_plus.engine.pack import Branches, Bundle, Packed, join
+from grpo_plus.engine.notes import EngineError
+from grpo_plus.engine.pack import Branches, Bundle
 from grpo_plus.engine.trees import Tree
 
 Attention = Callable[..., tuple[torch.Tensor, Any]]
@@ -70,13 +70,8 @@ def padded_pairs(bundle: Sequence[Stretch]) -> int:
     return len(bundle) * max(one.own for one in bundle) * max(one.shared + one.own for one in bundle)
 
 
-def in_one_row(packed: Packed, trees: Sequence[Tree], *, branching: bool) -> Packed:
-    """The packed trees behind one another, and how they attend; without ``branching`` positions tell them apart."""
-    joined = join(packed)
-    return replace(joined, branches=_branches(trees, packed.input_ids.device)) if branching else joined
-
-
-def _branches(trees: Sequence[Tree], device: torch.device) -> Branches:
+def branches_of(trees: Sequence[Tree], device: torch.device) -> Branches:
+    """How trees behind one another in one row attend."""
     bundles, back, offset = [], torch.empty(sum(tree.size for tree in trees), dtype=torch.long), 0
     step = 8 if device.type == "cuda" else 1  # a card's kernels copy a mask of another width
     for members in bundled(list(stretches(trees))):

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.engine.branches import bundled, padded_pairs, stretches
-from grpo_plus.engine.rows import Rows
+from grpo_plus.engine.rows import Rows, columns
 from grpo_plus.engine.trees import Tree, grow
-from grpo_plus.engine.trim import columns
 from grpo_plus.memory.shape import head_sizes, largest
 
 NOT_WORTH_IT = 0.95

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from grpo_plus.engine.arrange import arrange, families, is_row_aligned, reorder
+from grpo_plus.engine.arrange import arrange, families, fill_entropy, idle_rows, is_row_aligned, reorder, stand_in
 from grpo_plus.engine.cost import Plan, choose
-from grpo_plus.engine.errors import EngineError
-from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SINGLE, Facts
+from grpo_plus.engine.facts import REPLICATED, SINGLE, Facts
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.models import Models
-from grpo_plus.engine.notes import Notes
+from grpo_plus.engine.notes import EngineError, Notes
 from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
-from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
 from grpo_plus.engine.within import Places, Tally, within_rows
 from grpo_plus.objectives.batch import SHARE
 
@@ -57,12 +55,6 @@ class Engine:
         autocast: Autocast,
         unwrap: Callable[[Any], Any],
     ) -> None:
-        if layout not in LAYOUTS:
-            raise EngineError(f"engine is {layout!r}, expected one of {', '.join(LAYOUTS)}.")
-        if tokens_per_pass is not None and (isinstance(tokens_per_pass, bool) or tokens_per_pass < 1):
-            raise EngineError(f"tokens_per_pass is {tokens_per_pass!r}, expected a positive number or None.")
-        if tokens_per_pass is not None and layout == "stock":
-            raise EngineError("tokens_per_pass needs the engine, but engine is 'stock'. Set engine='auto'.")
         self.layout = layout
         self.tokens_per_pass = tokens_per_pass
         self.metrics: dict[str, float] = {}

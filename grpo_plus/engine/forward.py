@@ -9,6 +9,9 @@ import torch
 
 from grpo_plus import _trl
 from grpo_plus.engine.pack import IGNORED, Packed, sees, tree_mask
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 """Makes the context that a pass runs in, as TRL's passes do."""
@@ -91,3 +94,14 @@ def _mask(model: Any, packed: Packed, attention: str) -> Any:
         return visible
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)
+
+
+def leave_out_cudnn(device: torch.device) -> None:
+    """Keep PyTorch's attention off the kernels of cuDNN, for the whole process.
+
+    PyTorch 2.11 and later prefer them on a Hopper or Blackwell card. With a mask, as padded and packed rows have it,
+    their gradient is NaN for some models and lengths (pytorch/pytorch#196678), and each new length costs a plan.
+    """
+    if device.type == "cuda" and torch.backends.cuda.cudnn_sdp_enabled():  # type: ignore[no-untyped-call]
+        torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+        logger.info("Attention runs without cuDNN's kernels, whose gradient with a mask may be NaN.")

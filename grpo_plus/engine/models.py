@@ -10,9 +10,8 @@ import torch
 from grpo_plus.engine.architecture import Support, support_of, text_config
 from grpo_plus.engine.branches import install, registered
 from grpo_plus.engine.cost import Shape, shape_of
-from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.forward import Autocast, Head
-from grpo_plus.engine.notes import Notes
+from grpo_plus.engine.notes import EngineError, Notes
 from grpo_plus.engine.probe import Trial
 from grpo_plus.memory.errors import attempt
 

@@ -1,4 +1,4 @@
-"""Sentences for the log, each said once."""
+"""Sentences for the log, each said once, and the error of a setting."""
 
 import logging
 
@@ -7,6 +7,10 @@ import torch
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus.engine")
+
+
+class EngineError(ValueError):
+    """An engine setting that cannot be honoured here; the message says why and what to set instead."""
 
 
 class Notes:

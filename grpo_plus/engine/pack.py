@@ -78,23 +78,28 @@ class Packed:
     branches: Branches | None = None
 
 
-def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str) -> Packed:
-    """The tokens of trees, each in a row of its own."""
-    shape = (len(trees), max(tree.size for tree in trees))
+def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str, *, joined: bool = False) -> Packed:
+    """The tokens of trees, each in a row of its own, or ``joined``: behind one another in one row without padding.
+
+    Attention has to keep joined trees apart.
+    """
+    sizes = [tree.size for tree in trees]
+    shape = (1, sum(sizes)) if joined else (len(trees), max(sizes))
     completion_width = rows.width - rows.prompt_width
     tokens, labels, until = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64), np.zeros(shape, np.int64)
-    positions = np.tile(np.arange(shape[1]), (len(trees), 1))
+    positions = np.tile(np.arange(shape[1]), (shape[0], 1))
     scored, target = [], []
     for index, tree in enumerate(trees):
+        line, before = (0, sum(sizes[:index])) if joined else (index, 0)
         for node, place, end in zip(tree.nodes, tree.places, tree.until, strict=True):
-            here = (index, slice(place, place + node.size))
+            here = (line, slice(before + place, before + place + node.size))
             steps = rows.steps[node.rows[0]][node.start : node.end]
             wanted = labels_of(steps)
             tokens[here], labels[here] = tokens_of(steps), np.where(wanted < 0, IGNORED, wanted)
-            positions[here], until[here] = np.arange(node.start, node.end), end
+            positions[here], until[here] = np.arange(node.start, node.end), before + end
             found = (wanted >= 0).nonzero()[0]
             for row in node.rows:
-                scored.append(found + (index * shape[1] + place))
+                scored.append(found + (line * shape[1] + before + place))
                 target.append(found + (row * completion_width + node.start + 1 - rows.prompts[row]))
 
     def there(array: np.ndarray) -> torch.Tensor:
@@ -111,29 +116,10 @@ def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str) -> Pa
     )
 
 
-def join(packed: Packed) -> Packed:
-    """The same trees behind one another in one row without padding, for attention that keeps them apart."""
-    real = packed.until > 0
-    place = real.reshape(-1).cumsum(0) - 1
-    sizes = real.sum(1)
-    before = sizes.cumsum(0) - sizes
-    return Packed(
-        input_ids=packed.input_ids[real][None],
-        position_ids=packed.position_ids[real][None],
-        labels=packed.labels[real][None],
-        until=(packed.until + before[:, None])[real][None],
-        scored=place[packed.scored],
-        target=packed.target,
-        branching=packed.branching,
-    )
-
-
 def tree_mask(until_TL: torch.Tensor) -> torch.Tensor:
     """Who sees whom, (T, 1, L, L) bool: the past that is of one's own row, and padding nothing but itself."""
-    length = until_TL.shape[1]
-    place = torch.arange(length, device=until_TL.device)
-    query, key = place[:, None], place[None, :]
-    return ((key == query) | ((key < query) & (query < until_TL[:, None, :])))[:, None]
+    tree, place = (torch.arange(count, device=until_TL.device) for count in until_TL.shape)
+    return sees(until_TL)(tree[:, None, None], tree, place[:, None], place)[:, None]
 
 
 def sees(until_TL: torch.Tensor) -> Callable[..., torch.Tensor]:

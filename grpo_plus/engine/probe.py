@@ -9,13 +9,15 @@ where they are learned, scale attention, or rotate keys before a norm: every pas
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_plus.engine.branches import in_one_row
+from grpo_plus.engine.branches import branches_of
+from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
 from grpo_plus.engine.pack import IGNORED, lay_out
 from grpo_plus.engine.rows import read_rows
@@ -76,8 +78,9 @@ class Trial:
         """
         every = range(len(_LENGTHS))
         trees = grow(self._rows, every, None, 1.0) if sharing else grow(self._rows, every, 1)
-        packed = lay_out(trees, self._rows, self._ids.device)
-        packed = in_one_row(packed, trees, branching=sharing) if joining else packed
+        packed = lay_out(trees, self._rows, self._ids.device, joined=joining)
+        if joining and sharing:
+            packed = replace(packed, branches=branches_of(trees, packed.input_ids.device))
 
         def score() -> Tensor:
             found = score_packed(self._model, packed, self._autocast, attention=attention, head=self._head)[0].float()
@@ -98,7 +101,7 @@ class Trial:
         return score_labels(self._model, inputs, labels, self._autocast, self._head)[0][:, left + _PROMPT - 1 :].float()
 
     def _run(self, score: Callable[[], Tensor], noise: float = 0.0) -> Tensor:
-        with torch.no_grad(), _without_dropout(self._model), scaled(self._model, noise) as dtypes:
+        with torch.no_grad(), without_dropout(self._model, packed=False), scaled(self._model, noise) as dtypes:
             scores = score()
         self._dtypes |= dtypes
         return scores
@@ -160,20 +163,3 @@ def scaled(model: torch.nn.Module, noise: float = 0.0) -> Iterator[set[torch.dty
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """Switch dropout off, attention's too; layers that repack their weights in evaluation mode stay as they are."""
-    changed = [
-        module
-        for module in model.modules()
-        if module.training and not any(hasattr(p, "quant_state") for p in module.parameters(recurse=False))
-    ]
-    for module in changed:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in changed:
-            module.training = True

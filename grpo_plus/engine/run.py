@@ -1,20 +1,19 @@
 """Running a plan: passes, the bound on their tokens, and what stands in for a rank without work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from grpo_plus.engine.branches import in_one_row
+from grpo_plus.engine.branches import branches_of
 from grpo_plus.engine.cost import Plan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
 from grpo_plus.engine.pack import Packed, lay_out
-from grpo_plus.engine.rows import Rows
-from grpo_plus.engine.trim import columns, trim
+from grpo_plus.engine.rows import Rows, columns, trim
 from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -95,9 +94,9 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     """Make the passes of a plan, one by one, over ``rows``."""
     if plan.layout == "packed":
         for trees in plan.passes:
-            packed = lay_out(trees, job.rows, job.input_ids.device)
-            if plan.joined:
-                packed = in_one_row(packed, trees, branching=job.known.support.branching)
+            packed = lay_out(trees, job.rows, job.input_ids.device, joined=plan.joined)
+            if plan.joined and job.known.support.branching:
+                packed = replace(packed, branches=branches_of(trees, job.input_ids.device))
             yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
     trimmed = plan.layout == "trimmed"

@@ -143,7 +143,8 @@ class _Fused:
             places_M, scored_M = places_M[scored_M], scored_M[scored_M]
         index = (scored_M & (places_M >= 0)).nonzero()[:, 0]
         how = _How(head, self._support, places_M[index], targets_M[index])
-        logps, entropies, outside = _restricted(hidden_MH[index], head.weight, head.bias, how)
+        inputs = (hidden_MH[index], head.weight, head.bias)
+        logps, entropies, outside = _Restricted.apply(*inputs, how)  # type: ignore[no-untyped-call]
         self._tally.add(outside)
         zeros_M = torch.zeros(len(hidden_MH), device=logps.device)
         return zeros_M.index_put((index,), logps.float()), zeros_M.index_put((index,), entropies.float())
@@ -183,14 +184,6 @@ class _How:
         chances_NV = (within_NV - total_N[:, None]).exp_()
         entropies_N = total_N - chances_NV.mul_(within_NV).sum(-1)
         return logps_N, entropies_N, -torch.expm1(total_N - everything_N), total_N
-
-
-def _restricted(
-    hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _How
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-    found = _Restricted.apply(hidden_NH, weight_VH, bias_V, how)  # type: ignore[no-untyped-call]
-    return found
 
 
 class _Restricted(torch.autograd.Function):

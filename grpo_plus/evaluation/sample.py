@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_type_hints
 
 import torch
 
-from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.sampling.attention import leave_out_cudnn
+from grpo_plus.engine.dropout import without_dropout
+from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.sampling.decode import decode, is_adapted
 from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Settings, estimate
+from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Head, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
-from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"

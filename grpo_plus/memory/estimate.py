@@ -8,7 +8,6 @@ to tables of a few kilobytes; activations and the allowance for the allocator ar
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from grpo_plus.memory.heads import Head, HeadMemory, forward_layer, head_memory, kept_activations, layer_activations
 from grpo_plus.memory.shape import ModelShape
 
 GIB = 1 << 30
@@ -26,9 +25,42 @@ ALLOCATOR = 1.08
 """Share that fragmentation adds."""
 RUNTIME = 0.6 * GIB
 """CUDA's context and libraries."""
+FULL = 4
+"""Bytes of a float32 number: of a head's weights, and of their gradients."""
+ADAM = 8
+"""Bytes of the two moments of a weight."""
 
 OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "adafactor": 0.1, "lion_8bit": 1.02}
 """Bytes of state for each trained weight, by optimizer; Adam's two float32 moments unless listed."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What stands beside the policy.
+
+    Attributes:
+        name: ``critic`` or ``reward_model``.
+        kind: where it stands: ``trunk``, ``adapter`` or ``model``.
+        rank: of its adapter; None: the policy's.
+        shape: of a model of its own; None: the policy's.
+        least_rows: of a pass with a gradient; two where it compares completions.
+    """
+
+    name: str
+    kind: str
+    rank: int | None = None
+    shape: ModelShape | None = None
+    least_rows: int = 1
+
+
+@dataclass(frozen=True)
+class HeadMemory:
+    """Bytes of a head: weights and moments that stay (``resident``), and its own update, apart from the policy's."""
+
+    name: str
+    kind: str
+    resident: float
+    update: float
 
 
 @dataclass(frozen=True)
@@ -74,16 +106,11 @@ class Line:
         return self.factor * parts + self.constant
 
 
-@dataclass(frozen=True)
-class Slack:
-    """What the parts do not count, in each of the two phases of a step."""
+ASSUMED = {"train": Line(), "rollout": Line()}
+"""What the parts do not count, in each phase of a step.
 
-    train: Line = Line()
-    rollout: Line = Line()
-
-
-ASSUMED = Slack()
-"""Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card."""
+Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card.
+"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +154,7 @@ class Estimate:
     @property
     def peak(self) -> float:
         """What the card must have."""
-        return max(ASSUMED.train.at(self.train), ASSUMED.rollout.at(self.rollout))
+        return max(ASSUMED["train"].at(self.train), ASSUMED["rollout"].at(self.rollout))
 
     @property
     def _resident(self) -> float:
@@ -142,24 +169,19 @@ def estimate(shape: ModelShape, settings: Settings) -> Estimate:
     """Memory of one training step."""
     tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
     trained = shape.lora_weights(settings.rank, settings.targets)
-    per_layer = layer_activations(shape, tokens, settings.width)
     quantised = settings.four_bit or settings.eight_bit
     dequantised = 2 * settings.width * shape.hidden * shape.intermediate if quantised else 0
     return Estimate(
         weights=weights(shape, settings),
         adapters=(4 + 4) * trained,
         optimizer=OPTIMIZER_BYTES.get(settings.optimizer, 8) * trained,
-        checkpoints=kept_activations(
-            shape, tokens, settings.width, checkpointing=settings.checkpointing, share=SAVED_SHARE
-        ),
-        activations=per_layer,
+        checkpoints=kept_activations(shape, tokens, settings.width, checkpointing=settings.checkpointing),
+        activations=layer_activations(shape, tokens, settings.width),
         head=HEAD_TILE + 6 * tokens * shape.hidden,
         cache=cache(shape, settings),
         prefill=prefill(shape, settings),
         dequantised=dequantised,
-        heads=tuple(
-            head_memory(head, shape, settings, dequantised=dequantised, share=SAVED_SHARE) for head in settings.heads
-        ),
+        heads=tuple(head_memory(head, shape, settings, dequantised) for head in settings.heads),
     )
 
 
@@ -181,3 +203,66 @@ def prefill(shape: ModelShape, settings: Settings) -> float:
     """The wider of: one layer over all prompt tokens; the logits of a step, in float32, sorted once."""
     layer = forward_layer(shape, settings.prompts * settings.prompt_length, settings.width)
     return max(layer, 12 * settings.rollout_rows * shape.vocabulary)
+
+
+def layer_activations(shape: ModelShape, tokens: int, width: int) -> float:
+    """What one layer keeps for its backward pass, and its gradients."""
+    return width * tokens * (8 * shape.hidden + 3 * shape.attention_width + 8 * shape.intermediate)
+
+
+def forward_layer(shape: ModelShape, tokens: int, width: int) -> float:
+    """The widest moment of a layer without a gradient."""
+    return width * tokens * (3 * shape.hidden + 2 * shape.attention_width + 3 * shape.intermediate)
+
+
+def kept_activations(shape: ModelShape, tokens: int, width: int, *, checkpointing: bool) -> float:
+    """What all layers keep for the backward pass; a share of their activations where nothing is recomputed."""
+    if checkpointing:
+        return width * shape.layers * tokens * shape.hidden
+    return SAVED_SHARE * (shape.layers - 1) * layer_activations(shape, tokens, width)
+
+
+def head_memory(head: Head, shape: ModelShape, settings: Settings, dequantised: float) -> HeadMemory:
+    """Memory of a head beside a policy of this ``shape``.
+
+    A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are made once, pass by
+    pass, and wait in main memory for the whole generation batch. An adapter adds its own float32 weights, gradients and
+    moments of Adam, and its pass has the policy's activations, not at the same time. A model of its own is held in
+    float32 with gradients and moments of all its weights. What is frozen counts as trained: the estimate is too large
+    by that.
+    """
+    own = head.shape or shape
+    one = own.hidden + 1
+    if head.kind == "trunk":
+        reading = FULL * one + _features(shape, settings) + dequantised
+        return HeadMemory(head.name, head.kind, (FULL + ADAM) * one, reading)
+    rows = max(head.least_rows, settings.micro_batch)
+    tokens = rows * (settings.prompt_length + settings.completion_length)
+    if head.kind == "adapter":
+        trained = shape.lora_weights(head.rank or settings.rank, settings.targets) + one
+        between, beside = settings.width, dequantised
+    else:
+        trained = own.linear_weights + own.other_weights - own.head_weights + one
+        # Layers compute in the narrow type from copies of their weights; what is kept between them is float32.
+        copied = own.linear_weights / (own.layers if settings.checkpointing else 1)
+        between, beside = FULL, settings.width * copied if settings.width < FULL else 0.0
+    kept = kept_activations(
+        own,
+        tokens,
+        between if settings.checkpointing else settings.width,
+        checkpointing=settings.checkpointing,
+    )
+    passing = kept + layer_activations(own, tokens, settings.width) + beside
+    return HeadMemory(head.name, head.kind, (FULL + ADAM) * trained, FULL * trained + passing)
+
+
+def _features(shape: ModelShape, settings: Settings) -> float:
+    """A pass without a gradient: its widest layer, or its hidden states beside those of the completions.
+
+    The latter are there once more in float32 for the head to read. A micro-batch of them that is learned from takes no
+    more than that.
+    """
+    width, read = settings.width, settings.micro_batch * settings.completion_length
+    tokens = settings.micro_batch * settings.prompt_length + read
+    kept = width * (tokens + read) + (FULL * read if width < FULL else 0)
+    return max(float(kept * shape.hidden), forward_layer(shape, tokens, width))

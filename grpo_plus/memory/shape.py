@@ -14,10 +14,9 @@ class ModelShape:
 
     ``windows`` has for each layer that keeps keys and values how many tokens it keeps at most; None for all. Heads and
     widths are those of the largest layer, where they differ. ``linear_weights`` are those that bitsandbytes
-    quantises, ``largest_matrix`` the weights of the largest such matrix; ``other_weights`` are embeddings, head, norms,
-    biases and fused experts, ``head_weights`` those of the head where it has weights of its own. ``lora_units`` has, by
-    the last part of a module's name, the inputs and outputs of all linear layers of that name; the adapters have rank
-    times as many weights.
+    quantises, ``other_weights`` embeddings, head, norms, biases and fused experts, ``head_weights`` those of the head
+    where it has weights of its own. ``lora_units`` has, by the last part of a module's name, the inputs and outputs of
+    all linear layers of that name; the adapters have rank times as many weights.
     """
 
     name: str
@@ -31,7 +30,6 @@ class ModelShape:
     windows: tuple[int | None, ...]
     linear_weights: int
     other_weights: int
-    largest_matrix: int
     lora_units: Mapping[str, int]
     head_weights: int = 0
 
@@ -85,12 +83,11 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
             f"{name} cannot be planned for: no causal language model can be made of it ({error})"
         ) from error
     head = model.get_output_embeddings()
-    linear, matrix, units = 0, 0, dict[str, int]()
+    linear, units = 0, dict[str, int]()
     for path, module in model.named_modules():
         if not isinstance(module, nn.Linear | Conv1D) or module is head:
             continue
-        size = module.weight.numel()
-        linear, matrix = linear + size, max(matrix, size)
+        linear += module.weight.numel()
         leaf = path.rsplit(".", maxsplit=1)[-1]
         units[leaf] = units.get(leaf, 0) + sum(module.weight.shape)
     heads, kv_heads, head_dim = head_sizes(text)
@@ -110,7 +107,6 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         windows=_windows(plain),
         linear_weights=linear,
         other_weights=total - linear,
-        largest_matrix=matrix,
         lora_units=units,
         head_weights=0 if head is None or _is_tied(model, head) else head.weight.numel(),
     )

@@ -34,8 +34,6 @@ class Request:
     device: str = "cpu"
     zero_stage: int | None = None
     sharded: bool = False
-    use_vllm: bool = False
-    vllm_mode: str = "colocate"
     adapter: Any = None
     learning_rate: float = 1e-4
     double_quantisation: bool = True
@@ -65,8 +63,6 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
         device=args.device.type,
         zero_stage=getattr(plugin, "zero_stage", None),
         sharded=bool(getattr(args, "fsdp", None)) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"),
-        use_vllm=bool(args.use_vllm),
-        vllm_mode=args.vllm_mode,
         adapter=peft_config if peft_config is not None or not adapted else model.peft_config[model.active_adapters[0]],
         learning_rate=args.learning_rate,
         double_quantisation=quantises_twice(quantisation),

@@ -103,10 +103,10 @@ def copy_adapter(adapter: Path, out: Path) -> None:
             shutil.copy2(adapter / name, out / name)
 
 
-def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype, text: str = SAMPLE) -> Difference:
+def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> Difference:
     """Fold the adapter into its base, loaded in 16 bits, and save the whole model.
 
-    Returns what merging, which rounds to ``dtype``, changed: ``text`` is scored with the adapter beside the base, and
+    Returns what merging, which rounds to ``dtype``, changed: `SAMPLE` is scored with the adapter beside the base, and
     merged. The base is from `base_of`.
     """
     from peft import PeftModel
@@ -127,16 +127,16 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype, text: str 
             f"the adapter {adapter} is {kind.peft_type.value}: it adds to the prompt, not to the weights, so nothing "
             "can be merged. Leave --merge out, and load it beside its base."
         )
-    before = score(model, tokenizer, text)
+    before = score(model, tokenizer, SAMPLE)
     merged = model.merge_and_unload()
-    after = score(merged, tokenizer, text)
+    after = score(merged, tokenizer, SAMPLE)
     merged.save_pretrained(out)
     tokenizer.save_pretrained(out)
     return difference(before, after)
 
 
-def score_as_trained(adapter: Path, base: str, *, dtype: torch.dtype, text: str = SAMPLE) -> torch.Tensor:
-    """Log-probabilities of ``text`` with the adapter on the base in 4 bits, as in training."""
+def score_as_trained(adapter: Path, base: str, *, dtype: torch.dtype) -> torch.Tensor:
+    """Log-probabilities of `SAMPLE` with the adapter on the base in 4 bits, as in training."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -147,7 +147,7 @@ def score_as_trained(adapter: Path, base: str, *, dtype: torch.dtype, text: str 
         bnb_4bit_compute_dtype=dtype,
     )
     model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, quantization_config=quantisation)
-    return score(PeftModel.from_pretrained(model, adapter).eval(), _tokenizer(adapter, base), text)
+    return score(PeftModel.from_pretrained(model, adapter).eval(), _tokenizer(adapter, base), SAMPLE)
 
 
 @torch.no_grad()

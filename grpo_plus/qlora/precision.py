@@ -4,9 +4,8 @@ A bfloat16 number has eight significant bits: an update below 0.4% of a weight i
 rates of reinforcement learning nearly all updates are. The base may be coarse, what is trained may not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -14,47 +13,33 @@ from torch import nn
 _LOW = (torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The tensors that a model's parameters and buffers held at some time; holds them, copies nothing."""
+def kept_tensors(model: nn.Module, *, trainable_only: bool = False) -> Callable[[], None]:
+    """Gives back, when it is called, the floating-point tensors of now wherever their type has changed since.
 
-    parameters: list[tuple[nn.Parameter, torch.Tensor]] = field(default_factory=list)
-    buffers: list[tuple[nn.Module, str, torch.Tensor]] = field(default_factory=list)
+    The tensor itself comes back, not a cast of the new one: what the cast rounded is not lost. Nothing is copied.
+    """
+    parameters = [
+        (parameter, parameter.data)
+        for parameter in model.parameters()
+        if parameter.is_floating_point() and (parameter.requires_grad or not trainable_only)
+    ]
+    buffers = [
+        (module, name, buffer)
+        for module in (() if trainable_only else model.modules())
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffer.is_floating_point()
+    ]
 
-    @classmethod
-    def of(cls, model: nn.Module, *, trainable_only: bool = False) -> "Kept":
-        """Note the floating-point tensors of ``model``."""
-        parameters = [
-            (parameter, parameter.data)
-            for parameter in model.parameters()
-            if parameter.is_floating_point() and (parameter.requires_grad or not trainable_only)
-        ]
-        if trainable_only:
-            return cls(parameters)
-        buffers = [
-            (module, name, buffer)
-            for module in model.modules()
-            for name, buffer in module.named_buffers(recurse=False)
-            if buffer.is_floating_point()
-        ]
-        return cls(parameters, buffers)
-
-    def restore(self) -> int:
-        """Give back the noted tensors wherever the type has changed since; returns how many there were.
-
-        The noted tensor itself comes back, not a cast of the new one: what the cast rounded is not lost.
-        """
-        changed = 0
-        for parameter, data in self.parameters:
+    def restore() -> None:
+        for parameter, data in parameters:
             if parameter.dtype != data.dtype:
                 parameter.data = data.to(parameter.device)
-                changed += 1
-        for module, name, buffer in self.buffers:
-            now = getattr(module, name)
-            if now.dtype != buffer.dtype:
-                setattr(module, name, buffer.to(now.device))
-                changed += 1
-        return changed
+        for module, name, buffer in buffers:
+            present = getattr(module, name)
+            if present.dtype != buffer.dtype:
+                setattr(module, name, buffer.to(present.device))
+
+    return restore
 
 
 def float32_trainables(model: nn.Module) -> int:
@@ -75,8 +60,8 @@ def float32_trainables(model: nn.Module) -> int:
 @contextmanager
 def dtypes_kept(model: nn.Module) -> Iterator[None]:
     """Undo, at the end of the block, every change of a parameter's or buffer's type that happened in it."""
-    kept = Kept.of(model)
+    restore = kept_tensors(model)
     try:
         yield
     finally:
-        kept.restore()
+        restore()

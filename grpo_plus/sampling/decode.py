@@ -7,26 +7,17 @@ mask, so what it sees is what it would see alone. Tokens stay on the device unti
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from grpo_plus.memory.errors import is_out_of_memory, release
 from grpo_plus.sampling.batch import Batch, advance, join, keep, read
 from grpo_plus.sampling.sampler import Numbers, Sampling, pick, processors
+from grpo_plus.sampling.support import SupportLog
 
 Uniform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Numbers in [0, 1) for rows and their places, two tensors of one shape on the device."""
-
-
-class Support(Protocol):
-    """Keeps what could have been drawn."""
-
-    def note(self, rows: torch.Tensor, places: torch.Tensor, scores_RV: torch.Tensor) -> None:
-        """Scores that tokens are drawn from, -inf for those that could not be.
-
-        One row a token: the completion, and its place there. A pair comes again after running out of memory.
-        """
 
 
 @dataclass
@@ -44,14 +35,10 @@ class Decoded:
     failures: int = 0
 
     @property
-    def stock_row_steps(self) -> int:
-        """Row steps of running all rows to the end of the longest."""
-        return len(self.completions) * (max(map(len, self.completions), default=1) - 1)
-
-    @property
     def saved(self) -> float:
-        """The share of those that were not run."""
-        return 1 - self.row_steps / self.stock_row_steps if self.stock_row_steps else 0.0
+        """The share of the row steps of running all rows to the end of the longest that were not run."""
+        all_steps = len(self.completions) * (max(map(len, self.completions), default=1) - 1)
+        return 1 - self.row_steps / all_steps if all_steps else 0.0
 
 
 def decode(
@@ -62,7 +49,7 @@ def decode(
     most_rows: int | None = None,
     device: Any = None,
     uniform: Uniform | None = None,
-    support: Support | None = None,
+    support: SupportLog | None = None,
     again: bool = True,
 ) -> Decoded:
     """Complete every prompt; there is one for each completion, and equal ones are read once.
@@ -89,7 +76,7 @@ class _Decoding:
         most_rows: int | None,
         device: Any,
         uniform: Uniform | None,
-        support: Support | None,
+        support: SupportLog | None,
     ) -> None:
         self.model, self.prompts, self.sampling, self.device = model, prompts, sampling, device
         self.support = support

@@ -15,7 +15,7 @@ import torch
 from grpo_plus.memory.shape import head_sizes
 from grpo_plus.sampling.decode import Decoded, decode, is_adapted
 from grpo_plus.sampling.sampler import read_sampling
-from grpo_plus.sampling.support import Noted, truncates
+from grpo_plus.sampling.support import SupportLog, truncates
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -101,7 +101,7 @@ class Rollout:
         # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
-        noted = Noted() if truncates(sampling) else None
+        noted = SupportLog() if truncates(sampling) else None
         # Around all passes, so that weights which autocast has cast are kept from one to the next; it is on inside.
         with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
             decoded = decode(

@@ -43,7 +43,7 @@ def truncates(sampling: Sampling) -> bool:
     return sampling.draw and (sampling.top_k > 0 or sampling.top_p < 1.0 or bool(sampling.min_p))
 
 
-class Noted:
+class SupportLog:
     """Takes down the supports of tokens as they are drawn."""
 
     def __init__(self) -> None:

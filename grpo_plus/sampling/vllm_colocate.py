@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from grpo_plus.sampling.support import listed
-from grpo_plus.sampling.vllm_adapter import room_for
+from grpo_plus.sampling.vllm_push import room_for
 from grpo_plus.sampling.vllm_support import FARTHEST, asked_about, kept_ids
 
 

@@ -109,12 +109,8 @@ class Client:
 
     def tokens(self, model: str, text: str) -> list[int] | None:
         """The ids of a text in the server's own vocabulary; None where it does not say."""
-        status, reply = self.request("POST", "/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
-        try:
-            found = json.loads(reply)["tokens"] if status == 200 else None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return found if isinstance(found, list) else None
+        body = {"model": model, "prompt": text, "add_special_tokens": False}
+        return self._list("/tokenize", body, "tokens")
 
     def takes_calls(self) -> bool:
         """Whether its workers can be called by name: servers in development mode can."""
@@ -126,12 +122,17 @@ class Client:
 
     def marks(self) -> list[str]:
         """The marks of its workers; none where they carry none, or cannot be called."""
-        status, text = self.request("POST", "/collective_rpc", {"method": "__getattribute__", "args": [MARK]})
+        body = {"method": "__getattribute__", "args": [MARK]}
+        return [str(item) for item in self._list("/collective_rpc", body, "results") or ()]
+
+    def _list(self, path: str, body: Any, name: str) -> list[Any] | None:
+        """The list of this name in an answer; None where there is none."""
+        status, text = self.request("POST", path, body)
         try:
-            found = json.loads(text)["results"] if status == 200 else None
+            found = json.loads(text)[name] if status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError):
-            return []
-        return [str(item) for item in found] if isinstance(found, list) else []
+            return None
+        return found if isinstance(found, list) else None
 
     def load(self, name: str, path: str) -> str | None:
         """Load an adapter from a folder that the server sees; returns why it could not."""

@@ -1,8 +1,9 @@
 """Contract kits by kind of part, and the decorator that makes tests of them."""
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.errors.messages import unknown
@@ -10,16 +11,17 @@ from grpo_verifiers.testing.contract import Check, as_tests, failures, in_words
 
 if TYPE_CHECKING:
     import pytest
+    from torch import Tensor
 
 Part = Any
 """A name, a function or a part itself; or a pair of that and its keywords."""
 
 KITS = {
-    "advantage": "grpo_plus.testing.advantages:KIT",
-    "objective": "grpo_plus.testing.objectives:KIT",
-    "selection": "grpo_plus.testing.selections:KIT",
+    "advantage": "grpo_plus.testing.advantages",
+    "objective": "grpo_plus.testing.objectives",
+    "selection": "grpo_plus.testing.selections",
 }
-"""Kind of part to the kit that checks it."""
+"""Kind of part to the module with its kit."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,16 @@ class Kit:
     """The checks of one kind of part; ``resolve`` finds the subject that a `Part` stands for."""
 
     resolve: Callable[[Part], Subject]
-    all_checks: tuple[Check[Subject], ...]
+    checks: tuple[Check[Subject], ...]
 
-    def checks(self) -> list[Check[Subject]]:
-        """All checks, whether or not they apply to a given subject."""
-        return list(self.all_checks)
-
-
-def kit_of(kind: str) -> Kit:
-    """The kit for one kind of part."""
-    if kind not in KITS:
-        raise ValueError(unknown("kind of part", kind, KITS))
-    module, _, attr = KITS[kind].partition(":")
-    kit: Kit = getattr(importlib.import_module(module), attr)
-    return kit
+    def run(self, part: Part) -> None:
+        """Run every check that applies to a part, and raise one AssertionError that lists all that failed."""
+        subject = self.resolve(part)
+        failed = list(failures(subject, self.checks))
+        if failed:
+            lines = [f"  {check.name}: {in_words(error)}" for check, error in failed]
+            text = "\n".join([f"{subject.label} fails {len(failed)} check{'s' * (len(failed) > 1)}:", *lines])
+            raise AssertionError(text) from failed[0][1]
 
 
 def label_of(name: str, keywords: Mapping[str, Any]) -> str:
@@ -57,13 +55,42 @@ def label_of(name: str, keywords: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in keywords.items())})" if keywords else name
 
 
-def run_checks(subject: Subject, checks: Iterable[Check[Subject]]) -> None:
-    """Run every check that applies, and raise one AssertionError that lists all that failed."""
-    failed = list(failures(subject, checks))
-    if failed:
-        lines = [f"  {check.name}: {in_words(error)}" for check, error in failed]
-        text = "\n".join([f"{subject.label} fails {len(failed)} check{'s' * (len(failed) > 1)}:", *lines])
-        raise AssertionError(text) from failed[0][1]
+def reloaded(part: Any) -> Any:
+    """A part as other processes get it."""
+    try:
+        return pickle.loads(pickle.dumps(part))  # noqa: S301 - made in this line
+    except Exception as error:
+        raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
+
+
+def same_bits(run: "Callable[[], Tensor]") -> None:
+    """Raise where two runs differ, with the random generators in another state."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = run()
+        torch.manual_seed(2)
+        second = run()
+    if not torch.equal(first, second):
+        raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+
+
+def leaves_alone(title: str, values: Mapping[str, Any], run: Callable[[], object]) -> None:
+    """Raise where a run changes a tensor among the values of what it is given."""
+    import torch
+
+    before = {name: value.clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
+    run()
+    for name, value in before.items():
+        if not torch.equal(value, values[name]):
+            raise AssertionError(f"{title}.{name} was changed in place")
+
+
+def refuses(problems: Callable[[Mapping[str, Any]], Sequence[object]], subject: Subject) -> None:
+    """Raise where a keyword that the part does not have is no problem."""
+    if not problems({**subject.keywords, "no_such_keyword": 1}):
+        raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
 
 
 def parametrize_with_checks(
@@ -86,6 +113,8 @@ def parametrize_with_checks(
     """
     import pytest
 
-    kit = kit_of(kind)
+    if kind not in KITS:
+        raise ValueError(unknown("kind of part", kind, KITS))
+    kit: Kit = import_module(KITS[kind]).KIT
     subjects = [(subject.label, subject) for subject in map(kit.resolve, parts)]
-    return pytest.mark.parametrize("check", as_tests(subjects, kit.checks(), expected_failures))
+    return pytest.mark.parametrize("check", as_tests(subjects, kit.checks, expected_failures))

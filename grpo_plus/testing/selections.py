@@ -3,9 +3,9 @@
 All checks look at what `selection_weights` gives, which is what prompts are drawn by.
 """
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from grpo_plus.selection.checking import keyword_problems, own_keywords, selecti
 from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection, SelectionKeywordError
 from grpo_plus.selection.registry import selection_of
-from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
+from grpo_plus.testing.contract import Kit, Part, Subject, label_of, refuses, reloaded, same_bits
 from grpo_verifiers.testing.contract import Check
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check_selection(part: "str | Selection | Callable[..., Any]", /, **keywords:
     Raises:
         AssertionError: lists every check that failed.
     """
-    run_checks(KIT.resolve((part, keywords)), KIT.checks())
+    KIT.run((part, keywords))
 
 
 def selection_checks() -> list[Check[Subject]]:
@@ -41,7 +41,7 @@ def selection_checks() -> list[Check[Subject]]:
     >>> [check.name for check in selection_checks()][:2]
     ['weights', 'empty_history']
     """
-    return KIT.checks()
+    return list(KIT.checks)
 
 
 def sample_history(num_generations: int = 4, *, graded: bool = False, progress: float = 0.25) -> PromptHistory:
@@ -123,31 +123,19 @@ def check_permutes(subject: Subject) -> None:
 
 def check_deterministic(subject: Subject) -> None:
     """The same history gives the same bits, whatever the state of the random generators: all ranks draw alike."""
-    history = sample_history()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        first = _run(subject, history)
-        torch.manual_seed(2)
-        second = _run(subject, history)
-    if not torch.equal(first, second):
-        raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+    same_bits(lambda: _run(subject, sample_history()))
 
 
 def check_pickles(subject: Subject) -> None:
     """The selection survives pickling, as other processes need."""
-    try:
-        again = pickle.loads(pickle.dumps(subject.part))  # noqa: S301 - made in this line
-    except Exception as error:
-        raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
     history = sample_history()
-    if not torch.equal(_run(replace(subject, part=again), history), _run(subject, history)):
+    if not torch.equal(_run(replace(subject, part=reloaded(subject.part)), history), _run(subject, history)):
         raise AssertionError("other weights after pickling")
 
 
 def check_unknown_keyword_raises(subject: Subject) -> None:
     """A keyword that the selection does not have is refused, not swallowed."""
-    if not keyword_problems(subject.part, {**subject.keywords, "no_such_keyword": 1}):
-        raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
+    refuses(partial(keyword_problems, subject.part), subject)
 
 
 def _resolve(part: Part) -> Subject:

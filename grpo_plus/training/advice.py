@@ -14,8 +14,7 @@ from grpo_plus.memory.advice import (
     settings_of,
     suggestion,
 )
-from grpo_plus.memory.estimate import estimate
-from grpo_plus.memory.heads import Head
+from grpo_plus.memory.estimate import Head, estimate
 from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.recipe.recipe import recipe_of

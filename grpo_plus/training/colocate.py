@@ -9,8 +9,8 @@ from grpo_plus._trl import Host
 from grpo_plus.qlora.checks import Request, request_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
-from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
+from grpo_plus.sampling.vllm_push import adapter_problems, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.training.hooks import Hook, Setup

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT
-from grpo_plus.qlora.dropout import has_dropout
+from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.qlora.model import bits_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation

@@ -9,8 +9,8 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, facts_of
+from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.sampling.attention import leave_out_cudnn
 from grpo_plus.training.hooks import Hook, Prepare
 
 

@@ -1,6 +1,6 @@
 """4-bit training in a trainer: checks before loading, repairs after it, and a shield around sampling."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,13 +8,12 @@ import torch
 from torch import nn
 
 from grpo_plus._trl import Host
+from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
-from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.qlora.model import bits_of
-from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
-from grpo_plus.qlora.repack import keep_layout
+from grpo_plus.qlora.model import bits_of, keep_layout
+from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tensors
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.advice import heads_of
@@ -34,7 +33,7 @@ class Guard(Hook):
     def __init__(self, capacity: float | None = None) -> None:
         self.active = False
         self._capacity = capacity
-        self._kept: Kept | None = None
+        self._restore: Callable[[], None] | None = None
 
     def before_loading(self, setup: Setup) -> None:
         """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
@@ -63,7 +62,7 @@ class Guard(Hook):
             return
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
-        self._kept = Kept.of(model, trainable_only=True)
+        self._restore = kept_tensors(model, trainable_only=True)
 
     def after_loading(self, host: Host) -> None:
         """Undo the host's changes to the adapters of a quantised model."""
@@ -71,9 +70,9 @@ class Guard(Hook):
         if self.active or bits_of(host.model) is not None:
             self.active = True
             keep_layout(host.model)
-            if self._kept is not None:
-                self._kept.restore()
-                self._kept = None
+            if self._restore is not None:
+                self._restore()
+                self._restore = None
             float32_trainables(host.model)
             raise_all(_trainability_problems(host.model))
 

@@ -10,9 +10,8 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
-from grpo_plus.memory.scoring import Scoring
 from grpo_plus.memory.undo import random_state
-from grpo_plus.memory.update import Seams, Update
+from grpo_plus.memory.update import Scoring, Seams, Update
 from grpo_plus.training.advice import advice_for, optimizer_advice_for
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Prepare

@@ -12,10 +12,8 @@ from grpo_plus.qlora.checks import request_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
-from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
-from grpo_plus.sampling.vllm_files import FilePush
 from grpo_plus.sampling.vllm_http import Client, ServerError
-from grpo_plus.sampling.vllm_push import Push, Weights
+from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
@@ -92,7 +90,7 @@ class Serving(Hook):
             if way.name == "nccl":
                 return
             asked = asked_about(truncation(args))
-            push = AdapterPush(rank, asked) if way.name == "adapter" else FilePush(asked)
+            push: Push = AdapterPush(rank, asked) if way.name == "adapter" else FilePush(asked)
             _trl.from_main(lambda: check_server(client, name, push))
         except ServerError as error:
             raise ConfigError([str(error)]) from error

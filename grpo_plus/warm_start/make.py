@@ -14,8 +14,8 @@ import torch
 from transformers import PrinterCallback, TrainerCallback
 
 from grpo_plus import _trl
+from grpo_plus.qlora.model import keep_layout
 from grpo_plus.qlora.precision import float32_trainables
-from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.warm_start.examples import Examples
 from grpo_plus.warm_start.options import WarmStart
 from grpo_plus.warm_start.store import Store, identity

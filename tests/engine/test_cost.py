@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.engine.branches import in_one_row
+from grpo_plus.engine.branches import branches_of
 from grpo_plus.engine.cost import NOT_WORTH_IT, Plan, Shape, choose, shape_of, split_passes
 from grpo_plus.engine.pack import lay_out, tree_mask
 from grpo_plus.engine.rows import read_rows
@@ -55,16 +55,15 @@ def counted(plan, rows, shape):
     """Operations of a plan, from the tensors that it runs."""
     total = 0.0
     for trees in plan.passes:
-        packed = lay_out(trees, rows, "cpu")
+        packed = lay_out(trees, rows, "cpu", joined=plan.joined)
         if not plan.joined:
             count, length = packed.input_ids.shape
             pairs = tree_mask(packed.until).numel() * (1.0 if packed.branching else 0.5)
             total += count * length * shape.token + pairs * shape.pair + shape.overhead
         else:
-            row = in_one_row(packed, trees, branching=True)
-            bundles = row.branches.bundles
+            bundles = branches_of(trees, torch.device("cpu")).bundles
             pairs = sum(bundle.visible.numel() for bundle in bundles)
-            total += row.input_ids.numel() * shape.token + pairs * shape.pair
+            total += packed.input_ids.numel() * shape.token + pairs * shape.pair
             total += shape.overhead * (1 + 0.1 * len(bundles))
     return total
 

@@ -165,21 +165,6 @@ def test_noise_on_embeddings_refuses_a_forced_layout(bench):
     bench.trainer("auto", neftune_noise_alpha=5.0)
 
 
-@pytest.mark.parametrize(("layout", "tokens", "facts", "message"), [
-    ("fast", None, Facts(), "engine is 'fast', expected one of auto, packed, trimmed, stock"),
-    ("auto", 0, Facts(), "tokens_per_pass is 0, expected a positive number"),
-    ("stock", 100, Facts(), "needs the engine"),
-    ("auto", 100, Facts(kind="replicated"), "single device only"),
-    ("packed", None, Facts(head=None), "use_liger_kernel"),
-    ("packed", None, Facts(kind=None), "distributed run"),
-    ("auto", 64, Facts(adapter="puts virtual tokens before every row"), "tokens_per_pass is not possible here: an adapter .* virtual tokens"),
-])  # fmt: skip
-def test_bad_settings(bench, layout, tokens, facts, message):
-    model = AutoModelForCausalLM.from_pretrained(bench.model())
-    with pytest.raises(EngineError, match=message):
-        made(layout, tokens, facts).check(model)
-
-
 def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatch, caplog):
     facts = training_engine.facts_of
     monkeypatch.setattr(training_engine, "facts_of", lambda *run: dataclasses.replace(facts(*run), head=None))
@@ -191,15 +176,6 @@ def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatc
 def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):
     bench.check(bench.batch(completions=(8, 12)), engine="auto", tokens_per_pass=4, old=0.3)
     assert "runs in one pass although tokens_per_pass is 4" in caplog.text
-
-
-def test_a_ceiling_set_later_is_still_refused_across_processes(bench):
-    model = AutoModelForCausalLM.from_pretrained(bench.model())
-    engine = made(facts=Facts(kind="sharded"))
-    engine.tokens_per_pass = 100
-    ids = torch.ones(2, 5, dtype=torch.long)
-    with pytest.raises(EngineError, match="single device only"):
-        engine.score(None, model, ids, ids, 2)
 
 
 def test_a_row_that_cannot_be_read_goes_to_trl(bench, caplog):

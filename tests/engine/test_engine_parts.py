@@ -10,13 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
-from grpo_plus.engine.arrange import arrange, block_size, families, is_row_aligned, reorder
+from grpo_plus.engine.arrange import (
+    arrange,
+    block_size,
+    families,
+    fill_entropy,
+    idle_rows,
+    is_row_aligned,
+    reorder,
+    stand_in,
+)
 from grpo_plus.engine.cost import choose, shape_of, split_passes
 from grpo_plus.engine.pack import sees, tree_mask
-from grpo_plus.engine.rows import read_rows
-from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+from grpo_plus.engine.rows import read_rows, trim
 from grpo_plus.engine.trees import grow
-from grpo_plus.engine.trim import trim
 from tests.device import DEVICE
 
 QUICK = settings(max_examples=40, deadline=None)

@@ -15,7 +15,7 @@ from benchmarks.gpu.models import random_model
 from grpo_plus.engine.branches import install
 from grpo_plus.engine.forward import Head
 from grpo_plus.engine.probe import Trial, scaled
-from grpo_plus.sampling.support import Noted, unknown
+from grpo_plus.sampling.support import SupportLog, unknown
 from grpo_plus.testing import make_tiny_model
 from tests.device import ON_CPU
 
@@ -131,7 +131,7 @@ def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, lay
 
 def supports(batch, vocabulary):
     """A third of the vocabulary for each token, and the token."""
-    noted, random = Noted(), torch.Generator().manual_seed(2)
+    noted, random = SupportLog(), torch.Generator().manual_seed(2)
     for place, tokens in enumerate(batch["completion_ids"].T):
         rows = batch["completion_mask"][:, place].nonzero()[:, 0]
         scores = torch.zeros(len(rows), vocabulary)

@@ -1,12 +1,14 @@
 """Rows that share more than their prompt: each token sees its own row, is run once, and is read by all that have it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from grpo_plus.engine.branches import in_one_row, install
+from grpo_plus.engine.branches import branches_of, install
 from grpo_plus.engine.forward import Head, score_packed
 from grpo_plus.engine.pack import IGNORED, lay_out, tree_mask
 from grpo_plus.engine.rows import read_rows
@@ -60,9 +62,9 @@ def test_every_row_is_read_off_the_tokens_of_its_own(found, branches, least, joi
         return
     trees = grow(rows, chosen, branches, least)
     assert branches is None or all(len(tree.rows) <= branches for tree in trees)
-    packed = lay_out(trees, rows, DEVICE)
+    packed = lay_out(trees, rows, DEVICE, joined=joined)
     if joined:
-        packed = in_one_row(packed, trees, branching=True)
+        packed = replace(packed, branches=branches_of(trees, packed.input_ids.device))
         assert packed.input_ids.shape == (1, sum(tree.size for tree in trees))
     seen, width = seen_in(packed, packed.branches), packed.input_ids.shape[1]
     wanted = {(row, column) for row in chosen for column in scored[row].nonzero()[:, 0].tolist()}
@@ -136,8 +138,8 @@ def test_log_probabilities_and_gradient_are_those_of_each_row_alone(bench, preci
     rows = read_rows(ids, mask, right, scored)
     chosen = [row for row in range(len(found)) if rows.completions[row]]
     trees = grow(rows, chosen, None, data.draw(st.sampled_from([1.0, 3.0])))
-    packed = lay_out(trees, rows, DEVICE)
-    packed = in_one_row(packed, trees, branching=True) if joined else packed
+    packed = lay_out(trees, rows, DEVICE, joined=joined)
+    packed = replace(packed, branches=branches_of(trees, packed.input_ids.device)) if joined else packed
     pulls = torch.randn(scored.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(DEVICE)
 
     alone = torch.zeros_like(scored, dtype=torch.float64)

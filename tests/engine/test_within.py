@@ -11,8 +11,8 @@ from torch.autograd import gradcheck
 
 from grpo_plus._trl import FusedHead
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.within import Tally, Within, _How, _restricted
-from grpo_plus.sampling.support import Noted, Support
+from grpo_plus.engine.within import Tally, Within, _How, _Restricted
+from grpo_plus.sampling.support import Support, SupportLog
 from tests.device import DEVICE
 
 tensor = partial(torch.tensor, device=DEVICE)
@@ -30,7 +30,7 @@ def kept(labels_NC, vocabulary, seed=0):
 
 def rows_of(allowed_NCV, lengths):
     """The supports as they are kept, noted in an order of their own."""
-    noted = Noted()
+    noted = SupportLog()
     for place in reversed(range(allowed_NCV.shape[1])):
         rows = tensor([row for row, length in enumerate(lengths) if place < length], dtype=torch.long)
         scores = torch.where(allowed_NCV[rows, place], 0.0, -torch.inf)
@@ -51,7 +51,7 @@ def test_what_is_kept_is_what_was_noted(vocabulary, device):
 
 
 def test_a_token_drawn_again_replaces_the_first_and_a_gap_makes_a_row_unknown(device):
-    noted = Noted()
+    noted = SupportLog()
     for place, first in ((0, 1), (0, 2), (2, 3)):
         scores = torch.full((1, 8), -torch.inf, device=device)
         scores[0, first] = 0
@@ -66,7 +66,7 @@ def test_a_token_takes_four_bytes_an_id_and_at_most_an_eighth_of_the_vocabulary(
     for count, size in ((20, 4 * 20), (900, 4 * 900), (1001, 32_000 // 8), (31_000, 32_000 // 8), (32_000, 0)):
         scores = torch.full((tokens, vocabulary), -torch.inf, device=device)
         scores[:, :count] = 0
-        noted = Noted()
+        noted = SupportLog()
         noted.note(tensor([0] * tokens), tensor(range(tokens)), scores)
         (row,) = noted.rows([tokens])
         assert row.nbytes == 8 + tokens * (4 + size)
@@ -87,7 +87,7 @@ def test_values_and_gradients_are_those_of_a_masked_softmax(softcap, device):
         how = _How(
             FusedHead(weight, bias, 0.7, softcap, 1.3), support, torch.arange(6, device=device), labels.reshape(-1)
         )
-        return _restricted(hidden, weight, bias, how)
+        return _Restricted.apply(hidden, weight, bias, how)
 
     def explicit(hidden, weight, bias):
         logits = (hidden @ weight.T + bias) * 1.3

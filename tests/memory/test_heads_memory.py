@@ -14,9 +14,8 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.heads import AdapterTrunk, ModelTrunk, OwnAdamW, Passes, PolicyTrunk, ScalarHead
 from grpo_plus.memory.advice import settings_of
-from grpo_plus.memory.estimate import GIB, Settings, estimate
+from grpo_plus.memory.estimate import GIB, Head, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
-from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.advice import heads_of

@@ -5,6 +5,7 @@ from datasets import Dataset
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig, TrainerCallback
 
+from grpo_plus.qlora.model import linear_4bit
 from tests.device import FLOAT32
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
@@ -27,6 +28,12 @@ def lora(**changes):
 
 def logged(run, name):
     return [entry[name] for entry in run.state.log_history if name in entry]
+
+
+def base_bytes(model):
+    """Every stored byte of the 4-bit layers: packed weights and scales."""
+    values = [item for layer in linear_4bit(model) for item in layer.state_dict().items()]
+    return {(at, name): value.detach().clone() for at, (name, value) in enumerate(values) if torch.is_tensor(value)}
 
 
 class Gradients(TrainerCallback):

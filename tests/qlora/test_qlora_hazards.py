@@ -11,18 +11,17 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAn
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.estimate import Settings, weights
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.checks import Request, problems
-from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.qlora.model import linear_4bit
+from grpo_plus.qlora.model import keep_layout, linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
-from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup
 from grpo_verifiers.errors import ConfigError
-from tests.qlora.runs import ROWS, RUN, digits, lora, nf4
+from tests.qlora.runs import ROWS, RUN, base_bytes, digits, lora, nf4
 
 
 def config(tmp_path, **changes):
@@ -57,12 +56,6 @@ def assert_kept(model, before):
 def moments(run):
     state = [v for s in run.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
     return {value.dtype for value in state}
-
-
-def base_bytes(model):
-    """Every stored byte of the 4-bit layers: packed weights and scales."""
-    values = [item for layer in linear_4bit(model) for item in layer.state_dict().items()]
-    return {(at, name): value.detach().clone() for at, (name, value) in enumerate(values) if torch.is_tensor(value)}
 
 
 class TestPrecision:
@@ -387,6 +380,6 @@ class TestRules:
 
     def test_what_works_is_let_through(self):
         assert problems(Request("m", 4, stored_as="bitsandbytes", asked=True, zero_stage=2)) == []
-        everything = Request("m", None, zero_stage=3, sharded=True, use_vllm=True, targets=["lm_head"], adapters=False)
+        everything = Request("m", None, zero_stage=3, sharded=True, targets=["lm_head"], adapters=False)
         assert problems(everything) == []
         assert problems(Request("m", None, stored_as="mxfp4")) == []

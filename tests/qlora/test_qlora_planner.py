@@ -180,8 +180,7 @@ def test_the_known_sizes_fit_the_known_cards():
 class TestFit:
     SHAPE = ModelShape(
         name="m", layers=36, hidden=4096, intermediate=12288, vocabulary=151936, heads=32, kv_heads=8, head_dim=128,
-        windows=(None,) * 36, linear_weights=6_945_767_424, other_weights=1_245_270_016, largest_matrix=50_331_648,
-        lora_units={"all": 2_727_936},
+        windows=(None,) * 36, linear_weights=6_945_767_424, other_weights=1_245_270_016, lora_units={"all": 2_727_936},
     )  # fmt: skip
 
     @settings(max_examples=60, deadline=None)

@@ -18,9 +18,8 @@ from grpo_plus.memory.advice import settings_of, suggestion
 from grpo_plus.memory.estimate import estimate
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.sampling import vllm_http
-from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
 from grpo_plus.sampling.vllm_http import Client, ServerError
-from grpo_plus.sampling.vllm_push import Weights
+from grpo_plus.sampling.vllm_push import AdapterPush, Weights, adapter_problems
 from grpo_plus.sampling.vllm_server import OTHER_ANSWERS, OWN, VllmServer, request_problems
 from grpo_verifiers.errors import ConfigError
 from tests.qlora import vllm_like

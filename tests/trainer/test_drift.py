@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from grpo_plus.qlora.dropout import has_dropout
+from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training import drift as module
 from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
