@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from grpo_plus.heads.stored import copies, load_into
+
 
 class ScalarHead(nn.Module):
     """w · h + b for hidden states (…, H), in the head's own dtype, whatever precision the pass ran in.
@@ -30,22 +32,8 @@ class ScalarHead(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies of the weights, on the CPU."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.named_parameters()}
+        return copies(dict(self.named_parameters()))
 
-    @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these weights."""
         load_into(dict(self.named_parameters()), tensors)
-
-
-@torch.no_grad()
-def load_into(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Copy tensors into parameters of the same names and shapes."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != found:
-        name = min(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
-        here, there = shapes.get(name, "none"), found.get(name, "none")
-        raise ValueError(f"the weight {name!r} has the shape {there} there and {here} here")
-    for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])

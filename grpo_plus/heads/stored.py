@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -27,3 +28,21 @@ def load_parts(parts: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> No
         before = f"{part}/"
         own = {name.removeprefix(before): one for name, one in tensors.items() if name.startswith(before)}
         owner.load_tensors(own)
+
+
+def copies(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors by name, on the CPU."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in parameters.items()}
+
+
+@torch.no_grad()
+def load_into(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Copy tensors into parameters of the same names and shapes."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != found:
+        name = min(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
+        here, there = shapes.get(name, "none"), found.get(name, "none")
+        raise ValueError(f"the weight {name!r} has the shape {there} there and {here} here")
+    for name, parameter in parameters.items():
+        parameter.copy_(tensors[name])
