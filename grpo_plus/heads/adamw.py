@@ -46,7 +46,7 @@ class OwnAdamW:
             gradients.append(parameter.grad)
         if self._average is not None:
             flat = self._average(torch.cat([gradient.reshape(-1).float() for gradient in gradients]))
-            for gradient, part in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            for gradient, part in zip(gradients, torch.split(flat, [each.numel() for each in gradients]), strict=True):
                 gradient.copy_(part.view_as(gradient))
         norm = float(nn.utils.get_total_norm(gradients))
         if math.isfinite(norm):

@@ -93,8 +93,8 @@ def _activate(layer: Any, name: str) -> None:
     if layer.disable_adapters:
         layer.enable_adapters(enabled=True)
     # Tokens that the policy trains by themselves (trainable_token_indices) have no weights of this name.
-    stands = any(name in getattr(layer, part, ()) for part in layer.adapter_layer_names)
-    layer.set_adapter([name] if stands else [])
+    present = any(name in getattr(layer, part, ()) for part in layer.adapter_layer_names)
+    layer.set_adapter([name] if present else [])
 
 
 def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: int) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from grpo_plus.diagnosis.curves import Window
 from grpo_plus.record.measured import Share
 from grpo_plus.record.reader import Run
 from grpo_plus.report.differences import UNRANKED, verdict
@@ -12,8 +13,6 @@ from grpo_plus.report.panels import Line, Panel, judging, thinned
 Series = dict[int, float]
 HELD_OUT, GAIN = "held-out accuracy", "gain by training"
 """Columns of what ``measure`` of a config found."""
-LAST = 0.1
-"""Final figures are means over this last share of a run."""
 
 
 def lines_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -96,15 +95,14 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
 
 def at_the_end(run: Run, key: str) -> float | None:
     """Mean of a metric over the last tenth of its points, the last one at least."""
-    _, values = run.series(key)
-    tail = values[-max(1, round(len(values) * LAST)) :]
-    return math.fsum(tail) / len(tail) if tail else None
+    points = Window(*run.series(key))
+    return points.end if points.values else None
 
 
 def overall(run: Run, key: str) -> float | None:
     """Mean of a metric over the run."""
-    _, values = run.series(key)
-    return math.fsum(values) / len(values) if values else None
+    points = Window(*run.series(key))
+    return points.mean if points.values else None
 
 
 def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
