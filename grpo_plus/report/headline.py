@@ -25,11 +25,12 @@ def tiles(run: Run) -> list[dict[str, Any]]:
     if not labels and "eval_reward" in keys:
         found.append(_moved(run, "eval_reward", "Reward, evaluation", ""))
     dead = "advantages/dead_group_fraction"
-    found += [
-        _mean(run, dead if dead in keys else "frac_reward_zero_std", "Dead groups", "share"),
-        _mean(run, "engine/tokens_saved", "Update tokens saved", "share"),
-        _mean(run, "step_time", "Time of a step", "seconds"),
-    ]
+    for key, title, unit in (
+        (dead if dead in keys else "frac_reward_zero_std", "Dead groups", "share"),
+        ("engine/tokens_saved", "Update tokens saved", "share"),
+        ("step_time", "Time of a step", "seconds"),
+    ):
+        found.append({"title": title, "value": overall(run, key), "start": None, "unit": unit})
     return [tile for tile in found if tile["value"] is not None]
 
 
@@ -58,10 +59,6 @@ def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
     count = max(1, round(len(values) * 0.1))
     start = sum(values[:count]) / count if len(values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
-
-
-def _mean(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
-    return {"title": title, "value": overall(run, key), "start": None, "unit": unit}
 
 
 def facts(run: Run) -> dict[str, Any]:

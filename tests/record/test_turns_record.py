@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grpo_plus.record import rows as record_rows
-from grpo_plus.record import schema
+from grpo_plus.record import recorder, schema
 from grpo_plus.record.card import section
 from grpo_plus.record.sample import completion_record
 from grpo_plus.record.turns import ALL_KEPT, CALLS_KEPT, TEXT_KEPT, TURNS_KEPT, turn_rows
@@ -82,7 +81,7 @@ def test_secrets_do_not_reach_the_record(place):
 
 @pytest.mark.parametrize("tools", [True, False])
 def test_a_rank_sends_the_turns_of_the_rows_that_are_kept(tools, monkeypatch):
-    monkeypatch.setattr(record_rows._trl, "stop_ids", lambda _: {0})
+    monkeypatch.setattr(recorder._trl, "stop_ids", lambda _: {0})
     verification = SimpleNamespace(at_work=lambda **_: [])
     parts = {"accelerator": SimpleNamespace(process_index=0), "model": SimpleNamespace(training=True)}
     run = SimpleNamespace(**parts, verification=verification)
@@ -90,7 +89,7 @@ def test_a_rank_sends_the_turns_of_the_rows_that_are_kept(tools, monkeypatch):
     if tools:
         completions = replace(completions, turns=[[], TURNS], turn_tokens=[[], SPANS])
     output = {"advantages": torch.ones(2), "completion_mask": torch.ones(2, 9, dtype=torch.long)}
-    [one] = record_rows.rank_rows(run, completions, output, groups=[1], size=1)["rows"]
+    [one] = recorder.rank_rows(run, completions, output, groups=[1], size=1)["rows"]
     assert one["turns"] == (turn_rows(TURNS, SPANS) if tools else None)
 
 
