@@ -4,8 +4,7 @@ from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems
-from grpo_plus.heads.scalar import ScalarHead
-from grpo_plus.heads.stored import Stored, load_parts, tensors_of
+from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import FREEZABLE, HeadError, PolicyTrunk, Trunk
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from grpo_plus.heads.stored import copies
+from grpo_plus.heads.scalar import copies
 
 
 class OwnAdamW:

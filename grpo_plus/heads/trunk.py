@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.engine.dropout import drops
-from grpo_plus.heads.stored import copies, load_into
+from grpo_plus.heads.scalar import copies, load_into
 
 FREEZABLE: dict[str, re.Pattern[str]] = {
     "attention": re.compile(r"(?:^|_)(?:attn|attention)$"),
