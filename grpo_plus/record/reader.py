@@ -81,10 +81,6 @@ class Run:
         """The steps and values of a metric by TRL's name; evaluation's names begin with ``eval_``."""
         return self._series.get(key, ([], []))
 
-    def every_series(self) -> dict[str, tuple[list[int], list[float]]]:
-        """The steps and values of every metric, by name."""
-        return dict(self._series)
-
     def metrics(self) -> list[str]:
         """Names of the metrics with a number in any entry."""
         return sorted(self._series)

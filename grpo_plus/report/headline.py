@@ -126,7 +126,7 @@ def curves_of(run: Run) -> Curves:
     )
     weights = [one.get("weight") for one in parts.get("rewards") or ()]
     facts["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or facts["reward_scale"]
-    return Curves(run.every_series(), facts)
+    return Curves({key: run.series(key) for key in run.metrics()}, facts)
 
 
 def findings(run: Run) -> list[dict[str, Any]]:
