@@ -156,15 +156,18 @@ class DrawnPrompts(Hook):
         self._scored: list[tuple[Sequence[bytes], Tensor]] = []  # of this batch, one a round
         self._texts: dict[bytes, str] = {}
         self._followed: Followed | None = None
-        self._log: PromptLog | None = None
 
     def training(self) -> AbstractContextManager[None]:
         """A new run knows no prompt."""
-        self._scored, self._texts, self._log = [], {}, None
-        if self._writes and self._summary is None:
-            data = self.host.train_dataset
-            rows = len(data) if hasattr(data, "__len__") else None
-            self._followed = Followed(self.host.num_generations, rows)
+        self._scored, self._texts = [], {}
+        if self._writes:
+            summary = self._summary
+            if summary is None:
+                data = self.host.train_dataset
+                rows = len(data) if hasattr(data, "__len__") else None
+                self._followed = Followed(self.host.num_generations, rows)
+                summary = self._followed.summary
+            self._log = PromptLog(summary)
         return nullcontext()
 
     def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
@@ -191,17 +194,10 @@ class DrawnPrompts(Hook):
             if self._followed is not None:
                 index = [prompt for prompts, _ in rounds for prompt in prompts]
                 self._followed.observe(index, torch.cat([given for _, given in rounds]))
-            self._lines().see(texts)
+            self._log.see(texts)
             if self._recorder.sampled:
                 step = int(self.host.state.global_step) + 1  # the step that trains on it
-                self._recorder.keep(PROMPTS, self._lines().line() | {"step": step})
-
-    def _lines(self) -> PromptLog:
-        if self._log is None:
-            summary = self._followed.summary if self._followed is not None else self._summary
-            assert summary is not None
-            self._log = PromptLog(summary)
-        return self._log
+                self._recorder.keep(PROMPTS, self._log.line() | {"step": step})
 
     def state_dict(self) -> dict[str, Any]:
         """What is known of the prompts, where it is known here."""

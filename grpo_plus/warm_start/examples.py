@@ -49,11 +49,6 @@ class Examples:
         return len(self.ids)
 
     @property
-    def starts(self) -> list[int]:
-        """The length of each prompt."""
-        return [mask.index(1) for mask in self.masks]
-
-    @property
     def tokens(self) -> int:
         """Tokens that are trained on."""
         return sum(map(sum, self.masks))
@@ -65,10 +60,6 @@ class Examples:
         for ids, mask in zip(self.ids, self.masks, strict=True):
             digest.update(array("q", [len(ids), *ids, *mask]).tobytes())
         return digest.hexdigest()[:16]
-
-    def columns(self) -> dict[str, list[list[int]]]:
-        """The columns that TRL's supervised trainer takes as they are."""
-        return {"input_ids": self.ids, "completion_mask": self.masks}
 
     def told(self) -> list[str]:
         """What became of rows that are not trained on whole."""
