@@ -6,7 +6,7 @@ Both times use the same seeds, so only training makes a difference. Every proces
 samples are stored in ``output_dir/measure``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -135,7 +135,8 @@ class Measure:
         if rank == 0:
             with _unharmed():
                 store = self._store(when, drawing, resumes=resumes)
-        done = self._shared(store.done if store else [])
+        own = [(sample.row, sample.sample) for sample in store.done] if store else []
+        done = {tuple(pair) for pair in _trl.gather_objects(own)}  # the first process has them
         pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
         if resumes and self._late and len(done) < len(self._rows) * self._n:
             return "Accuracy before training is not known: the run that was to measure it ended before that."
@@ -237,10 +238,6 @@ class Measure:
         settings |= {name: given for name in TOOL_FIELDS if self._trainer.tools and (given := getattr(args, name))}
         stale = not (resumes and when == "before")
         return Store(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
-
-    def _shared(self, done: Sequence[Sample]) -> set[tuple[int, int]]:
-        """The samples of the first process, broadcast to all."""
-        return {tuple(pair) for pair in _trl.gather_objects([(sample.row, sample.sample) for sample in done])}
 
 
 class _AtStart(TrainerCallback):

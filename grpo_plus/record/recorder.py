@@ -110,7 +110,9 @@ class Recorder(Hook):
         groups = self.folder / GROUPS
         self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
-        self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
+        self._set_status(
+            status="running", started=now, resumed_from=step or None, max_steps=int(self.host.state.max_steps)
+        )
         further = [name for name in (PROMPTS, FINDINGS) if (self.folder / name).is_file()]
         for name in (METRICS, GROUPS, *further):
             self._append(name, {"kind": "begin", "step": step, "time": now})
@@ -157,9 +159,6 @@ class Recorder(Hook):
         self._status |= values
         with self._careful():
             self._write_status()
-
-    def _max_steps(self) -> int:
-        return int(self.host.state.max_steps)
 
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
@@ -233,7 +232,7 @@ class Recorder(Hook):
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
         for group in groups:
-            if self._failing or self._budget.used_up(step / max(1, self._max_steps())):
+            if self._failing or self._budget.used_up(step / max(1, trainer.state.max_steps)):
                 break
             members = [rows[row] for row in range(group * size, (group + 1) * size) if row in rows]
             if len(members) < size:
@@ -260,7 +259,7 @@ class Recorder(Hook):
             return before != self._evaluated
         args = trainer.args
         per_batch = args.steps_per_generation * trainer.num_iterations / args.gradient_accumulation_steps
-        stride = max(1, math.ceil(self._max_steps() / per_batch / BATCHES))
+        stride = max(1, math.ceil(trainer.state.max_steps / per_batch / BATCHES))
         self._batches += 1
         return bool((self._batches - 1) % stride == 0)
 
