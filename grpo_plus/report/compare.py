@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_plus.diagnosis.curves import Window
-from grpo_plus.record.measured import Share
-from grpo_plus.record.reader import Run
+from grpo_plus.record.reader import Run, Share
 from grpo_plus.report.differences import UNRANKED, mean_and_spread, verdict
 from grpo_plus.report.panels import Line, Panel, judging, thinned
 

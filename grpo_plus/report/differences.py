@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import exp, fsum, lgamma, log, log1p, sqrt
 
-from grpo_plus.record.measured import Share
+from grpo_plus.record.reader import Share
 
 LESS = ("dead groups", "seconds a step", "seconds")
 """Figures of which less is better; the others are better the larger they are."""
