@@ -19,8 +19,8 @@ from grpo_plus.objectives import Objective
 from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.record import card
-from grpo_plus.record.drawn import DrawnPrompts
 from grpo_plus.record.files import FINDINGS
+from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.report.visible import shown

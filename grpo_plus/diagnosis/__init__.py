@@ -2,7 +2,6 @@
 
 from grpo_plus.diagnosis.catalogue import RULES, diagnose
 from grpo_plus.diagnosis.curves import Curves
-from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.rule import Rule
+from grpo_plus.diagnosis.finding import Finding, Rule
 
 __all__ = ["RULES", "Curves", "Finding", "Rule", "diagnose"]

@@ -3,23 +3,14 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_plus.diagnosis import (
-    advantages,
-    dead_groups,
-    entropy,
-    hacking,
-    learning,
-    lengths,
-    parts,
-    update,
-    verdicts,
-)
+from grpo_plus.diagnosis import dead_groups, hacking, learning, parts, samples, update, verdicts
 from grpo_plus.diagnosis.curves import Curves
-from grpo_plus.diagnosis.finding import RANK, Finding
-from grpo_plus.diagnosis.rule import Rule
+from grpo_plus.diagnosis.finding import RANK, Finding, Rule
 
-_FILES = (hacking, update, dead_groups, verdicts, lengths, advantages, entropy, learning, parts)
-RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for file in _FILES for rule in file.RULES})
+_FILES = (hacking, update, dead_groups, verdicts, samples, learning, parts)
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {rule.name: rule for file in _FILES for rule in vars(file).values() if isinstance(rule, Rule)}
+)
 """By name, the gravest first."""
 COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
     {

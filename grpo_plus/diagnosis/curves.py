@@ -28,6 +28,11 @@ class Window(NamedTuple):
         return median(self.values) if self.values else math.nan
 
     @property
+    def end(self) -> float:
+        """The mean of the last tenth, the last value at least; NaN of none."""
+        return Window(self.steps, self.values[-max(1, round(len(self.values) * 0.1)) :]).mean
+
+    @property
     def ends(self) -> tuple[int, ...]:
         """First and last step."""
         return (self.steps[0], self.steps[-1]) if self.steps else ()

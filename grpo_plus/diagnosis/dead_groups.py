@@ -7,7 +7,7 @@ many, and has to be rarer than `CHANCE` if half of them were; for a warning abou
 from math import isnan
 
 from grpo_plus.diagnosis.curves import Curves
-from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.finding import LEAST, WINDOW, Finding, rule
 from grpo_plus.diagnosis.reading import (
     ALL,
     EARLY,
@@ -28,7 +28,6 @@ from grpo_plus.diagnosis.reading import (
     status,
     sure,
 )
-from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
 
 MOST = 0.5
 NEARLY = 0.02
@@ -109,6 +108,7 @@ def _doubled(curves: Curves) -> str:
     return "" if size is None else f": {2 * size:.0f}"
 
 
+@rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST)
 def _judge(curves: Curves) -> Finding | None:
     recent, (window, groups) = dead(curves), groups_of(curves)
     if len(recent.values) < LEAST or min(recent.mean, window.mean) < MOST or _succeeds(curves, recent.mean):
@@ -134,6 +134,7 @@ def _judge(curves: Curves) -> Finding | None:
     )
 
 
+@rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), LEARNED)
 def _judge_solved(curves: Curves) -> Finding | None:
     recent = dead(curves)
     if len(recent.values) < LEAST or recent.mean < MOST or not (learned(curves) and _succeeds(curves, recent.mean)):
@@ -147,9 +148,3 @@ def _judge_solved(curves: Curves) -> Finding | None:
         {dead_key(curves): recent.mean},
         recent.ends,
     )
-
-
-RULES = (
-    Rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST, _judge),
-    Rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), LEARNED, _judge_solved),
-)

@@ -1,8 +1,10 @@
-"""`Finding`: something wrong with a run, in words, with the figures that show it."""
+"""`Finding`: something wrong with a run, in words; `Rule`: what is looked at, and the function that judges it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from grpo_plus.diagnosis.curves import Curves
 
 Severity = Literal["severe", "warning", "note"]
 RANK = {"severe": 0, "warning": 1, "note": 2}
@@ -47,3 +49,36 @@ class Finding:
     def as_data(self) -> dict[str, Any]:
         """Plain values, for the record and the report."""
         return {**asdict(self), "steps": list(self.steps), "examples": [dict(each) for each in self.examples]}
+
+
+WINDOW = 5
+"""Logged values that a rule about the present looks at."""
+LEAST = 3
+"""Fewer of them say nothing."""
+Judge = Callable[[Curves], Finding | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule over the logged metrics of a run.
+
+    Attributes:
+        name: of its findings; a value of ``stop_on``.
+        metrics: names of the metrics that it reads; capitals stand for a name of the run.
+        threshold: the figure from which on something is wrong, in the unit of the first metric or as the page says.
+        judge: gives a finding, or None. Never raises, whatever is missing, NaN or short.
+        window: logged values that it looks at, at most; 0: all of the run.
+        least: logged values before it says anything.
+    """
+
+    name: str
+    metrics: tuple[str, ...]
+    threshold: float
+    judge: Judge
+    window: int = WINDOW
+    least: int = LEAST
+
+
+def rule(name: str, metrics: tuple[str, ...], threshold: float, **further: int) -> Callable[[Judge], Rule]:
+    """The decorator that makes a rule of the function that judges; ``further`` are ``window`` and ``least``."""
+    return lambda judge: Rule(name, metrics, threshold, judge, **further)

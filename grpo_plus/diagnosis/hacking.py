@@ -27,8 +27,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from grpo_plus.diagnosis.curves import Curves, is_number
-from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.rule import Rule
+from grpo_plus.diagnosis.finding import Finding, rule
 from grpo_plus.diagnosis.trend import student
 
 ALPHA = 0.05
@@ -233,6 +232,13 @@ def finding(
     )
 
 
+@rule(
+    "hacking",
+    ("eval_reward", "eval_reward_std", "eval_verifiers/LABEL/mean", "hacking/reward", "hacking/judge"),
+    RISE,
+    window=0,
+    least=FIRST_LOOK,
+)
 def _judge(curves: Curves) -> Finding | None:
     """Over evaluations: the trained reward against each verifier that only evaluates and looks at the answer."""
     steps, rewards = curves.whole("eval_reward")
@@ -250,15 +256,3 @@ def _judge(curves: Curves) -> Finding | None:
             if found is not None and is_number(scale):
                 return finding(found, judge=str(label), reward="the trained reward", where="of evaluations")
     return None
-
-
-RULES = (
-    Rule(
-        "hacking",
-        ("eval_reward", "eval_reward_std", "eval_verifiers/LABEL/mean", "hacking/reward", "hacking/judge"),
-        RISE,
-        _judge,
-        window=0,
-        least=FIRST_LOOK,
-    ),
-)

@@ -1,7 +1,7 @@
 """Whether anything is learned: a flat reward, form without answers, steps too small for an adapter."""
 
 from grpo_plus.diagnosis.curves import MOST, Curves
-from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.finding import WINDOW, Finding, rule
 from grpo_plus.diagnosis.reading import (
     HALF,
     answering,
@@ -14,7 +14,6 @@ from grpo_plus.diagnosis.reading import (
     status,
     trained,
 )
-from grpo_plus.diagnosis.rule import WINDOW, Rule
 from grpo_plus.diagnosis.trend import change
 
 FLAT, FLAT_AFTER = 0.1, 40
@@ -24,6 +23,7 @@ STILL = 1e-9
 MOVED = "adapter/moved"
 
 
+@rule("reward_flat", ("reward", "reward_std"), FLAT, window=0, least=FLAT_AFTER)
 def _flat(curves: Curves) -> Finding | None:
     curves = trained(curves)
     window, spread = curves.whole("reward"), curves.whole("reward_std").mean
@@ -50,6 +50,9 @@ def _rate(curves: Curves) -> str:
     return "" if rate is None else f" ({5 * rate:.1g} instead of {rate:.2g})"
 
 
+@rule(
+    "format_saturated", ("rewards/NAME/mean", "verifiers/LABEL/status/correct"), SATURATED, window=0, least=FORM_AFTER
+)
 def _form(curves: Curves) -> Finding | None:
     curves = trained(curves)
     for name in sorted(curves.names("rewards/", "/mean")):
@@ -73,6 +76,7 @@ def _form(curves: Curves) -> Finding | None:
     return None
 
 
+@rule("learning_rate_low", ("reward", MOVED), LOW_RATE, window=0, least=RATE_AFTER)
 def _low_rate(curves: Curves) -> Finding | None:
     if not curves.fact("lora"):
         return None
@@ -99,17 +103,3 @@ def _low_rate(curves: Curves) -> Finding | None:
         {MOVED: moved.median} if moved.values else {},
         (moved if moved.values else curves.last("reward", RATE_AFTER)).ends,
     )
-
-
-RULES = (
-    Rule("reward_flat", ("reward", "reward_std"), FLAT, _flat, window=0, least=FLAT_AFTER),
-    Rule(
-        "format_saturated",
-        ("rewards/NAME/mean", "verifiers/LABEL/status/correct"),
-        SATURATED,
-        _form,
-        window=0,
-        least=FORM_AFTER,
-    ),
-    Rule("learning_rate_low", ("reward", MOVED), LOW_RATE, _low_rate, window=0, least=RATE_AFTER),
-)

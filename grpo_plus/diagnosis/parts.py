@@ -1,11 +1,8 @@
 """Parts that do not do their work: a critic, a reward model, the states of turns."""
 
-from math import fsum
-
-from grpo_plus.diagnosis.curves import Curves, Window
-from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.curves import Curves
+from grpo_plus.diagnosis.finding import Finding, rule
 from grpo_plus.diagnosis.reading import learned, trained
-from grpo_plus.diagnosis.rule import Rule
 
 ENOUGH, TRAININGS = 20, 3
 RARE = 0.02
@@ -17,64 +14,54 @@ RANKED = "reward_model/accuracy"
 ANCHORED = "advantages/anchored_fraction"
 
 
-def _end(window: Window) -> float:
-    """Mean over the last tenth, the last value at least."""
-    tail = window.values[-max(1, round(len(window.values) * 0.1)) :]
-    return fsum(tail) / len(tail)
-
-
+@rule("critic_useless", (EXPLAINED, "critic/warmup"), 0.0, window=0, least=ENOUGH)
 def _critic(curves: Curves) -> Finding | None:
     window = trained(curves).whole(EXPLAINED)
-    if len(window.values) < ENOUGH or _end(window) > 0 or learned(curves):
+    if len(window.values) < ENOUGH or window.end > 0 or learned(curves):
         return None
     return Finding(
         "critic_useless",
         "warning",
-        f"the critic explains nothing of the returns (explained variance {_end(window):.2f} over the last tenth of "
+        f"the critic explains nothing of the returns (explained variance {window.end:.2f} over the last tenth of "
         "the run)",
         "its advantages are noisier than those against a constant",
         "warmup_steps or more updates of critic, another learning_rate, or a critic with more weights of its own (on: "
         "adapter or model)",
-        {EXPLAINED: _end(window)},
+        {EXPLAINED: window.end},
         window.ends,
     )
 
 
+@rule("reward_model_chance", (RANKED,), CHANCE, window=0, least=TRAININGS)
 def _reward_model(curves: Curves) -> Finding | None:
     window = curves.whole(RANKED)
-    if len(window.values) < TRAININGS or _end(window) > CHANCE:
+    if len(window.values) < TRAININGS or window.end > CHANCE:
         return None
     return Finding(
         "reward_model_chance",
         "warning",
-        f"the reward model orders held-out pairs no better than chance (ranking accuracy {_end(window):.2f} over its "
+        f"the reward model orders held-out pairs no better than chance (ranking accuracy {window.end:.2f} over its "
         "last trainings)",
         "its reward is noise",
         "look at what the verifiers order, give it more pairs (pairs, every) or another learning_rate, and weight: 0 "
         "meanwhile",
-        {RANKED: _end(window)},
+        {RANKED: window.end},
         window.ends,
     )
 
 
+@rule("states_all_different", (ANCHORED,), RARE, window=0, least=ENOUGH)
 def _states(curves: Curves) -> Finding | None:
     window = curves.whole(ANCHORED)
-    if curves.fact("advantage") != "gigpo" or len(window.values) < ENOUGH or _end(window) > RARE:
+    if curves.fact("advantage") != "gigpo" or len(window.values) < ENOUGH or window.end > RARE:
         return None
     return Finding(
         "states_all_different",
         "warning",
-        f"next to no turn began in a state that another turn of its group began in ({_end(window):.1%} over the last "
+        f"next to no turn began in a state that another turn of its group began in ({window.end:.1%} over the last "
         "tenth of the run)",
         "all states differ, so gigpo was zscore",
         "leave out of state_key what no longer matters, or take advantage: process with credit: turn",
-        {ANCHORED: _end(window)},
+        {ANCHORED: window.end},
         window.ends,
     )
-
-
-RULES = (
-    Rule("critic_useless", (EXPLAINED, "critic/warmup"), 0.0, _critic, window=0, least=ENOUGH),
-    Rule("reward_model_chance", (RANKED,), CHANCE, _reward_model, window=0, least=TRAININGS),
-    Rule("states_all_different", (ANCHORED,), RARE, _states, window=0, least=ENOUGH),
-)

@@ -3,7 +3,7 @@
 from math import ceil, comb, fsum, nan
 
 from grpo_plus.diagnosis.curves import Curves, Window
-from grpo_plus.diagnosis.rule import LEAST, WINDOW
+from grpo_plus.diagnosis.finding import LEAST, WINDOW
 from grpo_plus.diagnosis.trend import Change, change
 
 DEAD = ("advantages/dead_group_fraction", "frac_reward_zero_std")
@@ -145,3 +145,9 @@ def failing(curves: Curves) -> bool:
     """A verifier fails on half of the completions or more, which explains whatever rewards look like."""
     broken = [[status(curves, label, name) for name in ("error", "timeout")] for label in labels(curves)]
     return any(fsum(window.mean for window in pair if window.values) >= HALF for pair in broken)
+
+
+def slower(curves: Curves) -> str:
+    """The option for smaller steps, with a fifth of the learning rate."""
+    rate = curves.number("learning_rate")
+    return "learning_rate" if rate is None else f"learning_rate ({rate / 5:.1g} instead of {rate:.2g})"

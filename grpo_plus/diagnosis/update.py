@@ -4,9 +4,8 @@ import math
 from bisect import bisect_right
 
 from grpo_plus.diagnosis.curves import Curves
-from grpo_plus.diagnosis.finding import Finding
-from grpo_plus.diagnosis.reading import CHANCE, IDLE, compares, failing, moving, nearly_all, untaught
-from grpo_plus.diagnosis.rule import LEAST, WINDOW, Rule
+from grpo_plus.diagnosis.finding import LEAST, WINDOW, Finding, rule
+from grpo_plus.diagnosis.reading import CHANCE, IDLE, compares, failing, moving, nearly_all, slower, untaught
 
 FAR = 1.0
 SPIKE = 20.0
@@ -21,11 +20,7 @@ RATIO = "sampling/importance_sampling_ratio/mean"
 DRIFT = "rollout/logp_drift"
 
 
-def _slower(curves: Curves) -> str:
-    rate = curves.number("learning_rate")
-    return "learning_rate" if rate is None else f"learning_rate ({rate / 5:.1g} instead of {rate:.2g})"
-
-
+@rule("kl_explodes", ("kl",), FAR)
 def _kl(curves: Curves) -> Finding | None:
     recent = curves.last("kl", WINDOW)
     if len(recent.values) < LEAST or recent.median < FAR:
@@ -36,13 +31,14 @@ def _kl(curves: Curves) -> Finding | None:
         "warning",
         f"the KL to the reference is {recent.median:.3g} nats a token",
         "the policy has left the reference far behind: steps are too large, or the KL term is too weak to hold it",
-        f"a smaller {_slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, "
+        f"a smaller {slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, "
         "or sync_ref_model: true",
         {"kl": recent.median},
         recent.ends,
     )
 
 
+@rule("gradient_spikes", ("grad_norm",), SPIKE, window=LOOKED_AT, least=ENOUGH)
 def _spikes(curves: Curves) -> Finding | None:
     window = curves.last("grad_norm", LOOKED_AT)
     usual = sorted(value for value in window.values if value > 0)
@@ -60,12 +56,13 @@ def _spikes(curves: Curves) -> Finding | None:
         f"{len(high)} of the last {len(window.values)} gradient norms are {SPIKE:.0f} times the usual {middle:.2g}"
         f" or more, up to {worst:.3g}",
         "a few batches pull far harder than others: rare large rewards, a ratio that explodes, or too small batches",
-        f"max_grad_norm: 0.2, a smaller {_slower(curves)}, more gradient_accumulation_steps",
+        f"max_grad_norm: 0.2, a smaller {slower(curves)}, more gradient_accumulation_steps",
         {"grad_norm": worst},
         (high[0][0], high[-1][0]),
     )
 
 
+@rule("no_gradient", ("grad_norm", "loss", "completions/clipped_ratio", *IDLE), 0.0, window=LOOKED_AT)
 def _none(curves: Curves) -> Finding | None:
     norms, losses = moving(curves, "grad_norm", LOOKED_AT), moving(curves, "loss", WINDOW)
     still = len(norms.values) - max((at for at, norm in enumerate(norms.values, 1) if norm), default=0)
@@ -104,6 +101,7 @@ def _of_dead_groups(curves: Curves, since: int) -> float:
     return math.prod(drawn.values[first:]) if drawn.values else 0.0
 
 
+@rule("nan", NUMBERS, 0.0, least=1)
 def _nan(curves: Curves) -> Finding | None:
     found = [key for key in NUMBERS if any(_is_none(value) for value in curves.raw(key, WINDOW))]
     if found == ["grad_norm"] and _skips(curves):
@@ -122,7 +120,7 @@ def _nan(curves: Curves) -> Finding | None:
         "severe",
         told,
         cause,
-        f"go on from the last checkpoint before it with bf16 instead of fp16, a smaller {_slower(curves)}, "
+        f"go on from the last checkpoint before it with bf16 instead of fp16, a smaller {slower(curves)}, "
         "max_grad_norm: 0.2",
         {},
         (),
@@ -145,6 +143,7 @@ def _is_none(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
+@rule("ratio_clipped", ("clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"), REGION)
 def _clipped(curves: Curves) -> Finding | None:
     sides = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
     both, low, high = (curves.last(key, WINDOW) for key in sides)
@@ -157,13 +156,14 @@ def _clipped(curves: Curves) -> Finding | None:
         "warning",
         f"{share:.0%} of the trained tokens have a ratio outside its bounds",
         "the policy moves so far within a generation batch that much of it no longer counts",
-        f"a smaller {_slower(curves)}, fewer num_iterations{'' if not iterations else f' (now {iterations:.0f})'} or "
+        f"a smaller {slower(curves)}, fewer num_iterations{'' if not iterations else f' (now {iterations:.0f})'} or "
         "steps_per_generation, a wider epsilon_high",
         {sides[0]: share},
         (both if both.values else low).ends,
     )
 
 
+@rule("ratio_off", (RATIO, DRIFT), OFF)
 def _ratio_off(curves: Curves) -> Finding | None:
     ratio, drift = curves.last(RATIO, WINDOW), curves.last(DRIFT, WINDOW)
     off = len(ratio.values) >= LEAST and abs(ratio.median - 1) > OFF
@@ -181,19 +181,3 @@ def _ratio_off(curves: Curves) -> Finding | None:
         {key: window.median},
         window.ends,
     )
-
-
-RULES = (
-    Rule("kl_explodes", ("kl",), FAR, _kl),
-    Rule("gradient_spikes", ("grad_norm",), SPIKE, _spikes, window=LOOKED_AT, least=ENOUGH),
-    Rule(
-        "no_gradient",
-        ("grad_norm", "loss", "completions/clipped_ratio", *IDLE),
-        0.0,
-        _none,
-        window=LOOKED_AT,
-    ),
-    Rule("nan", NUMBERS, 0.0, _nan, least=1),
-    Rule("ratio_clipped", ("clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"), REGION, _clipped),
-    Rule("ratio_off", (RATIO, DRIFT), OFF, _ratio_off),
-)

@@ -1,15 +1,15 @@
 """What the verifiers say of completions that they cannot judge: failures, unreadable answers, rows of no concern."""
 
 from grpo_plus.diagnosis.curves import Curves, Window
-from grpo_plus.diagnosis.finding import Finding
+from grpo_plus.diagnosis.finding import Finding, rule
 from grpo_plus.diagnosis.reading import labels, status
-from grpo_plus.diagnosis.rule import Rule
 
 LEAST = 5
 FAILING = 0.02
 BROKEN = 0.5
 UNREADABLE = 0.8
 NEVER = 0.999
+_KEY = "verifiers/LABEL/status/{}".format
 
 
 def _shares(curves: Curves, *names: str) -> dict[str, tuple[float, Window]]:
@@ -28,6 +28,7 @@ def _worst(curves: Curves, bound: float, *names: str) -> tuple[str, float, Windo
     return None if label is None or found[label][0] < bound else (label, *found[label])
 
 
+@rule("verifier_errors", (_KEY("error"), _KEY("timeout")), FAILING, least=LEAST)
 def _errors(curves: Curves) -> Finding | None:
     worst = _worst(curves, FAILING, "error", "timeout")
     if worst is None:
@@ -49,6 +50,7 @@ def _errors(curves: Curves) -> Finding | None:
     )
 
 
+@rule("verifier_unparsable", (_KEY("unparsable"),), UNREADABLE, least=LEAST)
 def _unparsable(curves: Curves) -> Finding | None:
     worst = _worst(curves, UNREADABLE, "unparsable")
     if worst is None:
@@ -65,6 +67,7 @@ def _unparsable(curves: Curves) -> Finding | None:
     )
 
 
+@rule("verifier_idle", (_KEY("not_applicable"),), NEVER, least=LEAST)
 def _not_applicable(curves: Curves) -> Finding | None:
     worst = _worst(curves, NEVER, "not_applicable")
     if worst is None:
@@ -80,11 +83,3 @@ def _not_applicable(curves: Curves) -> Finding | None:
         {f"verifiers/{label}/status/not_applicable": share},
         window.ends,
     )
-
-
-_KEY = "verifiers/LABEL/status/{}".format
-RULES = (
-    Rule("verifier_errors", (_KEY("error"), _KEY("timeout")), FAILING, _errors, least=LEAST),
-    Rule("verifier_unparsable", (_KEY("unparsable"),), UNREADABLE, _unparsable, least=LEAST),
-    Rule("verifier_idle", (_KEY("not_applicable"),), NEVER, _not_applicable, least=LEAST),
-)

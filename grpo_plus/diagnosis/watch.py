@@ -35,9 +35,7 @@ def graver(one: Severity, other: Severity) -> Severity:
 
 @dataclass
 class Watch:
-    """Findings that stand now, and names of those that were said, by beginning and by end.
-
-    ``worst`` has how grave each was when it was said.
+    """Findings that stand now, how grave each was whose beginning was said, and names of those whose end was.
 
     >>> watch, lost = Watch(), Finding("nan", "severe", "loss is NaN", "overflow", "a smaller learning_rate")
     >>> [len(watch.look(step, found)[0]) for step, found in ((1, []), (2, [lost]), (3, [lost]))]
@@ -45,7 +43,6 @@ class Watch:
     """
 
     standing: dict[str, Open] = field(default_factory=dict)
-    began: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     worst: dict[str, Severity] = field(default_factory=dict)
 
@@ -76,9 +73,8 @@ class Watch:
 
     def is_new(self, one: Finding) -> bool:
         """Whether the beginning of this finding was not said yet, or not as gravely; from now on it was."""
-        before = self.worst.get(one.name) if one.name in self.began else None
-        fresh = one.name not in self.began or (before is not None and RANK[one.severity] < RANK[before])
-        self.began.add(one.name)
+        before = self.worst.get(one.name)
+        fresh = before is None or RANK[one.severity] < RANK[before]
         self.worst[one.name] = one.severity if before is None else graver(before, one.severity)
         return fresh
 
@@ -90,13 +86,13 @@ class Watch:
 
     def state_dict(self) -> dict[str, Any]:
         """As JSON values; empty at the start."""
-        if not self.began:
+        if not self.worst:
             return {}
         standing = [
             {"finding": held.finding.as_data(), "since": held.since, "clear": held.clear, "worst": held.worst}
             for held in self.standing.values()
         ]
-        return {"standing": standing, "began": sorted(self.began), "ended": sorted(self.ended), "worst": self.worst}
+        return {"standing": standing, "began": sorted(self.worst), "ended": sorted(self.ended), "worst": self.worst}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it."""
@@ -105,5 +101,5 @@ class Watch:
             data = held["finding"]
             one = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
             self.standing[one.name] = Open(one, int(held["since"]), int(held["clear"]), held.get("worst", "note"))
-        self.began, self.ended = set(state["began"]), set(state["ended"])
-        self.worst = dict(state.get("worst") or dict.fromkeys(self.began, "severe"))
+        self.ended = set(state["ended"])
+        self.worst = dict(state.get("worst") or dict.fromkeys(state["began"], "severe"))

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from grpo_plus.evaluation.estimators import Estimate as Estimate
     from grpo_plus.evaluation.estimators import maj_at_k as maj_at_k
+    from grpo_plus.evaluation.estimators import mean as mean
     from grpo_plus.evaluation.estimators import pass_at_k as pass_at_k
-    from grpo_plus.evaluation.intervals import Estimate as Estimate
-    from grpo_plus.evaluation.intervals import mean as mean
-    from grpo_plus.evaluation.intervals import share as share
+    from grpo_plus.evaluation.estimators import share as share
     from grpo_plus.evaluation.results import Evaluation as Evaluation
     from grpo_plus.evaluation.results import Results as Results
     from grpo_plus.evaluation.results import Sample as Sample
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HERE = "grpo_plus.evaluation"
 _NAMES = {
     "Drawing": f"{_HERE}.sample",
-    "Estimate": f"{_HERE}.intervals",
+    "Estimate": f"{_HERE}.estimators",
     "Evaluation": f"{_HERE}.results",
     "Results": f"{_HERE}.results",
     "Sample": f"{_HERE}.results",
@@ -29,9 +29,9 @@ _NAMES = {
     "evaluate": f"{_HERE}.run",
     "gain": f"{_HERE}.results",
     "maj_at_k": f"{_HERE}.estimators",
-    "mean": f"{_HERE}.intervals",
+    "mean": f"{_HERE}.estimators",
     "pass_at_k": f"{_HERE}.estimators",
-    "share": f"{_HERE}.intervals",
+    "share": f"{_HERE}.estimators",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

@@ -6,7 +6,7 @@ Both times use the same seeds, so only training makes a difference. Every proces
 samples are stored in ``output_dir/measure``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import Annotated, Any, TypedDict
 from transformers import TrainerCallback
 
 from grpo_plus import _trl
-from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, judges_of
+from grpo_plus.evaluation.estimators import Estimate
+from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, label_problems
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
@@ -25,7 +26,7 @@ from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.pieces import drawn_from
 from grpo_plus.training.run import Run
-from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
 
@@ -75,16 +76,14 @@ class Measure:
         self._settings = dict(settings)
         self._trainer = trainer
         self._n = int(settings.get("n", 1))
-        problems = []
-        if not trainer.verification.live and not _trl.rewarding_environments(trainer):
-            problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
-        labels = {live.verifier.label for live in trainer.verification.live}
-        problems += [
-            f"measure has one result for each name, and {name!r} is both a verifier and an environment: give one of "
-            "them another label."
-            for name in _trl.rewarding_environments(trainer)
-            if name in labels
+        self._verifiers = [live.verifier for live in trainer.verification.live]
+        rewards = [OwnReward(name) for name in _trl.rewarding_environments(trainer)]
+        self._judges: list[Any] = [*self._verifiers, *rewards]
+        problems = [
+            f"measure has one result for each name, and {text}" for text in label_problems(self._verifiers, rewards)
         ]
+        if not self._judges:
+            problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
         if trainer.tools:
             problems += trainer.calling.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
         if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
@@ -99,8 +98,7 @@ class Measure:
             )
         if not hasattr(rows, "__len__") or len(rows) == 0:
             problems.append("measure needs rows that can be counted, and at least one: its split is a stream or empty.")
-        if problems:
-            raise ConfigError(problems)
+        raise_all(problems)
         limit = settings.get("limit")
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
         self._in_pieces = _trl.is_fsdp2(trainer)
@@ -131,15 +129,14 @@ class Measure:
             min_p=args.min_p,
             repetition_penalty=args.repetition_penalty,
         )
-        verifiers = [live.verifier for live in trainer.verification.live]
-        judges = judges_of(verifiers, [OwnReward(name) for name in _trl.rewarding_environments(trainer)])
         rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
         device = trainer.accelerator.device
         store: Store | None = None
         if rank == 0:
             with _unharmed():
                 store = self._store(when, drawing, resumes=resumes)
-        done = self._shared(store.done if store else [])
+        own = [(sample.row, sample.sample) for sample in store.done] if store else []
+        done = {tuple(pair) for pair in _trl.gather_objects(own)}  # the first process has them
         pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
         if resumes and self._late and len(done) < len(self._rows) * self._n:
             return "Accuracy before training is not known: the run that was to measure it ended before that."
@@ -162,7 +159,7 @@ class Measure:
                 for samples in draw(
                     sampler,
                     self._rows,
-                    verifiers,
+                    self._verifiers,
                     pairs=pairs,
                     seed=int(self._settings.get("seed", 0)),
                     batch=int(self._settings.get("batch", BATCH)),
@@ -178,10 +175,10 @@ class Measure:
                 store.add(everybodys)
         k = int(self._settings.get("k", self._n))
         kept = store.done if store else []
-        found = Evaluation.of([*kept, *everybodys], judges, (1, k), notes_on(sampler))
+        found = Evaluation.of([*kept, *everybodys], self._judges, (1, k), notes_on(sampler))
         with _unharmed():
             if store:
-                store.finish(found, self._gains(found) if when == "after" else None)
+                store.finish(found, self._gains(found) if when == "after" else {})
         self.found[when] = found
         return f"Accuracy {when} training: {self._headline(found)}."
 
@@ -197,29 +194,26 @@ class Measure:
         with console.capture() as capture:
             console.print(results_table(self.found))
         lines = [*self._what(), *capture.get().rstrip().splitlines()]
-        before, after = self.found.get("before"), self.found.get("after")
-        if before is not None and after is not None:
-            for label, results in self._rewarded(after).items():
-                risen = gain(before.results[label], results)
-                if risen is not None:
-                    lines.append(
-                        f"{label}: {100 * risen.value:+.1f} points of accuracy "
-                        f"({100 * risen.low:+.1f} to {100 * risen.high:+.1f})"
-                    )
+        if (after := self.found.get("after")) is not None:
+            rewarded = self._rewarded(after)
+            lines += [
+                f"{label}: {100 * risen.value:+.1f} points of accuracy "
+                f"({100 * risen.low:+.1f} to {100 * risen.high:+.1f})"
+                for label, risen in self._gains(after).items()
+                if label in rewarded
+            ]
         return lines
 
     def fact(self) -> str:
         """Both measurements in a few words, for a model card."""
         return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
 
-    def _gains(self, after: Evaluation) -> dict[str, dict[str, Any]]:
+    def _gains(self, after: Evaluation) -> dict[str, Estimate]:
         """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
         before = self.found.get("before")
-        both = (
-            {} if before is None else {label: (before.results.get(label), now) for label, now in after.results.items()}
-        )
-        risen = {label: gain(then, now) for label, (then, now) in both.items() if then is not None}
-        return {label: asdict(each) for label, each in risen.items() if each is not None}
+        earlier = {} if before is None else before.results
+        risen = {label: gain(earlier[label], now) for label, now in after.results.items() if label in earlier}
+        return {label: each for label, each in risen.items() if each is not None}
 
     def _what(self) -> list[str]:
         each = "one sample" if self._n == 1 else f"{self._n} samples"
@@ -239,15 +233,11 @@ class Measure:
     def _store(self, when: str, drawing: Drawing, *, resumes: bool) -> Store:
         folder = Path(self._trainer.args.output_dir) / FOLDER
         settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
-        labels = [live.verifier.label for live in self._trainer.verification.live]
+        labels = [verifier.label for verifier in self._verifiers]
         args = self._trainer.args
         settings |= {name: given for name in TOOL_FIELDS if self._trainer.tools and (given := getattr(args, name))}
         stale = not (resumes and when == "before")
         return Store(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
-
-    def _shared(self, done: Sequence[Sample]) -> set[tuple[int, int]]:
-        """The samples of the first process, broadcast to all."""
-        return {tuple(pair) for pair in _trl.gather_objects([(sample.row, sample.sample) for sample in done])}
 
 
 class _AtStart(TrainerCallback):

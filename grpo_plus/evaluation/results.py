@@ -5,16 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.answers import RIGHT, SILENT, vote_classes
-from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
-from grpo_plus.evaluation.intervals import Estimate, mean, share
-from grpo_verifiers.errors import raise_all
+from grpo_plus.evaluation.estimators import Estimate, maj_at_k, mean, pass_at_k, share
+from grpo_verifiers.verdict import Status
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
 
 PASSES = 1.0
 """The score from which a sample counts as right."""
+SILENT = -1
+"""The vote of samples that state no answer."""
+RIGHT = 0
+"""The vote of the samples that are right."""
+_NO_ANSWER = (Status.UNPARSABLE, Status.TIMEOUT, Status.ERROR, Status.NOT_APPLICABLE)
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,14 @@ class OwnReward:
     label: str
 
 
-def judges_of(verifiers: Sequence["Verifier"], rewards: Sequence[OwnReward]) -> list["Verifier | OwnReward"]:
-    """The verifiers and the environments' own rewards; a `ConfigError` if two have one label, or there are none."""
+def label_problems(verifiers: Sequence["Verifier"], rewards: Sequence[OwnReward]) -> list[str]:
+    """A sentence for each verifier and environment's reward that share a label."""
     taken = {verifier.label for verifier in verifiers}
-    problems = [
-        f"a verifier and an environment are both called {each.label!r}: give one of them another label."
+    return [
+        f"{each.label!r} is both a verifier and an environment: give one of them another label."
         for each in rewards
         if each.label in taken
     ]
-    if not (verifiers or rewards):
-        problems.append("there is nothing to judge with: no verifier, and no environment that gives a reward.")
-    raise_all(problems)
-    return [*verifiers, *rewards]
 
 
 @dataclass(frozen=True)
@@ -173,42 +172,85 @@ def gain(before: Results, after: Results) -> Estimate | None:
 
 
 def _results(verifier: "Verifier | OwnReward", samples: Sequence[Sample], ks: Sequence[int]) -> Results:
+    label = verifier.label
     rows: dict[int, list[Sample]] = {}
     statuses: Counter[str] = Counter()
     for sample in samples:
-        verdict = sample.verdicts[verifier.label]
+        verdict = sample.verdicts[label]
         statuses[verdict["status"]] += 1
         if verdict["score"] is not None:  # a sample that cannot be judged does not count against the model
             rows.setdefault(sample.row, []).append(sample)
     if not rows:
-        return Results(verifier.label, None, {}, {}, statuses, {})
-    scores = {row: [float(s.verdicts[verifier.label]["score"]) for s in held] for row, held in rows.items()}
+        return Results(label, None, {}, {}, statuses, {})
+    scores = {row: [float(s.verdicts[label]["score"]) for s in held] for row, held in rows.items()}
     right = {row: sum(score >= PASSES for score in values) for row, values in scores.items()}
     counts = {row: len(values) for row, values in scores.items()}
     average = sum(counts.values()) / len(counts)
     passes, majorities = {}, {}
-    votes = _votes(verifier, rows)
+    votes = None
+    if not isinstance(verifier, OwnReward) and verifier.reader is not None:
+        votes = {
+            row: Counter(vote_classes(verifier, [s.completion for s in each], [s.verdicts[label] for s in each]))
+            for row, each in rows.items()
+        }
     for k in ks:
         able = [row for row in rows if counts[row] >= k]
         if able:
             passes[k] = share([pass_at_k(counts[row], right[row], k) for row in able], average)
             if votes is not None and k > 1:
-                majorities[k] = share([_maj(votes[row], k) for row in able], average)
+                majorities[k] = share([_elects(votes[row], k) for row in able], average)
     means = [sum(values) / len(values) for values in scores.values()]
     by_row = {row: right[row] / counts[row] for row in rows}
-    return Results(verifier.label, mean(means), passes, majorities, statuses, by_row)
+    return Results(label, mean(means), passes, majorities, statuses, by_row)
 
 
-def _votes(verifier: "Verifier | OwnReward", rows: Mapping[int, Sequence[Sample]]) -> dict[int, list[int]] | None:
-    if isinstance(verifier, OwnReward) or (reader := verifier.reader) is None:
-        return None
-    return {
-        row: vote_classes(verifier, reader, [s.completion for s in held], [s.verdicts[verifier.label] for s in held])
-        for row, held in rows.items()
-    }
+def _elects(votes: Mapping[int, int], k: int) -> float:
+    """The probability that k of these votes elect the right answer."""
+    wrong = [count for vote, count in votes.items() if vote > RIGHT]
+    return maj_at_k([votes.get(RIGHT, 0)], wrong, k, votes.get(SILENT, 0))
 
 
-def _maj(classes: Sequence[int], k: int) -> float:
-    counted = Counter(classes)
-    right, silent = counted.pop(RIGHT, 0), counted.pop(SILENT, 0)
-    return maj_at_k([right], list(counted.values()), k, silent)
+def vote_classes(verifier: "Verifier", texts: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Which answer each sample of one question votes for: `RIGHT`, `SILENT`, or the number of a wrong answer.
+
+    ``verdicts`` are those of ``verifier`` on ``texts``, with the keys score and status. Samples that it calls right say
+    what the gold answer says, so they vote together. Wrong ones are put together by asking it: one sample's stated
+    answer is taken for the gold, and whoever it accepts says the same. A verifier without a column ``answer`` cannot be
+    asked: there, equal texts say the same. Without a ``reader`` of stated answers all of the wrong ones are silent.
+    """
+    reader = verifier.reader
+    classes: list[int] = []
+    stated: dict[str, int] = {}  # wrong answers as written
+    for text, verdict in zip(texts, verdicts, strict=True):
+        score = verdict["score"]
+        judged = score is not None and Status(verdict["status"]) not in _NO_ANSWER
+        if score is not None and score >= PASSES:
+            classes.append(RIGHT)
+        elif reader is None or not judged or (answer := reader(text)) is None:
+            classes.append(SILENT)
+        else:
+            classes.append(stated.setdefault(answer, len(stated) + 1))
+    if len(stated) > 1:
+        merged = _merge(verifier, list(stated), texts, classes)
+        classes = [merged.get(vote, vote) for vote in classes]
+    number = {vote: place for place, vote in enumerate(dict.fromkeys(vote for vote in classes if vote > RIGHT), 1)}
+    return [number.get(vote, vote) for vote in classes]
+
+
+def _merge(
+    verifier: "Verifier", answers: Sequence[str], texts: Sequence[str], classes: Sequence[int]
+) -> dict[int, int]:
+    """Classes of equal answers, each under the number of its first."""
+    column = verifier.required_columns.get("answer")
+    if column is None:
+        return {}
+    example = {vote: text for text, vote in zip(texts, classes, strict=True)}
+    pairs = [(one, other) for other in range(1, len(answers)) for one in range(other)]
+    verdicts = verifier.verify_batch(
+        None, [example[other + 1] for _, other in pairs], **{column: [answers[one] for one, _ in pairs]}
+    )
+    merged: dict[int, int] = {}
+    for (one, other), verdict in zip(pairs, verdicts, strict=True):
+        if verdict.status is Status.CORRECT and other + 1 not in merged:
+            merged[other + 1] = merged.get(one + 1, one + 1)
+    return merged

@@ -5,12 +5,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.results import Evaluation, Sample, judges_of
+from grpo_plus.evaluation.results import Evaluation, Sample, label_problems
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.verification import Verification
+from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text
 
@@ -70,7 +71,11 @@ def evaluate(
             sampler, turns = around.enter_context(tools.drawing(model, tokenizer, drawing, rows))
         else:
             sampler = Sampler(model, tokenizer, drawing, template_keywords)
-        judges = judges_of(verifiers, turns.rewards if turns is not None else ())
+        rewards = turns.rewards if turns is not None else []
+        problems = label_problems(verifiers, rewards)
+        if not (verifiers or rewards):
+            problems.append("there is nothing to judge with: no verifier, and no environment that gives a reward.")
+        raise_all(problems)
         fresh = draw(
             sampler,
             rows,
@@ -85,7 +90,7 @@ def evaluate(
             samples += judged
             if report is not None:
                 report(judged)
-    return Evaluation.of(samples, judges, ks, notes_on(sampler))
+    return Evaluation.of(samples, [*verifiers, *rewards], ks, notes_on(sampler))
 
 
 def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:
@@ -152,18 +157,6 @@ def draw(
         verification.settle()
 
 
-def _completion(prompt: Any, text: str) -> Any:
-    """As in training: the answer to a conversation is a turn of it."""
-    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-
-
-def _tokenized(sampler: Sampler, prompt: Any, row: int) -> list[int]:
-    try:
-        return sampler.tokenize(prompt)
-    except ValueError as error:
-        raise ValueError(f"row {row}: {error}") from error
-
-
 def _completed(
     sampler: Sampler, inputs: list[dict[str, Any]], chosen: Sequence[tuple[int, int]], seed: int
 ) -> Completed:
@@ -171,10 +164,18 @@ def _completed(
     if "prompt" not in inputs[0]:
         raise ValueError(f"the rows have no column 'prompt', only {', '.join(inputs[0])}.")
     prompts = [given["prompt"] for given in inputs]
-    ids = [_tokenized(sampler, prompt, row) for prompt, (row, _) in zip(prompts, chosen, strict=True)]
+    ids = []
+    for prompt, (row, _) in zip(prompts, chosen, strict=True):
+        try:
+            ids.append(sampler.tokenize(prompt))
+        except ValueError as error:
+            raise ValueError(f"row {row}: {error}") from error
     drawn = sampler.complete(ids, [seed_of(seed, *pair) for pair in chosen])
     texts = [sampler.text(own) for own in drawn]
-    completions = [_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
+    completions = [  # as in training: the answer to a conversation is a turn of it
+        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
     samples = [
         Sample(row, sample, prompt, text, len(own), sampler.is_cut_off(own), {})
         for (row, sample), prompt, text, own in zip(chosen, prompts, texts, drawn, strict=True)

@@ -6,9 +6,11 @@ evaluation with the same settings resumes a file; others refuse to overwrite it.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_verifiers.files import open_own, read_text, write_whole
 from grpo_verifiers.redaction import redact
@@ -56,7 +58,7 @@ class Store:
                 "goes on from there."
             ) from error
 
-    def finish(self, evaluation: Evaluation, gains: Mapping[str, Any] | None = None) -> None:
+    def finish(self, evaluation: Evaluation, gains: Mapping[str, Estimate] | None = None) -> None:
         """Write the results beside the samples, with the ``gains`` since an earlier evaluation by label."""
         self._file.close()
         results = {label: found.as_json() for label, found in evaluation.results.items()}
@@ -67,7 +69,7 @@ class Store:
         }
         if evaluation.calls is not None:
             rest |= {"calls": evaluation.calls, "failed_calls": evaluation.failed_calls}
-        rest |= {"gain": dict(gains)} if gains else {}
+        rest |= {"gain": {label: asdict(each) for label, each in gains.items()}} if gains else {}
         write_whole(self.beside, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:

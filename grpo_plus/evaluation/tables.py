@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.evaluation.intervals import Estimate
+from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Results
 
 

@@ -71,21 +71,16 @@ class ToolUse:
 
 def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> _trl.Host:
     """TRL's trainer with the tools; all generators of random numbers are as before."""
+    readable = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     state = random.getstate()
     try:
         with random_state_kept(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*experimental feature")
-            return _trl.tool_trainer(config, tokenizer, _positions(model), **further)
+            return _trl.tool_trainer(config, tokenizer, readable, **further)
     except ValueError as error:  # TRL's, of a chat template that knows no tools
         raise ConfigError([f"the tools cannot be shown to the model: {error}"]) from error
     finally:
         random.setstate(state)
-
-
-def _positions(model: Any) -> int | None:
-    """Tokens that the model can read, as TRL asks for them."""
-    found: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return found
 
 
 def _table(rows: Any) -> Any:

@@ -1,9 +1,12 @@
 """AdamW over weights of a head's own, apart from the policy's optimizer: gradients averaged, state as tensors."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from grpo_plus.heads.scalar import copies
 
 
 class OwnAdamW:
@@ -36,14 +39,17 @@ class OwnAdamW:
 
         Ranks must call it together. A norm that is not finite changes nothing.
         """
+        gradients = []
         for parameter in self.parameters.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
         if self._average is not None:
-            self._average_gradients()
-        gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+            flat = self._average(torch.cat([gradient.reshape(-1).float() for gradient in gradients]))
+            for gradient, part in zip(gradients, torch.split(flat, [each.numel() for each in gradients]), strict=True):
+                gradient.copy_(part.view_as(gradient))
         norm = float(nn.utils.get_total_norm(gradients))
-        if norm - norm == 0.0:
+        if math.isfinite(norm):
             if self._clip is not None and norm > self._clip:
                 for gradient in gradients:
                     gradient.mul_(self._clip / (norm + 1e-6))
@@ -56,29 +62,17 @@ class OwnAdamW:
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def _average_gradients(self) -> None:
-        assert self._average is not None
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        flat = self._average(torch.cat([gradient.reshape(-1).float() for gradient in gradients]))
-        for gradient, part in zip(
-            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
-        ):
-            gradient.copy_(part.view_as(gradient))
-
     def tensors(self) -> dict[str, Tensor]:
         """The moments, on the CPU; none before the first step."""
-        found = {}
-        for name, parameter in self.parameters.items():
-            for moment, tensor in self._adamw.state.get(parameter, {}).items():
-                found[f"{name}/{moment}"] = tensor.detach().cpu().clone()
-        return found
+        states = {name: self._adamw.state.get(parameter, {}) for name, parameter in self.parameters.items()}
+        return copies({f"{name}/{kind}": tensor for name, state in states.items() for kind, tensor in state.items()})
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from these moments."""
-        expected = {f"{name}/{moment}" for name in self.parameters for moment in self._MOMENTS}
         if not tensors:
             self._adamw.state.clear()
             return
+        expected = {f"{name}/{moment}" for name in self.parameters for moment in self._MOMENTS}
         if tensors.keys() != expected:
             name = min(tensors.keys() ^ expected)
             raise ValueError(f"its optimizer has other weights than this run's ({name})")

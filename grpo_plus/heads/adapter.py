@@ -16,10 +16,10 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import AuxiliaryTrainingWrapper
 from torch import nn
 
-from grpo_plus.heads.trunk import Base, HeadError, unfrozen, without_dropout
+from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen, without_dropout
 
 
-class AdapterTrunk(Base):
+class AdapterTrunk(Trunk):
     """Hidden states of the policy's base under an adapter of this ``name``, which starts as nothing.
 
     It stands on the layers that the policy's own LoRA adapter stands on, in float32 and without dropout.
@@ -93,11 +93,8 @@ def _activate(layer: Any, name: str) -> None:
     if layer.disable_adapters:
         layer.enable_adapters(enabled=True)
     # Tokens that the policy trains by themselves (trainable_token_indices) have no weights of this name.
-    layer.set_adapter([name] if any(name in _module(layer, part) for part in layer.adapter_layer_names) else [])
-
-
-def _module(layer: Any, name: str) -> Any:
-    return getattr(layer, name, ())
+    present = any(name in getattr(layer, part, ()) for part in layer.adapter_layer_names)
+    layer.set_adapter([name] if present else [])
 
 
 def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: int) -> None:

@@ -1,16 +1,15 @@
 """A model of a head's own: a second set of weights, none of which the policy shares."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from grpo_plus.heads.trunk import Base, HeadError, unfrozen, without_dropout
+from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
 
 
-class ModelTrunk(Base):
+class ModelTrunk(Trunk):
     """Hidden states of a model of its own, loaded without its language model head.
 
     Args:
@@ -63,12 +62,6 @@ class ModelTrunk(Base):
         for key, parameter in model.named_parameters():
             parameter.requires_grad_(key in own)
         super().__init__(model, own)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """No dropout."""
-        with without_dropout(self.model):
-            yield
 
 
 def _quantised(model: Any) -> str | None:

@@ -1,6 +1,7 @@
-"""A linear head with one output."""
+"""A linear head with one output, and how a head, its trunk and its optimizer are the tensors of one file."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +31,39 @@ class ScalarHead(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies of the weights, on the CPU."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.named_parameters()}
+        return copies(dict(self.named_parameters()))
 
-    @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these weights."""
         load_into(dict(self.named_parameters()), tensors)
+
+
+class Stored(Protocol):
+    """Weights or moments that are saved and gone on with."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies, on the CPU."""
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these; a ValueError says why they do not fit."""
+
+
+def tensors_of(parts: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """The tensors of all parts, each name behind that of its part."""
+    return {f"{part}/{name}": tensor for part, owner in parts.items() for name, tensor in owner.tensors().items()}
+
+
+def load_parts(parts: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> None:
+    """Give each part its own of what `tensors_of` gave; a ValueError says why they do not fit."""
+    for part, owner in parts.items():
+        before = f"{part}/"
+        own = {name.removeprefix(before): one for name, one in tensors.items() if name.startswith(before)}
+        owner.load_tensors(own)
+
+
+def copies(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors by name, on the CPU."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in parameters.items()}
 
 
 @torch.no_grad()

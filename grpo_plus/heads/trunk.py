@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.engine.dropout import drops
-from grpo_plus.heads.scalar import load_into
+from grpo_plus.heads.scalar import copies, load_into
 
 FREEZABLE: dict[str, re.Pattern[str]] = {
     "attention": re.compile(r"(?:^|_)(?:attn|attention)$"),
@@ -24,42 +24,13 @@ class HeadError(ValueError):
     """A head cannot stand on this model."""
 
 
-class Trunk(Protocol):
+class Trunk:
     """Last hidden states, and the weights that are trained to make them.
 
     Attributes:
         model: the plain transformers model, without wrappers.
         trains: whether a gradient flows into weights below the head.
     """
-
-    model: Any
-    trains: bool
-
-    @property
-    def hidden_size(self) -> int:
-        """Numbers in a hidden state."""
-
-    def hidden(self, **inputs: Any) -> Tensor:
-        """Last hidden states, with the inputs of transformers' models."""
-
-    def active(self) -> AbstractContextManager[None]:
-        """Context of passes, backward passes included: what they change is put back, also after an exception.
-
-        There is no dropout inside, and only the trunk's own weights require a gradient.
-        """
-
-    def named_parameters(self) -> dict[str, nn.Parameter]:
-        """The weights that are trained, by name."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Copies of the weights that are trained, on the CPU."""
-
-    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights; a ValueError says why they do not fit."""
-
-
-class Base:
-    """What all trunks share."""
 
     trains = True
 
@@ -73,9 +44,18 @@ class Base:
         return int(text_config(self.model.config).hidden_size)
 
     def hidden(self, **inputs: Any) -> Tensor:
-        """The hidden states that the model's own head would read."""
+        """The hidden states that the model's own head would read, with the inputs of transformers' models."""
         found: Tensor = self.model.base_model(**inputs, use_cache=False).last_hidden_state
         return found
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Context of passes, backward passes included: what they change is put back, also after an exception.
+
+        There is no dropout inside, and only the trunk's own weights require a gradient.
+        """
+        with without_dropout(self.model):
+            yield
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """The weights that are trained, by name."""
@@ -83,26 +63,20 @@ class Base:
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies of the weights that are trained, on the CPU."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self._own.items()}
+        return copies(self._own)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights."""
+        """Go on with these weights; a ValueError says why they do not fit."""
         load_into(self._own, tensors)
 
 
-class PolicyTrunk(Base):
+class PolicyTrunk(Trunk):
     """The policy's own hidden states, as it is now; nothing below the head is trained."""
 
     trains = False
 
     def __init__(self, model: Any) -> None:
         super().__init__(model, {})
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """No dropout."""
-        with without_dropout(self.model):
-            yield
 
     def hidden(self, **inputs: Any) -> Tensor:
         """Without a gradient into the policy."""

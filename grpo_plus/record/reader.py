@@ -1,14 +1,15 @@
 """Open a run's folder: its record, and TRL's own logs for the rest."""
 
 import json
+import math
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_plus.record import schema, stock
 from grpo_plus.record.files import (
@@ -23,11 +24,29 @@ from grpo_plus.record.files import (
     RunError,
     read_lines,
 )
-from grpo_plus.record.measured import Measured, read_measured
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
 """Seconds without a write after which a run on another machine counts as ended."""
+MEASURE = "measure"
+"""Below a run's folder: ``before.json`` and ``after.json`` of ``measure`` in a config."""
+
+
+class Share(NamedTuple):
+    """A value with the ends of its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One verifier's shares of right samples; None for what was not measured. ``gain`` is paired over the rows."""
+
+    before: Share | None = None
+    after: Share | None = None
+    gain: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -80,10 +99,6 @@ class Run:
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """The steps and values of a metric by TRL's name; evaluation's names begin with ``eval_``."""
         return self._series.get(key, ([], []))
-
-    def every_series(self) -> dict[str, tuple[list[int], list[float]]]:
-        """The steps and values of every metric, by name."""
-        return dict(self._series)
 
     def metrics(self) -> list[str]:
         """Names of the metrics with a number in any entry."""
@@ -247,3 +262,35 @@ def _runs_inside(folder: Path) -> str:
         found += [str(path.parent.parent) for path in folder.glob(pattern)]
     names = sorted(set(found))[:5]
     return f" There are runs in {', '.join(names)}." if names else ""
+
+
+def read_measured(folder: Path) -> dict[str, Measured]:
+    """The accuracy on held-out rows by the verifier's label; whatever cannot be read is left out."""
+    (before, _), (after, gains) = (_results(folder / MEASURE / f"{when}.json") for when in ("before", "after"))
+    return {label: Measured(before.get(label), after.get(label), gains.get(label)) for label in {**before, **after}}
+
+
+def _results(path: Path) -> tuple[dict[str, Share], dict[str, Share]]:
+    """The accuracies, and the gains."""
+    try:
+        results = json.loads(read_text(path))["results"]
+        accuracies = {str(k): share for k, each in results["verifiers"].items() if (share := _accuracy(each))}
+        gains = {str(k): share for k, each in (results.get("gain") or {}).items() if (share := _share(each, -1.0))}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}, {}
+    return accuracies, gains
+
+
+def _accuracy(found: Any) -> Share | None:
+    passes = found.get("pass_at") if isinstance(found, Mapping) else None
+    return _share(passes.get("1"), 0.0) if isinstance(passes, Mapping) else None
+
+
+def _share(found: Any, least: float) -> Share | None:
+    if not isinstance(found, Mapping):
+        return None
+    ends = [found.get(name) for name in ("value", "low", "high")]
+    if not all(isinstance(end, int | float) and not isinstance(end, bool) and not math.isnan(end) for end in ends):
+        return None
+    value, low, high = (float(end) for end in ends)  # type: ignore[arg-type]
+    return Share(value, max(least, low), min(1.0, high)) if least <= value <= 1 else None

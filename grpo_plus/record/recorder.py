@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import recipe_of
@@ -23,10 +26,21 @@ from grpo_plus.record.files import (
     dump,
 )
 from grpo_plus.record.pace import Budget, Pace
-from grpo_plus.record.rows import rank_rows
-from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
+from grpo_plus.record.sample import (
+    PROMPT_KEPT,
+    QUANTILES,
+    as_text,
+    choose,
+    completion_record,
+    digits,
+    runs,
+    steps_by_row,
+)
+from grpo_plus.record.turns import turn_rows
 from grpo_plus.training.advantages import Advantages
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.live_verifier import LiveVerifier
+from grpo_plus.training.reward_table import CRITIC_VALUES, is_truncated
 from grpo_plus.training.run import Run
 from grpo_plus.training.token_spans import decoder
 from grpo_verifiers.files import write_whole
@@ -36,6 +50,8 @@ logger = get_logger("grpo_plus.record")
 
 BATCHES = 400
 """Generation batches of a run that are sampled at most, evenly spread."""
+DETAIL_SENT = 1000
+"""Characters of a reason that another rank sends."""
 
 
 class Recorder(Hook):
@@ -75,15 +91,16 @@ class Recorder(Hook):
 
     # -- metrics and state ------------------------------------------------------------------------------------------
 
-    def log(self, step: int, values: dict[str, Any]) -> None:
-        """Append what TRL has logged since training began."""
+    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+        """Append one line for everything logged since training began."""
         if self.main and self._began:
-            kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
-            self._append(METRICS, {"kind": kind, "step": step, "time": time.time(), "values": values})
+            kind = "eval" if any(key.startswith("eval_") for key in logs or {}) else "train"
+            step = int(self.host.state.global_step)
+            self._append(METRICS, {"kind": kind, "step": step, "time": time.time(), "values": logs or {}})
 
-    def begin(self, step: int) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Say that the run goes on from this step; an earlier run in the same folder is moved aside."""
-        self._began = True
+        self._began, step = True, int(self.host.state.global_step)
         if not self.main:
             return
         with self._careful():
@@ -93,7 +110,9 @@ class Recorder(Hook):
         groups = self.folder / GROUPS
         self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
-        self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
+        self._set_status(
+            status="running", started=now, resumed_from=step or None, max_steps=int(self.host.state.max_steps)
+        )
         further = [name for name in (PROMPTS, FINDINGS) if (self.folder / name).is_file()]
         for name in (METRICS, GROUPS, *further):
             self._append(name, {"kind": "begin", "step": step, "time": now})
@@ -108,16 +127,6 @@ class Recorder(Hook):
         self.write_report(last=True)
         if self._missed and not self._failing:
             logger.warning("the record in %s is whole but for %d writes that failed.", self.folder, self._missed)
-
-    def _parts_changed(self) -> None:
-        """Write the parts anew: something of them is known by now that was not when the run began."""
-        self._about = None
-        if self.main and self._began:
-            self._set_status()
-
-    def interrupted(self) -> None:
-        """Say that somebody stopped the run, for those who end it in an orderly way."""
-        self.end("interrupted")
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -151,9 +160,6 @@ class Recorder(Hook):
         with self._careful():
             self._write_status()
 
-    def _max_steps(self) -> int:
-        return int(self.host.state.max_steps)
-
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
         names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS)
@@ -162,14 +168,6 @@ class Recorder(Hook):
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
         for path in old:
             path.replace(self.folder / PREVIOUS / path.name)
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Training starts, or goes on."""
-        self.begin(int(self.host.state.global_step))
-
-    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
-        """One line for everything logged."""
-        self.log(int(self.host.state.global_step), dict(logs or {}))
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """A report in between."""
@@ -182,7 +180,9 @@ class Recorder(Hook):
     def batch(self, output: dict[str, Any]) -> None:
         """Sample a generation batch, with the advantages that are trained with."""
         if self._about is not None and self._advantages.estimator != self._estimator:
-            self._parts_changed()
+            self._about = None  # something of the parts is known by now that was not when the run began
+            if self.main and self._began:
+                self._set_status()
         drawn, self.sampled = self._advantages.drawn, self._due()
         if drawn is None or not self.sampled:
             return
@@ -225,13 +225,14 @@ class Recorder(Hook):
         stamp = {"step": step, "time": time.time(), "mode": "train" if training else "eval"}
         if training and all(rank["advantages"] for rank in everywhere):
             advantages = [value for rank in everywhere for value in rank["advantages"]]
-            values = {"quantiles": [digits(value) for value in quantiles(advantages)], "completions": len(advantages)}
+            quantiles = [digits(value) for value in np.quantile(advantages, QUANTILES)]
+            values = {"quantiles": quantiles, "completions": len(advantages)}
             self._append(METRICS, stamp | {"kind": "batch", "values": values})
         rows = {row["row"]: row for rank in everywhere for row in rank["rows"]}
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
         for group in groups:
-            if self._failing or self._budget.used_up(step / max(1, self._max_steps())):
+            if self._failing or self._budget.used_up(step / max(1, trainer.state.max_steps)):
                 break
             members = [rows[row] for row in range(group * size, (group + 1) * size) if row in rows]
             if len(members) < size:
@@ -258,7 +259,7 @@ class Recorder(Hook):
             return before != self._evaluated
         args = trainer.args
         per_batch = args.steps_per_generation * trainer.num_iterations / args.gradient_accumulation_steps
-        stride = max(1, math.ceil(self._max_steps() / per_batch / BATCHES))
+        stride = max(1, math.ceil(trainer.state.max_steps / per_batch / BATCHES))
         self._batches += 1
         return bool((self._batches - 1) % stride == 0)
 
@@ -310,3 +311,61 @@ class Recorder(Hook):
 def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float | None:
     scored = [reward * weight for reward, weight in zip(rewards, weights, strict=True) if reward is not None]
     return sum(scored) if scored else None
+
+
+def rank_rows(
+    run: Run, completions: Completions, output: Mapping[str, Any], *, groups: Sequence[int], size: int
+) -> dict[str, Any]:
+    """This rank's part of the chosen groups, and the advantages of all of its rows.
+
+    ``completions`` are this rank's; ``output`` is the batch that is about to be trained on. ``groups`` are the numbers
+    of the groups that are kept, each of ``size`` completions. A critic's values stand where tokens are trained.
+    """
+    prompts, completion_ids = completions.prompts, completions.ids
+    advantages, first = output["advantages"].detach(), run.accelerator.process_index * len(prompts)
+    mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
+    values_BT = output.get(CRITIC_VALUES)
+    per_token = advantages.dim() == 2
+    means = advantages
+    if per_token:
+        trained_BT = mask_BT.to("cpu", torch.float64)
+        means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
+    means_B = means.tolist()
+    truncated = is_truncated(completion_ids, _trl.stop_ids(run))
+    judges = run.verification.at_work(training=run.model.training)
+    turns, spans = completions.turns, completions.turn_tokens
+    chosen, rows = set(groups), []
+    for at, ids in enumerate(completion_ids):
+        if (first + at) // size not in chosen:
+            continue
+        trained = mask_BT[at, : len(ids)].tolist()
+        values = None
+        if values_BT is not None:
+            pairs = zip(values_BT[at, : len(ids)].tolist(), trained, strict=True)
+            values = [value if flag else None for value, flag in pairs]
+        rows.append(
+            {
+                "row": first + at,
+                "prompt": as_text(prompts[at])[:PROMPT_KEPT],
+                "ids": list(ids),
+                "advantage": means_B[at],
+                "advantages": advantages[at, : len(ids)].tolist() if per_token else None,
+                "values": values,
+                "untrained": runs([not flag for flag in trained]),
+                "truncated": truncated[at],
+                "turns": None if turns is None or spans is None else turn_rows(turns[at], spans[at]),
+                "verdicts": [_verdict(live, at) for live in judges if at < len(live.verdicts)],
+            }
+        )
+    return {"rows": rows, "advantages": means_B}
+
+
+def _verdict(live: LiveVerifier, at: int) -> dict[str, Any]:
+    verdict = live.verdicts[at]
+    steps = [(step.start, step.end, step.score) for step in verdict.steps]
+    return {
+        "verifier": live.verifier.label,
+        "status": verdict.status.value,
+        "reason": verdict.detail[:DETAIL_SENT],
+        "steps": steps,
+    }

@@ -153,15 +153,3 @@ def digits(value: float, most: int = SINGLE) -> float:
 
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-
-def quantiles(values: Sequence[float], shares: Sequence[float] = QUANTILES) -> list[float]:
-    """Quantiles with linear interpolation between the two nearest values."""
-    ordered = sorted(values)
-    found = []
-    for share in shares:
-        place = share * (len(ordered) - 1)
-        low = int(place)
-        high = min(low + 1, len(ordered) - 1)
-        found.append(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
-    return found

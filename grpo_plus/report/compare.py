@@ -1,19 +1,16 @@
 """Several runs in the same charts: one line for each run, or one line and a band for all seeds of a variant."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.record.measured import Share
-from grpo_plus.record.reader import Run
-from grpo_plus.report.differences import UNRANKED, verdict
+from grpo_plus.diagnosis.curves import Window
+from grpo_plus.record.reader import Run, Share
+from grpo_plus.report.differences import UNRANKED, mean_and_spread, verdict
 from grpo_plus.report.panels import Line, Panel, judging, thinned
 
 Series = dict[int, float]
 HELD_OUT, GAIN = "held-out accuracy", "gain by training"
 """Columns of what ``measure`` of a config found."""
-LAST = 0.1
-"""Final figures are means over this last share of a run."""
 
 
 def lines_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -86,25 +83,16 @@ def band(label: str, seeds: Sequence[Series]) -> Line:
     )
 
 
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation; a single value has none."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, 0.0
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
 def at_the_end(run: Run, key: str) -> float | None:
     """Mean of a metric over the last tenth of its points, the last one at least."""
-    _, values = run.series(key)
-    tail = values[-max(1, round(len(values) * LAST)) :]
-    return math.fsum(tail) / len(tail) if tail else None
+    points = Window(*run.series(key))
+    return points.end if points.values else None
 
 
 def overall(run: Run, key: str) -> float | None:
     """Mean of a metric over the run."""
-    _, values = run.series(key)
-    return math.fsum(values) / len(values) if values else None
+    points = Window(*run.series(key))
+    return points.mean if points.values else None
 
 
 def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
@@ -119,7 +107,7 @@ def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
         for row, (name, values) in zip(rows, found.items(), strict=True):
             mean, spread = mean_and_spread(values) if values else (None, None)
             cell = {"title": title, "unit": unit, "mean": mean, "spread": spread if len(values) > 1 else None}
-            share = _interval(lines[name], title)
+            share = _interval(lines[name][0], title) if len(lines[name]) == 1 else None
             cell |= {"low": share.low, "high": share.high} if share is not None else {}
             row["cells"].append(cell | {"best": name == best})
     return rows
@@ -135,8 +123,11 @@ def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dic
     """Title, unit, and the figures of each line's runs, without columns that nobody has anything in."""
     measured = sorted({label for runs in lines.values() for run in runs for label in run.measured})
     columns: list[tuple[str, str, Callable[[Run, str], float | None], str]] = [
-        *((f"{HELD_OUT}, {label}", "share", _measured_after, label) for label in measured),
-        *((f"{GAIN}, {label}", "share", _measured_gain, label) for label in measured),
+        *(
+            (f"{column}, {label}", "share", _measured, f"{column}, {label}")
+            for column in (HELD_OUT, GAIN)
+            for label in measured
+        ),
         ("final reward", "", at_the_end, "reward"),
         ("final reward, evaluation", "", at_the_end, "eval_reward"),
         ("final score, evaluation", "", at_the_end, "eval_score"),
@@ -157,21 +148,16 @@ def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dic
             yield title, unit, found
 
 
-def _measured_after(run: Run, label: str) -> float | None:
+def _interval(run: Run, title: str) -> Share | None:
+    """The value of a run in a column of ``measure``."""
+    column, _, label = title.partition(", ")
     found = run.measured.get(label)
-    return None if found is None or found.after is None else found.after.value
+    return None if found is None else {HELD_OUT: found.after, GAIN: found.gain}.get(column)
 
 
-def _measured_gain(run: Run, label: str) -> float | None:
-    found = run.measured.get(label)
-    return None if found is None or found.gain is None else found.gain.value
-
-
-def _interval(runs: Sequence[Run], title: str) -> Share | None:
-    """That of a single run's measurement."""
-    what, _, label = title.partition(", ")
-    found = runs[0].measured.get(label) if len(runs) == 1 else None
-    return None if found is None else {HELD_OUT: found.after, GAIN: found.gain}.get(what)
+def _measured(run: Run, title: str) -> float | None:
+    share = _interval(run, title)
+    return None if share is None else share.value
 
 
 def names(runs: Sequence[Run]) -> list[str]:

@@ -1,6 +1,7 @@
 """The section of a page on what was drawn: kinds of prompts, what became of dead groups, pass rates of a sample."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from grpo_plus.record.reader import Run
@@ -24,7 +25,7 @@ def drawn(run: Run) -> dict[str, Any] | None:
         return None
     last = lines[-1] if lines else {}
     return {
-        "panels": [panel.as_data() for panel in panels],
+        "panels": [asdict(panel) for panel in panels],
         "kinds": [[label, last.get(name)] for name, (label, _) in KINDS.items() if last],
         "graded": bool(last.get("graded")),
         "steps": [lines[0]["step"], last["step"]] if lines else [],

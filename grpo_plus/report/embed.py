@@ -2,11 +2,11 @@
 
 import base64
 import hashlib
-import json
+import html
 from importlib import resources
 from typing import Any
 
-from grpo_plus.record.files import plain
+from grpo_plus.record.files import dump
 
 STYLES = ("uPlot.min.css", "report.css")
 SCRIPTS = (
@@ -32,9 +32,9 @@ def page(title: str, data: Any) -> str:
     script = "\n".join(asset(name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     fields = {
-        "title": text(title),
+        "title": html.escape(title),
         "policy": f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:",
-        "licence": text(asset("uPlot.LICENSE.txt").strip()),
+        "licence": html.escape(asset("uPlot.LICENSE.txt").strip()),
         "style": "\n".join(asset(name) for name in STYLES),
         "script": script,
         "data": safe_json(data),
@@ -46,17 +46,10 @@ def page(title: str, data: Any) -> str:
 
 def safe_json(data: Any) -> str:
     """JSON in plain ASCII that cannot end a script element."""
-    dumped = json.dumps(plain(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    dumped = dump(data)
     for character, escaped in _UNSAFE.items():
         dumped = dumped.replace(character, escaped)
     return dumped
-
-
-def text(value: str) -> str:
-    """Escape text between tags or in a quoted attribute."""
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
-        value = value.replace(character, entity)
-    return value
 
 
 def asset(name: str) -> str:

@@ -111,11 +111,8 @@ def _bar(total: float | None, group: Mapping[str, Any]) -> "Any":
 
 
 def _style(level: int) -> str:
-    return f"{_INK} on {_shade(level)}" if level else ""
-
-
-def _shade(level: int) -> str:
-    return _PLUS[level] if level > 0 else _MINUS[-level]
+    shade = _PLUS[level] if level > 0 else _MINUS[-level]
+    return f"{_INK} on {shade}" if level else ""
 
 
 def _number(value: float | None) -> str:

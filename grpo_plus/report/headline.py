@@ -1,12 +1,21 @@
-"""The figures at the top of a page."""
+"""The top of a page: figures, parts and settings of a run, and what is wrong with it."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from grpo_plus.diagnosis import RULES, Curves, Finding
+from grpo_plus.diagnosis.catalogue import replay
+from grpo_plus.diagnosis.facts import facts_of
+from grpo_plus.diagnosis.finding import RANK
+from grpo_plus.diagnosis.watch import FOR_GOOD
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
-from grpo_plus.report.findings import findings, outcome
 from grpo_plus.report.panels import judging
 from grpo_verifiers.redaction import redact
+
+LOOKS = 60
+"""Steps of a run at which the rules are asked."""
+_KNOWN = tuple(Finding.__dataclass_fields__)
 
 
 def tiles(run: Run) -> list[dict[str, Any]]:
@@ -25,11 +34,12 @@ def tiles(run: Run) -> list[dict[str, Any]]:
     if not labels and "eval_reward" in keys:
         found.append(_moved(run, "eval_reward", "Reward, evaluation", ""))
     dead = "advantages/dead_group_fraction"
-    found += [
-        _mean(run, dead if dead in keys else "frac_reward_zero_std", "Dead groups", "share"),
-        _mean(run, "engine/tokens_saved", "Update tokens saved", "share"),
-        _mean(run, "step_time", "Time of a step", "seconds"),
-    ]
+    for key, title, unit in (
+        (dead if dead in keys else "frac_reward_zero_std", "Dead groups", "share"),
+        ("engine/tokens_saved", "Update tokens saved", "share"),
+        ("step_time", "Time of a step", "seconds"),
+    ):
+        found.append({"title": title, "value": overall(run, key), "start": None, "unit": unit})
     return [tile for tile in found if tile["value"] is not None]
 
 
@@ -58,10 +68,6 @@ def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
     count = max(1, round(len(values) * 0.1))
     start = sum(values[:count]) / count if len(values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
-
-
-def _mean(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
-    return {"title": title, "value": overall(run, key), "start": None, "unit": unit}
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -104,3 +110,67 @@ def golds(found: Any) -> list[dict[str, Any]]:
         for label, one in found.items()
         if isinstance(one, dict) and isinstance(one.get("lines") or [], list)
     ]
+
+
+def curves_of(run: Run) -> Curves:
+    """The curves of a run, with the facts that its record holds."""
+    info, parts = run.info, run.info.get("parts") or {}
+    model = info.get("model") or {}
+    facts = facts_of(
+        info.get("config") or {},
+        advantage=(parts.get("advantage") or {}).get("name"),
+        grouped=(parts.get("advantage") or {}).get("grouped", True),
+        lora=bool(model.get("adapter")),
+        verifiers=parts.get("verifiers") or (),
+        evaluating=parts.get("eval_verifiers") or (),
+    )
+    weights = [one.get("weight") for one in parts.get("rewards") or ()]
+    facts["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or facts["reward_scale"]
+    return Curves({key: run.series(key) for key in run.metrics()}, facts)
+
+
+def findings(run: Run) -> list[dict[str, Any]]:
+    """Each finding of a run once, the gravest first: `Finding`'s fields, ``since``, and ``until`` or None if it stands.
+
+    What the run has written down goes first; the rules over the record add what an older version, or stock TRL, did not
+    say.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    curves = curves_of(run)
+    steps = sorted({entry["step"] for entry in run.entries})
+    looks = steps[:: max(1, len(steps) // LOOKS)]
+    for name, (judged, since, until) in replay(curves, [*looks, *steps[-1:]]).items():
+        found[name] = {**judged.as_data(), "since": since, "until": until}
+    written: dict[str, dict[str, Any]] = {}
+    for line in run.findings():
+        name = line["name"]
+        if line.get("ends"):
+            if name in written:
+                written[name]["until"] = line["step"]
+        else:
+            since = written[name]["since"] if name in written else line["step"]
+            written[name] = {**_filled(line), "since": since, "until": None}
+    for name, one in written.items():
+        if name in FOR_GOOD or name not in found:
+            found[name] = one
+        else:  # the newest figures, and the beginning as it was said
+            found[name] = {**found[name], "since": one["since"], "until": one["until"]}
+    places = {name: place for place, name in enumerate(RULES)}
+
+    def grave(one: Mapping[str, Any]) -> tuple[bool, int, int]:
+        return one["until"] is not None, RANK.get(one["severity"], 1), places.get(one["name"], len(places))
+
+    order = sorted(found.values(), key=grave)
+    return [one for one in order if one["until"] is None or one["severity"] != "note"]
+
+
+def _filled(line: Mapping[str, Any]) -> dict[str, Any]:
+    empty: dict[str, Any] = Finding(line["name"], "warning", "", "", "").as_data()
+    return {**empty, **{key: line[key] for key in _KNOWN if line.get(key) is not None}}
+
+
+def outcome(run: Run, found: list[dict[str, Any]]) -> str:
+    """What the badge says beside the status, by the gravest finding that stands; empty for a sound run."""
+    if run.status == "running":
+        return ""
+    return next((str(one["outcome"]) for one in found if one["until"] is None and one["outcome"]), "")

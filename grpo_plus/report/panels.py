@@ -1,8 +1,7 @@
 """The charts of a single run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from grpo_plus.record.reader import Run
 
@@ -37,10 +36,6 @@ class Panel:
     kind: str = "lines"
     unit: str = ""
     wide: bool = False
-
-    def as_data(self) -> dict[str, Any]:
-        """The chart for the page's script."""
-        return asdict(self)
 
 
 def single(run: Run) -> list[Panel]:

@@ -1,23 +1,28 @@
 """Write runs as one page."""
 
+import base64
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.record.files import RunError
+from grpo_plus.record.files import RunError, dump
 from grpo_plus.record.reader import Run, open_run
-from grpo_plus.report.chunks import BUDGET, pack
 from grpo_plus.report.compare import compared, lines_of, names, table, verdicts
 from grpo_plus.report.drawn import drawn
 from grpo_plus.report.embed import page
 from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
+from grpo_plus.report.shape import shape_group, summary
 from grpo_plus.report.visible import shown, visible
 from grpo_verifiers.files import write_named, write_whole
 
 NAME = "report.html"
+BUDGET = 8 * 2**20
+"""Most characters of the packed groups of a page."""
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
@@ -75,7 +80,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
             {**facts(run), **({"name": name} if several else {}), "damage": run.damage}
             for run, name in zip(runs, names(runs), strict=True)
         ],
-        "panels": [panel.as_data() for panel in panels],
+        "panels": [asdict(panel) for panel in panels],
         "drawn": None if several else drawn(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],
@@ -86,3 +91,39 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     for each, found in zip(whole["runs"], packed, strict=True):
         each["groups"] = found  # their text was made visible when they were packed
     return whole
+
+
+def pack(groups: Iterable[Mapping[str, Any]], budget: int = BUDGET) -> dict[str, Any]:
+    """Pack the groups of a record into blocks, one for each step, and summarise each group.
+
+    ``budget`` is the most characters of all blocks; above it every other step is left out, repeatedly.
+
+    Returns:
+        ``blocks`` (base64 of deflated JSON: a list of groups), ``index`` (summaries with ``block`` and ``at``), and
+        ``recorded``, the number of groups before any was left out.
+    """
+    steps: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    blocks: dict[tuple[str, int], str] = {}
+    waiting: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record in groups:
+        shaped = shape_group(record)
+        key = shaped["mode"], shaped["step"]
+        steps.setdefault(key, []).append(summary(shaped))
+        waiting.setdefault(key, []).append(shaped)
+        if len(waiting) > 1:  # groups of a step are neighbours: pack a step as soon as the next one begins
+            done = next(iter(waiting))
+            blocks[done] = blocks.get(done, "") + _block(waiting.pop(done)) + " "
+    for key, shaped_groups in waiting.items():
+        blocks[key] = blocks.get(key, "") + _block(shaped_groups) + " "
+    recorded = sum(map(len, steps.values()))
+    kept = sorted(steps, key=lambda key: (key[1], key[0]))
+    while len(kept) > 1 and sum(len(blocks[key]) for key in kept) > budget:
+        kept = kept[::2]
+    index = [
+        {**each, "block": number, "at": at} for number, key in enumerate(kept) for at, each in enumerate(steps[key])
+    ]
+    return {"blocks": [blocks[key].strip() for key in kept], "index": index, "recorded": recorded}
+
+
+def _block(groups: list[dict[str, Any]]) -> str:
+    return base64.b64encode(zlib.compress(dump(groups).encode("ascii"), 6)).decode("ascii")

@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from grpo_plus.report.compare import mean_and_spread
-from grpo_plus.report.differences import verdict
+from grpo_plus.report.differences import mean_and_spread, verdict
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.results import SECONDS

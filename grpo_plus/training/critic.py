@@ -15,22 +15,12 @@ from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
 from grpo_plus.critic import CriticOptions, explained_variance, value_loss
 from grpo_plus.engine.architecture import text_config
-from grpo_plus.heads import (
-    AdapterTrunk,
-    HeadError,
-    ModelTrunk,
-    OwnAdamW,
-    Passes,
-    PolicyTrunk,
-    ScalarHead,
-    Stored,
-    Trunk,
-    compare_tokenizers,
-    distributed_problems,
-    load_parts,
-    tensors_of,
-)
-from grpo_plus.heads.passes import rows_of
+from grpo_plus.heads.adamw import OwnAdamW
+from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
+from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
+from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
+from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.advantages import Advantages

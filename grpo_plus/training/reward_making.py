@@ -13,16 +13,12 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.heads import (
-    AdapterTrunk,
-    HeadError,
-    ModelTrunk,
-    OwnAdamW,
-    Passes,
-    ScalarHead,
-    compare_tokenizers,
-    distributed_problems,
-)
+from grpo_plus.heads.adamw import OwnAdamW
+from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
+from grpo_plus.heads.passes import Passes, distributed_problems
+from grpo_plus.heads.scalar import ScalarHead
+from grpo_plus.heads.trunk import HeadError
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.reward_model.kind import HEADS, read_kind
 from grpo_plus.reward_model.options import RewardModelOptions

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.heads import OwnAdamW, Passes, Stored, load_parts, tensors_of
+from grpo_plus.heads.adamw import OwnAdamW
+from grpo_plus.heads.passes import Passes
+from grpo_plus.heads.scalar import Stored, load_parts, tensors_of
 from grpo_plus.reward_model.bradley_terry import bradley_terry
 from grpo_plus.reward_model.history import Example
 from grpo_plus.reward_model.pairs import Comparison, Ids

@@ -49,11 +49,6 @@ class Examples:
         return len(self.ids)
 
     @property
-    def starts(self) -> list[int]:
-        """The length of each prompt."""
-        return [mask.index(1) for mask in self.masks]
-
-    @property
     def tokens(self) -> int:
         """Tokens that are trained on."""
         return sum(map(sum, self.masks))
@@ -65,10 +60,6 @@ class Examples:
         for ids, mask in zip(self.ids, self.masks, strict=True):
             digest.update(array("q", [len(ids), *ids, *mask]).tobytes())
         return digest.hexdigest()[:16]
-
-    def columns(self) -> dict[str, list[list[int]]]:
-        """The columns that TRL's supervised trainer takes as they are."""
-        return {"input_ids": self.ids, "completion_mask": self.masks}
 
     def told(self) -> list[str]:
         """What became of rows that are not trained on whole."""
@@ -191,14 +182,27 @@ def _parts(  # noqa: PLR0917 - one caller
             text = _behind(prompt, reads([*before, message], row.tools, asks=False), message, said)
         asked, ids = tokenizer(text=[prompt, prompt + _bare(tokenizer, text)], add_special_tokens=plain)["input_ids"]
         if ids[: len(asked)] != list(asked):
-            raise ConfigError([_merged(said, prompt, text)])
+            raise _refused(
+                f"{said} cannot follow its prompt: read together, their token ids do not begin with those of the "
+                "prompt, so no completion of the model could be this solution.",
+                ("the prompt", prompt),
+                ("the solution", text),
+                "Begin the solution or end the prompt with other characters, such as a space or a line break.",
+            )
         parts += [] if parts else [(list(asked), False)]
         own = [*ids[len(asked) :], tokenizer.eos_token_id]
         if chats is not None and not plain:
             calls = [called(call) for call in message.get("tool_calls", ())]
             so_far = list(chain.from_iterable(ids for ids, _ in parts))
             if (read_back := chats.read(own, so_far, row.tools)) != calls:
-                raise ConfigError([_other_calls(said, place, text, calls, read_back)])
+                raise _refused(
+                    f"{said} would not be read as it was written: the calls of turn {place + 1} are {calls!r:.200}, "
+                    f"and TRL's loop would find {read_back!r:.200}.",
+                    ("the turn, as the chat template writes it", text),
+                    ("calls that are found", repr(read_back)),
+                    "The tokenizer's response_template has to read what its chat_template writes: give the model "
+                    "others.",
+                )
         parts.append((own, True))
         if results and chats is not None:
             cleaned = [{**each, "content": chats.clean(each["content"])} for each in results]
@@ -210,23 +214,21 @@ def _parts(  # noqa: PLR0917 - one caller
 def _behind(prompt: str, whole: str, message: Message, said: str) -> str:
     """What the chat template writes for a turn behind all that is before it."""
     if not whole.startswith(prompt):
-        raise ConfigError(
-            [
-                f"{said} does not go with its prompt: the chat template renders prompt and solution together otherwise "
-                "than the prompt that GRPO's model reads.\n"
-                + side_by_side(("the prompt as GRPO's model reads it", prompt), ("prompt and solution together", whole))
-                + "\nSet warm_start: {verbatim: true} to have solutions follow the prompt as they are written, or give "
-                "the model a chat template whose turns begin like its generation prompt."
-            ]
+        raise _refused(
+            f"{said} does not go with its prompt: the chat template renders prompt and solution together otherwise "
+            "than the prompt that GRPO's model reads.",
+            ("the prompt as GRPO's model reads it", prompt),
+            ("prompt and solution together", whole),
+            "Set warm_start: {verbatim: true} to have solutions follow the prompt as they are written, or give the "
+            "model a chat template whose turns begin like its generation prompt.",
         )
     rest, answer = whole[len(prompt) :], content_text(message["content"])
     if "".join(answer.split()) not in "".join(rest.split()):
-        raise ConfigError(
-            [
-                f"{said} is changed by the chat template, which drops a part of it.\n"
-                + side_by_side(("the solution", answer), ("what the template makes of it", rest))
-                + "\nSet warm_start: {verbatim: true} to train on solutions as they are written."
-            ]
+        raise _refused(
+            f"{said} is changed by the chat template, which drops a part of it.",
+            ("the solution", answer),
+            ("what the template makes of it", rest),
+            "Set warm_start: {verbatim: true} to train on solutions as they are written.",
         )
     return rest
 
@@ -236,33 +238,14 @@ def _bare(tokenizer: Any, rest: str) -> str:
     return rest.rstrip().removesuffix(tokenizer.eos_token) if rest.rstrip().endswith(tokenizer.eos_token) else rest
 
 
-def _merged(said: str, prompt: str, text: str) -> str:
-    return (
-        f"{said} cannot follow its prompt: read together, their token ids do not begin with those of the prompt, so no "
-        "completion of the model could be this solution.\n"
-        + side_by_side(("the prompt", prompt), ("the solution", text))
-        + "\nBegin the solution or end the prompt with other characters, such as a space or a line break."
-    )
-
-
-def _other_calls(said: str, turn: int, text: str, wanted: Any, found: Any) -> str:
-    return (
-        f"{said} would not be read as it was written: the calls of turn {turn + 1} are {wanted!r:.200}, and TRL's loop "
-        f"would find {found!r:.200}.\n"
-        + side_by_side(("the turn, as the chat template writes it", text), ("calls that are found", repr(found)))
-        + "\nThe tokenizer's response_template has to read what its chat_template writes: give the model others."
-    )
-
-
-def side_by_side(left: tuple[str, str], right: tuple[str, str]) -> str:
-    """Two titled texts, a block each; long ones lose their middle."""
-    return "\n".join(line for title, text in (left, right) for line in (f"{title}:", *_block(text)))
-
-
-def _block(text: str) -> list[str]:
-    if len(text) > SHOWN:
-        text = f"{text[: SHOWN // 2]}\n[… {len(text) - SHOWN} characters …]\n{text[-SHOWN // 2 :]}"
-    return [f"  | {line}" for line in text.split("\n")]
+def _refused(problem: str, left: tuple[str, str], right: tuple[str, str], remedy: str) -> ConfigError:
+    """The error that shows two titled texts between a problem and its remedy; long texts lose their middle."""
+    lines = [problem]
+    for title, text in (left, right):
+        middle = f"\n[… {len(text) - SHOWN} characters …]\n"
+        short = text if len(text) <= SHOWN else text[: SHOWN // 2] + middle + text[-SHOWN // 2 :]
+        lines += [f"{title}:", *(f"  | {line}" for line in short.split("\n"))]
+    return ConfigError(["\n".join([*lines, remedy])])
 
 
 def _words(prompt: Any) -> Any:

@@ -189,7 +189,7 @@ def _trained(  # noqa: PLR0917 - one caller
             "logging_first_step": True,
             "logging_nan_inf_filter": False,
         },
-        Dataset.from_dict(examples.columns()),
+        Dataset.from_dict({"input_ids": examples.ids, "completion_mask": examples.masks}),
         tokenizer,
         quantization_config=start.quantisation,
         peft_config=deepcopy(start.adapter),

@@ -64,19 +64,15 @@ class WarmStart:
         steps: optimizer steps.
         batch_size: solutions of an optimizer step, over all processes.
         learning_rate: its peak; it rises for a tenth of the steps, then falls along a cosine.
-        max_length: most tokens of prompt and solution; None: no limit but that of a completion.
         seed: of the order of the solutions, and of a new adapter.
         full: all weights are trained, also where the run trains an adapter.
-        verbatim: a solution follows its prompt as written, without the chat template's turn.
     """
 
     steps: int
     batch_size: int
     learning_rate: float
-    max_length: int | None = None
     seed: int = 42
     full: bool = False
-    verbatim: bool = False
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], rows: int, *, adapter: bool, processes: int = 1) -> Self:
@@ -89,8 +85,6 @@ class WarmStart:
             steps=settings.get("steps") or max(1, round(settings.get("epochs", 1) * (rows // batch))),
             batch_size=batch,
             learning_rate=float(settings.get("learning_rate", rate)),
-            max_length=settings.get("max_length"),
             seed=settings.get("seed", 42),
             full=full,
-            verbatim=bool(settings.get("verbatim", False)),
         )

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.critic import CriticOptions, explained_variance, value_loss
-from grpo_plus.heads import FREEZABLE
+from grpo_plus.heads.trunk import FREEZABLE
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError

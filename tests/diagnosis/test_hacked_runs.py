@@ -45,10 +45,10 @@ def test_an_honest_run_with_the_same_reward_does_not(run):
     checks = trainer.diagnosing._monitor.checks
     assert checks[-1].reward > 0.9
     assert checks[-1].judge == checks[-1].reward
-    assert "hacking" not in trainer.diagnosing.watch.began
+    assert "hacking" not in trainer.diagnosing.watch.worst
 
 
 def test_a_flat_run_does_not_and_nothing_is_said_against_it(run):
     trainer = run(verifiers=["diagnosis_noise"], max_completion_length=4, **WATCHED | {"learning_rate": 1e-6})
     assert len(trainer.diagnosing._monitor.checks) == 30
-    assert trainer.diagnosing.watch.began <= {"truncated", "reward_flat"}
+    assert trainer.diagnosing.watch.worst.keys() <= {"truncated", "reward_flat"}

@@ -204,6 +204,24 @@ def test_a_finding_that_grows_graver_is_told_again_and_only_then():
     assert watch.standing["dead_groups"].since == 1
 
 
+EXPLAINED, RANKED, ANCHORED = "critic__explained_variance", "reward_model__accuracy", "advantages__anchored_fraction"
+PARTS = [
+    ("critic_useless", 40, {EXPLAINED: 0.0}, {}, True), ("critic_useless", 40, {EXPLAINED: 0.1}, {}, False),
+    *(
+        ("critic_useless", 40, {EXPLAINED: -0.3, "critic__warmup": lambda step, last=last: float(step <= last)}, {}, last == 15)
+        for last in (15, 25, 40)
+    ),
+    ("reward_model_chance", 2, {RANKED: 0.5}, {}, False), ("reward_model_chance", 4, {RANKED: 0.6}, {}, False),
+    ("states_all_different", 20, {ANCHORED: 0.3}, {"advantage": "gigpo"}, False),
+    ("states_all_different", 10, {ANCHORED: 0.0}, {"advantage": "gigpo"}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "steps", "metrics", "facts", "told"), PARTS)
+def test_parts_are_judged_after_enough_of_their_work(name, steps, metrics, facts, told):
+    assert (name in [one.name for one in diagnose(curves(steps, facts, **metrics))]) is told
+
+
 def test_every_rule_has_a_situation():
     assert {case[0] for case in SITUATIONS.values()} == RULES.keys()
 

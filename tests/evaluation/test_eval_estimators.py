@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import asdict
 from fractions import Fraction
 from itertools import combinations
 
@@ -10,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.evaluation import maj_at_k, mean, pass_at_k, share
-from grpo_plus.evaluation.answers import vote_classes
-from grpo_plus.evaluation.results import Evaluation, Sample
+from grpo_plus.evaluation.results import Evaluation, Sample, vote_classes
 from grpo_verifiers import get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
 
@@ -114,8 +114,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(questions, n, shape):
 
 def votes(name, texts, answer, **options):
     judge = get_verifier(name, **options)
-    verdicts = judge.verify_batch(None, texts, answer=[answer] * len(texts))
-    return vote_classes(judge, judge.reader, texts, verdicts)
+    return vote_classes(judge, texts, list(map(asdict, judge.verify_batch(None, texts, answer=[answer] * len(texts)))))
 
 
 def box(text):
@@ -185,8 +184,7 @@ def test_without_a_gold_answer_equal_texts_vote_together_and_one_that_cannot_be_
 
     REGISTRY.unregister("votes_test_even")
     texts = ["one cat", "a cow", "the dog", "ox", ""]
-    verdicts = few.verify_batch(None, texts)
-    assert vote_classes(few, few.reader, texts, verdicts) == [1, 1, 2, 0, 0]
+    assert vote_classes(few, texts, list(map(asdict, few.verify_batch(None, texts)))) == [1, 1, 2, 0, 0]
 
     def broken(completion):
         return len(completion) if completion else completion[0]

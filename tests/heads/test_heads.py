@@ -11,8 +11,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from grpo_plus.engine import Facts, forward
-from grpo_plus.heads import AdapterTrunk, HeadError, ModelTrunk, OwnAdamW, Passes, PolicyTrunk, ScalarHead
-from grpo_plus.heads.passes import _Reader, rows_of
+from grpo_plus.heads.adamw import OwnAdamW
+from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.own_model import ModelTrunk
+from grpo_plus.heads.passes import Passes, _Reader, rows_of
+from grpo_plus.heads.scalar import ScalarHead
+from grpo_plus.heads.trunk import HeadError, PolicyTrunk
 from grpo_plus.testing import make_tiny_model
 from tests.device import DEVICE
 

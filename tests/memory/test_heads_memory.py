@@ -12,7 +12,12 @@ from transformers import AutoModelForCausalLM
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
-from grpo_plus.heads import AdapterTrunk, ModelTrunk, OwnAdamW, Passes, PolicyTrunk, ScalarHead
+from grpo_plus.heads.adamw import OwnAdamW
+from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.own_model import ModelTrunk
+from grpo_plus.heads.passes import Passes
+from grpo_plus.heads.scalar import ScalarHead
+from grpo_plus.heads.trunk import PolicyTrunk
 from grpo_plus.memory.advice import settings_of
 from grpo_plus.memory.estimate import GIB, Head, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit

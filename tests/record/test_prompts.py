@@ -23,10 +23,6 @@ def lucky(completions, answer, **_):
     return [float(gold in [*"0246"] and text[:1] < "k") for text, gold in zip(completions, answer, strict=True)]
 
 
-def lines(folder):
-    return [json.loads(line) for line in (folder / FOLDER / PROMPTS).read_text().splitlines()]
-
-
 def test_totals_are_weighted_sums_of_what_was_given():
     rewards = torch.tensor([[1.0, math.nan], [math.nan, math.nan], [0.5, 2.0]])
     found = totals(rewards, torch.tensor([2.0, 0.25]))
@@ -111,7 +107,7 @@ def test_a_run_says_which_prompts_it_drew_and_how_they_were_rewarded(build, tmp_
 
 
 @pytest.mark.slow
-def test_a_resumed_run_writes_what_the_uninterrupted_one_does(build, tmp_path):
+def test_a_resumed_run_writes_what_the_uninterrupted_one_does(build, tmp_path, lines):
     settings = {**DRAWS, "dead_groups": "resample", "save_strategy": "steps", "save_steps": 2}
 
     def said():
@@ -122,4 +118,4 @@ def test_a_resumed_run_writes_what_the_uninterrupted_one_does(build, tmp_path):
     whole = said()
     build(rewards=[lucky], **settings).train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
     assert said() == whole
-    assert [line["step"] for line in lines(tmp_path / "out") if line["kind"] == "begin"] == [2]
+    assert [line["step"] for line in lines(tmp_path / "out" / FOLDER / PROMPTS) if line["kind"] == "begin"] == [2]

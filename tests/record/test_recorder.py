@@ -187,34 +187,6 @@ def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, 
 
 
 @pytest.mark.slow
-def test_values_of_a_critic_are_recorded_where_tokens_are_trained(build, tmp_path):
-    kept = []
-
-    class Values(Hook):
-        """Puts a value for each token into the batch, as a critic does, and calls the second token a tool's."""
-
-        def draw(self, draw, rows):
-            output = draw(rows)
-            ids_BT = output["completion_ids"]
-            output["critic_values"] = torch.linspace(-1, 1, ids_BT.numel()).reshape(ids_BT.shape) / 3
-            output["tool_mask"] = torch.ones_like(ids_BT)
-            output["tool_mask"][:, 1] = 0
-            kept.append(output["critic_values"].tolist())
-            return output
-
-    trainer = build(advantage="sign")
-    trainer.hooks.append(Values())
-    trainer.train()
-    seen = 0
-    for group in open_run(tmp_path / "out").groups():
-        for place, one in enumerate(group["completions"]):
-            values = kept[group["step"] - 1][group["group"] * 4 + place][: one["tokens"]]
-            assert one["token_values"] == [None if at == 1 else float(f"{v:.4g}") for at, v in enumerate(values)]
-            seen += one["tokens"]
-    assert seen > 20
-
-
-@pytest.mark.slow
 def test_a_run_with_a_critic_records_the_values_that_its_advantages_were_made_with(build, tmp_path):
     trainer = build(advantage="gae", objective="grpo", critic={"on": "trunk", "learning_rate": 0.1}, max_steps=3)
     trainer.train()

@@ -6,10 +6,9 @@ import random
 import pytest
 
 from grpo_plus.record import mark_sweep, open_run
-from grpo_plus.record.measured import read_measured
+from grpo_plus.record.reader import read_measured
 from grpo_plus.report import write_report
-from grpo_plus.report.differences import verdict
-from grpo_plus.report.welch import difference, student_quantile
+from grpo_plus.report.differences import difference, student_quantile, verdict
 from tests.report.test_report_page import embedded
 
 

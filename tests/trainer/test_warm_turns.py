@@ -15,6 +15,7 @@ from grpo_plus.warm_start.examples import Row, encode
 from grpo_plus.warm_start.turns import ToolChats
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.tools.registry import get_tool
+from tests.warm_start.sums import starts
 
 from . import tools_of_tests as own
 
@@ -120,12 +121,14 @@ def test_ids_and_masks_are_those_of_the_loop(trained, say, spoken, name):
     solutions = [*SOLUTIONS[:3], ERROR]
     found = encoded(tokenizer, solutions, most=900)
     expected = drawn(trained, say, tokenizer, solutions)
-    masks = found.columns()["completion_mask"]
-    for ids, start, mask, (asked, completion, own_tokens) in zip(found.ids, found.starts, masks, expected, strict=True):
+    masks = found.masks
+    for ids, start, mask, (asked, completion, own_tokens) in zip(
+        found.ids, starts(found), masks, expected, strict=True
+    ):
         assert (ids[:start], ids[start:]) == (asked, completion)
         assert mask == [0] * start + own_tokens
     assert sum(map(sum, masks)) == found.tokens
-    assert any(0 in mask[start:] for mask, start in zip(masks, found.starts, strict=True))
+    assert any(0 in mask[start:] for mask, start in zip(masks, starts(found), strict=True))
 
 
 def test_a_solution_is_cut_where_the_loop_ends(trained, say, spoken):
@@ -133,7 +136,7 @@ def test_a_solution_is_cut_where_the_loop_ends(trained, say, spoken):
     tokenizer = spoken("qwen3")
     found = encoded(tokenizer, SOLUTIONS, calling=1, most=900)
     expected = drawn(trained, say, tokenizer, SOLUTIONS, max_tool_calling_iterations=1)
-    for ids, start, (_, completion, own_tokens) in zip(found.ids, found.starts, expected, strict=True):
+    for ids, start, (_, completion, own_tokens) in zip(found.ids, starts(found), expected, strict=True):
         assert ids[start:] == completion[: len(ids) - start]
         assert not any(own_tokens[len(ids) - start :])  # what the loop has beyond is a result
     assert found.cut == 1
@@ -144,7 +147,7 @@ def test_a_turn_without_room_for_its_result_ends_with_the_call(spoken):
     tokenizer = spoken("qwen3")
     whole = encoded(tokenizer, [SOLUTIONS[1]])
     ((first, last),) = results_in(whole.masks[0])
-    start = whole.starts[0]
+    start = starts(whole)[0]
     for room in range(1, len(whole.ids[0]) - start + 1):
         found = encoded(tokenizer, [SOLUTIONS[1]], most=room)
         ids, fits = found.ids[0], start + room
@@ -157,7 +160,7 @@ def test_a_turn_without_room_for_its_result_ends_with_the_call(spoken):
 def test_only_what_the_assistant_says_is_learned(spoken, name):
     tokenizer = spoken(name)
     found = encoded(tokenizer, [SOLUTIONS[2]])
-    ids, mask = found.ids[0], found.columns()["completion_mask"][0]
+    ids, mask = found.ids[0], found.masks[0]
     learned = tokenizer.decode([token for token, own in zip(ids, mask, strict=True) if own])
     read = tokenizer.decode([token for token, own in zip(ids, mask, strict=True) if not own])
     assert (learned.count("Let me see."), learned.count("double"), learned.count("<tool_call>")) == (1, 2, 2)

@@ -11,3 +11,8 @@ def solutions(**columns):
 
 def kept_in(folder):
     return sorted(path.parent for path in folder.glob("*/warm_start.json"))
+
+
+def starts(examples):
+    """The length of each prompt."""
+    return [mask.index(1) for mask in examples.masks]

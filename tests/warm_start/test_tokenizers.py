@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerFast
 
 from grpo_plus.warm_start.examples import Row, encode
 from grpo_verifiers.errors import ConfigError
+from tests.warm_start.sums import starts
 
 SPECIALS = ["<unk>", "<s>", "</s>", "<|user|>", "<|model|>"]
 TEMPLATE = (
@@ -61,7 +62,7 @@ def test_solutions_follow_the_prompts_ids_and_end_once(make, prompt):
     found = encode([Row(prompt, text) for text in ("4", "the sum is 4,\nso x = 4")], tokenizer, column="solution")
     asked = tokenizer(prompt) if isinstance(prompt, str) else tokenizer.apply_chat_template(
         prompt, add_generation_prompt=True, return_dict=True)  # fmt: skip
-    for ids, start, text in zip(found.ids, found.starts, ("4", "the sum is 4,\nso x = 4"), strict=True):
+    for ids, start, text in zip(found.ids, starts(found), ("4", "the sum is 4,\nso x = 4"), strict=True):
         assert ids[:start] == list(asked["input_ids"])
         assert tokenizer.decode(ids) == tokenizer.decode(ids[:start]) + text + "</s>"
 

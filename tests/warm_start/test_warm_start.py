@@ -16,7 +16,7 @@ from grpo_plus.warm_start.make import Start, train
 from grpo_plus.warm_start.options import WarmStart
 from grpo_verifiers.errors import ConfigError
 from tests import started
-from tests.warm_start.sums import QUESTIONS, kept_in, solutions
+from tests.warm_start.sums import QUESTIONS, kept_in, solutions, starts
 
 COMPUTING = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 LORA = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear", "lora_dropout": 0.0}
@@ -69,7 +69,7 @@ def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_mode
 
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64)
     total = 0.0
-    for ids, first in zip(examples.ids, examples.starts, strict=True):
+    for ids, first in zip(examples.ids, starts(examples), strict=True):
         logps = model(input_ids=torch.tensor([ids])).logits.log_softmax(-1)[0]
         total = total - sum(logps[place - 1, ids[place]] for place in range(first, len(ids)))
     loss = total / examples.tokens
@@ -89,8 +89,8 @@ def test_prompts_have_the_ids_of_grpo_and_solutions_end_as_text_or_as_messages(b
     ids = trainer._tokenize_prompts(prompts)[0]
     rows = [Row(prompt, row["solution"]) for prompt, row in zip(prompts, solutions(), strict=True)]
     found = encode(rows, tokenizer, column="solution")
-    assert [tokens[:start] for tokens, start in zip(found.ids, found.starts, strict=True)] == ids
-    for tokens, start, row in zip(found.ids, found.starts, rows, strict=True):
+    assert [tokens[:start] for tokens, start in zip(found.ids, starts(found), strict=True)] == ids
+    for tokens, start, row in zip(found.ids, starts(found), rows, strict=True):
         assert tokens[-1] == tokenizer.eos_token_id
         assert tokenizer.decode(tokens[start:], skip_special_tokens=True) == row.solution
     text = encode([Row(QUESTIONS[0], "4")], tokenizer, column="solution")

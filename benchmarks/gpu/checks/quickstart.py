@@ -11,7 +11,7 @@ GAIN = 0.2
 
 def run(context: Context, *, four_bit: bool = False) -> None:
     """Warm start, measure, train, measure, report."""
-    from grpo_plus.record.measured import read_measured
+    from grpo_plus.record.reader import read_measured
 
     arguments = ["--use_cpu", "false", "--load_in_4bit", str(four_bit).lower(), "--output_dir", "out"]
     if context.tiny:
