@@ -114,6 +114,26 @@ class Parsed:
     folder: Path
     filled: tuple[Default, ...] = ()
 
+    @property
+    def prompt(self) -> Mapping[str, Any]:
+        """The keys of ``prompt``; empty where it is not set."""
+        return mapping("prompt", self.script.prompt)
+
+    @property
+    def measure(self) -> Mapping[str, Any] | None:
+        """The keys of ``measure``; None where nothing is measured."""
+        return mapping_or_none("measure", self.script.measure)
+
+    @property
+    def warm_start(self) -> Mapping[str, Any] | None:
+        """The keys of ``warm_start``; None where there is none."""
+        return mapping_or_none("warm_start", self.script.warm_start)
+
+    @property
+    def trusts_code(self) -> bool:
+        """Whether the model's own code may run; TRL moved the switch from the model's group to the training group."""
+        return any(getattr(group, "trust_remote_code", False) for group in (self.training, self.model))
+
 
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig)

@@ -25,14 +25,12 @@ def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "C
 def prompt_notes(parsed: "Parsed") -> list[str]:
     """Notes on the prompt before any row is read; of the tokenizer only what is on this machine."""
     from grpo_plus.cli._template_notes import local_tokenizer, template_notes
-    from grpo_plus.recipe.options import mapping
     from grpo_verifiers.registry import is_reference
 
     name = parsed.model.model_name_or_path
     if not name or is_reference(name):
         return []
-    prompt = mapping("prompt", parsed.script.prompt)
-    return template_notes(parsed.training, prompt, name, local_tokenizer(name))
+    return template_notes(parsed.training, parsed.prompt, name, local_tokenizer(name))
 
 
 def beside_notes(parsed: "Parsed") -> list[str]:

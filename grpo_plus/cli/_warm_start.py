@@ -131,10 +131,8 @@ def _made(  # noqa: PLR0917
     from grpo_plus.warm_start.options import WarmStart
 
     args = parsed.training
-    settings = dict(parsed.script.warm_start) if isinstance(parsed.script.warm_start, dict) else {}
-    prompt = parsed.script.prompt if isinstance(parsed.script.prompt, dict) else {}
-    rows, column = _rows(parsed, settings, prompt, tokenizer, splits)
-    measured = parsed.script.measure if isinstance(parsed.script.measure, dict) else {}
+    settings, measured = parsed.warm_start or {}, parsed.measure or {}
+    rows, column = _rows(parsed, settings, tokenizer, splits)
     hidden = [row["prompt"] for row in sets.get("dataset_test_split", ())]
     hidden += [row["prompt"] for row in islice(iter(sets.get("measure", ())), measured.get("limit"))]
     if tokenizer.chat_template is None and any(not isinstance(row.prompt, str) for row in rows):
@@ -193,9 +191,7 @@ def _chats(args: Any, tokenizer: Any) -> Any:
     )
 
 
-def _rows(
-    parsed: "Parsed", settings: Mapping[str, Any], prompt: Mapping[str, Any], tokenizer: Any, splits: Any
-) -> tuple[list[Any], str]:
+def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits: Any) -> tuple[list[Any], str]:
     """Prompts with their solutions, and the column of these."""
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_plus.recipe.tools import COLUMN, schemas_of
@@ -207,7 +203,7 @@ def _rows(
         splits = load_rows(named, settings.get("config"), base=parsed.folder, field="warm_start.dataset")
     split = settings.get("split", "train" if named else parsed.script.dataset_train_split)
     rows = pick_split(splits, split, "warm_start.split")
-    if not _sized(rows):
+    if not hasattr(rows, "__len__"):
         raise UserError(
             f"warm_start: the split {split!r} is a stream, and its rows must be counted: set dataset_streaming: "
             "false, or warm_start: {dataset: …} to a file, a folder or a name on the hub, which is loaded whole."
@@ -224,16 +220,13 @@ def _rows(
         tools = [schemas_of(recipe, {COLUMN: value}) for value in rows[COLUMN]]
     else:
         tools = [schemas_of(recipe, {})] * len(rows)
-    check_columns(rows, prompt, "warm_start")
-    asked = list(rows["prompt"]) if not prompt else []
-    if prompt:
-        make = maker(prompt, chat=tokenizer.chat_template is not None)
+    check_columns(rows, parsed.prompt, "warm_start")
+    if parsed.prompt:
+        make = maker(parsed.prompt, chat=tokenizer.chat_template is not None)
         asked = [make(row) for row in rows]
+    else:
+        asked = list(rows["prompt"])
     return [Row(*each) for each in zip(asked, rows[column], tools, strict=True)], column
-
-
-def _sized(rows: Any) -> bool:
-    return hasattr(rows, "__len__")
 
 
 def _sharded(args: Any) -> str | None:

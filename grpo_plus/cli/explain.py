@@ -55,7 +55,6 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage
-    from grpo_plus.recipe.options import mapping, mapping_or_none
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, on_cpu(rest), beside=BESIDE)
@@ -68,8 +67,8 @@ def run(arguments: Sequence[str]) -> int:
     sample = read_sample(options.rewards, options.lengths, options.steps, weights)
     notes = [*command_notes(parsed, weights, chosen), *prompt_notes(parsed)]
     lines = [
-        *_prompt_lines(mapping("prompt", parsed.script.prompt)),
-        *warm_start_lines(mapping_or_none("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
+        *_prompt_lines(parsed.prompt),
+        *warm_start_lines(parsed.warm_start, adapter=bool(parsed.model.use_peft)),
         *_advantage_lines(config, sample, chosen),
         "",
         *_objective_lines(config, sample.lengths),

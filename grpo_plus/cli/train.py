@@ -315,13 +315,11 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
-    found = gather(parsed)
-    rewards, splits, sets = found.rewards, found.splits, found.sets
-    prompt = script.prompt if isinstance(script.prompt, dict) else {}
-    measured = script.measure if isinstance(script.measure, dict) else None
+    rewards, splits, sets = gather(parsed)
+    prompt, measured = parsed.prompt, parsed.measure
     args.model_init_kwargs = {
         "revision": model.model_revision,
-        "trust_remote_code": _trusts_code(args, model),
+        "trust_remote_code": parsed.trusts_code,
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
@@ -408,11 +406,6 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
         entry.name == "think_format" and "prefilled" not in entry.kwargs for entry in entries
     ):
         _tell("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
-
-
-def _trusts_code(args: Any, model: Any) -> bool:
-    """TRL moved the switch from the model's group to the training group."""
-    return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
 
 
 def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
