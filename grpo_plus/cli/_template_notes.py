@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grpo_plus.cli._prompts import FORMATS
+from grpo_plus.doctor.template import ROOM_TO_THINK, thinks_unasked
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 
-ROOM = 4096
-"""Tokens that a model which thinks by default mostly needs to come to its answer."""
 _THINKS = re.compile(r"(.*/)?Qwen3-\d+(\.\d+)?B(-A\d+(\.\d+)?B)?(-(FP8|AWQ|GPTQ|unsloth|bnb|GGUF).*)?", re.IGNORECASE)
 """Names of models whose template lets them think unless it is told otherwise."""
-_ASKED = [{"role": "user", "content": "1 + 1?"}]
 
 
 def template_notes(
@@ -23,13 +21,7 @@ def template_notes(
 
 def thinks_by_default(model: str, tokenizer: Any = None) -> bool:
     """The chat template lets the model think unless ``enable_thinking`` is false; without a tokenizer, by its name."""
-    template = getattr(tokenizer, "chat_template", None)
-    if tokenizer is None:
-        return _THINKS.fullmatch(model) is not None
-    if not template or "enable_thinking" not in str(template):
-        return False
-    unset = _rendered(tokenizer, {})
-    return unset == _rendered(tokenizer, {"enable_thinking": True}) != _rendered(tokenizer, {"enable_thinking": False})
+    return _THINKS.fullmatch(model) is not None if tokenizer is None else thinks_unasked(tokenizer, {})
 
 
 def local_tokenizer(model: str) -> Any:
@@ -44,11 +36,16 @@ def local_tokenizer(model: str) -> Any:
 
 def _thinking(config: Any, model: str, tokenizer: Any) -> list[str]:
     keywords, limit = config.chat_template_kwargs or {}, config.max_completion_length
-    if "enable_thinking" in keywords or limit is None or limit >= ROOM or not thinks_by_default(model, tokenizer):
+    if (
+        "enable_thinking" in keywords
+        or limit is None
+        or limit >= ROOM_TO_THINK
+        or not thinks_by_default(model, tokenizer)
+    ):
         return []
     text = f"the chat template of {model} has the model think before it answers, and max_completion_length is {limit}"
     remedy = "chat_template_kwargs: {enable_thinking: false}, or true with a max_completion_length of"
-    return [f"{text}: most answers would be cut off. Set {remedy} {ROOM} or more."]
+    return [f"{text}: most answers would be cut off. Set {remedy} {ROOM_TO_THINK} or more."]
 
 
 def _unasked(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -> Iterator[str]:
@@ -80,7 +77,3 @@ def _tags(described: Mapping[str, Any]) -> list[str]:
 
 def _fitting(missing: list[str]) -> str:
     return "think_answer" if "<answer>" in missing else "think_boxed"
-
-
-def _rendered(tokenizer: Any, keywords: Mapping[str, Any]) -> str:
-    return str(tokenizer.apply_chat_template(_ASKED, tokenize=False, add_generation_prompt=True, **keywords))

@@ -100,8 +100,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
+    from grpo_plus.cli._failures import lost, push, unsaved
     from grpo_plus.cli._progress import ProgressLines
-    from grpo_plus.cli._unsaved import lost, unsaved
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -170,11 +170,13 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         _tell(*_findings(trainer), f"Stopped after {steps}{why}. Go on with:\n  {again}")
         return interruption.exit_code if found is None else STOPPED_BY_FINDING
     _tell(*_closing(trainer, parsed, arguments))
-    code = _pushed(trainer, parsed) if args.push_to_hub else 0
-    if code == 0 and _is_main():
+    if args.push_to_hub and (told := push(trainer, parsed.script.dataset_name)):
+        _warn(told)
+        return UNSAVED
+    if _is_main():
         with contextlib.suppress(OSError):  # the same command would save the model once more
             final_model.seal(folder, trainer.state.global_step)
-    return code
+    return 0
 
 
 def _of_host(error: Exception) -> str:
@@ -189,17 +191,6 @@ def _of_host(error: Exception) -> str:
         return ""
     where = f"{package}, {last.name} in {Path(last.filename).name}, line {last.lineno}"
     return f"the config cannot be trained with: {type(error).__name__}: {error} ({where})."
-
-
-def _pushed(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:
-    """Push the model to the hub; gives the exit code."""
-    from grpo_plus.checkpoints.disk import UNSAVED
-    from grpo_plus.cli._hub import push
-
-    if problem := push(trainer, parsed.script.dataset_name):
-        _warn(problem)
-        return UNSAVED
-    return 0
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
@@ -305,8 +296,8 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import model_path
+    from grpo_plus.cli._failures import hub_errors, not_made
     from grpo_plus.cli._gather import gather
-    from grpo_plus.cli._hub import hub_errors, not_made
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure

@@ -102,7 +102,7 @@ def template_findings(
 
 def thinks_unasked(tokenizer: Any, keywords: Mapping[str, Any]) -> bool:
     """Whether enable_thinking switches thinking, and it is on where nothing is said."""
-    ways = ({"enable_thinking": True}, {"enable_thinking": False}, {})
+    ways: tuple[dict[str, bool], ...] = ({"enable_thinking": True}, {"enable_thinking": False}, {})
     on, off, unsaid = (_tried(tokenizer, [_USER], **{**keywords, **way}) for way in ways)
     return on != off and unsaid == on
 
