@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import config_path, is_rank
+from grpo_plus.cli._early import check_options, config_path, is_rank
 from grpo_plus.cli._parser import repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
@@ -111,6 +111,7 @@ class Parsed:
     mixture: DatasetMixtureConfig
     launch: tuple[str, ...]
     processes: int | None
+    machines: int
     folder: Path
     filled: tuple[Default, ...] = ()
 
@@ -156,8 +157,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     # Its own error prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
-    if twice := repeated(parser, rest):
-        raise UserError(twice)
+    check_options(rest, beside)
     folder = path.resolve().parent if path else Path.cwd()
     rest = _from_here(rest)
     problems: list[str] = []
@@ -170,7 +170,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         problems += wrong.values()
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
-        launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
+        launch, processes, machines = _launch_arguments([*file.launch, *extra])
         # The process that only launches others must not wake the card up to ask what it is.
         fills = device is not None or is_rank() or not launch
         filled = fill_parser(parser, rest, file.keys, device) if fills else []
@@ -192,7 +192,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
         raise UserError(str(ConfigError(problems)))
-    return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
+    return Parsed(script, training, model, mixture, launch, processes, machines, folder, tuple(filled))
 
 
 def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
@@ -259,7 +259,7 @@ def _apply_file(parser: TrlParser, path: Path) -> _File:
     problems = _set_environment(values.pop("env", None))
     # YAML reads a bare `no` as false, and these fields mean the word.
     values = {key: "no" if value is False and key.endswith("_strategy") else value for key, value in values.items()}
-    known = _destinations(parser)
+    known = set(vars(parser.parse_known_args([])[0]))
     flags = _launch_flags()
     launch = {key: value for key, value in values.items() if key not in known and key in flags}
     problems += [_hint(key, known) for key in values if key not in known and key not in flags]
@@ -312,11 +312,6 @@ def _hint(key: str, known: set[str]) -> str:
     )
 
 
-def _destinations(parser: argparse.ArgumentParser) -> set[str]:
-    namespace, _ = parser.parse_known_args([])
-    return set(vars(namespace))
-
-
 def _launch_parser() -> argparse.ArgumentParser:
     from accelerate.commands.launch import launch_command_parser
 
@@ -337,14 +332,12 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
     return [f"--{key}", text] if takes_value else [f"--{key}"]
 
 
-def _launch_arguments(
-    parser: TrlParser, given: Sequence[str], beside: Collection[str]
-) -> tuple[tuple[str, ...], int | None]:
-    """Arguments for ``accelerate launch``, as in ``trl grpo``, and the processes they set; `UserError` for others."""
+def _launch_arguments(given: Sequence[str]) -> tuple[tuple[str, ...], int | None, int]:
+    """Arguments for ``accelerate launch``, as in ``trl grpo``, and the processes and machines that they set."""
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
     if not given:
-        return (), None
+        return (), None, 1
     name = "--accelerate_config"
     given = [word for each in given for word in (each.split("=", 1) if each.startswith(f"{name}=") else [each])]
     try:
@@ -353,27 +346,14 @@ def _launch_arguments(
         raise UserError(str(error)) from error
     launcher = _launch_parser()
     launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
-    known = {option for action in launcher._actions for option in action.option_strings}  # noqa: SLF001 - argparse has no public list
-    ours = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001 - same
-    for argument in given:
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known and name != "--accelerate_config":
-            close = nearest(name, {*known, *ours, *beside})
-            hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
-            raise UserError(f"unknown option {name}.{hint}")
     namespace, _ = launcher.parse_known_args([*launch, "script"])
     words: list[str] = [namespace.training_script, *namespace.training_script_args]
     if len(words) > 1:
         raise UserError(f"unexpected arguments: {' '.join(words[:-1])}. The config file comes first, then options.")
-    return tuple(launch), namespace.num_processes or _configured_processes(namespace.config_file)
-
-
-def _configured_processes(path: str | None) -> int | None:
-    """The number of processes in accelerate's own config file."""
-    if path is None:
-        return None
-    count = read_yaml(Path(path)).get("num_processes")
-    return count if isinstance(count, int) else None
+    file = read_yaml(Path(namespace.config_file)) if namespace.config_file else {}
+    configured = file.get("num_processes")
+    processes = namespace.num_processes or (configured if isinstance(configured, int) else None)
+    return tuple(launch), processes, int(namespace.num_machines or file.get("num_machines") or 1)
 
 
 def _raise_user_error(message: str) -> NoReturn:

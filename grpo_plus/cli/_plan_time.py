@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import say
 from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli._parser import without
 from grpo_verifiers.files import temporary_folder
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def measured(words: Sequence[str], steps: int) -> Pace:
     with temporary_folder() as folder:
         own = Path(folder) / "run"
         alone: Mapping[str, str] = {**_ALONE, "--max_steps": str(steps + 1), "--output_dir": str(own)}
-        command = [sys.executable, "-m", "grpo_plus.cli", "train", *_without(words, alone)]
+        command = [sys.executable, "-m", "grpo_plus.cli", "train", *without(words, alone)]
         command += [word for pair in alone.items() for word in pair]
         say(f"Making {steps + 1} steps to measure their time; the first one starts everything and is not counted.")
         environment = naming_us({key: value for key, value in os.environ.items() if key != "ACCELERATE_USE_CPU"})
@@ -139,18 +140,6 @@ def measured(words: Sequence[str], steps: int) -> Pace:
     if pace is None:
         raise UserError("--time-steps: the steps were not recorded, so their time is not known.")
     return pace
-
-
-def _without(words: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """The words of a command without some options and their values."""
-    kept, dropped = [], False
-    for word in words:
-        if word.startswith("--"):
-            name = "--" + word.partition("=")[0].removeprefix("--").replace("-", "_").partition(".")[0]
-            dropped = name in options
-        if not dropped:
-            kept.append(word)
-    return kept
 
 
 def shown(seconds: float) -> str:

@@ -8,11 +8,12 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import by_option
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
@@ -220,17 +221,7 @@ def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
     """The command without secrets, the options that set the start of a run, and those in ``without``."""
     left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *without}
-    kept = [word for option, word in _by_option(arguments) if option not in left_out]
-    return shlex.join([*_program(), *redact(kept)])
-
-
-def _by_option(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each word with the option that it belongs to; the first words belong to none."""
-    option = ""
-    for word in arguments:
-        if word.startswith("--"):
-            option = word.partition("=")[0]
-        yield option, word
+    return shlex.join([*_program(), *redact(without(arguments, left_out))])
 
 
 def _program() -> list[str]:
@@ -248,9 +239,9 @@ def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -
     """
     line = line.replace("{folder}", os.path.relpath(folder)).replace("{output_dir}", shlex.quote(str(output)))
     before, found, after = line.partition("{command}")
-    anew = [word.partition("=")[0] for word in after.split() if word.startswith("--")]
+    anew = {option for option, _ in by_option(after.split())} - {""}
     if "--plugins" in anew:
-        words = [word.removeprefix("--plugins=") for option, word in _by_option(arguments) if option == "--plugins"]
+        words = [word.removeprefix("--plugins=") for option, word in by_option(arguments) if option == "--plugins"]
         after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
     return f"{before}{plain_command(arguments, anew)}{after}" if found else line
 
