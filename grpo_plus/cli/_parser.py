@@ -72,7 +72,7 @@ def repeated(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | Non
     seen: dict[str, list[str]] = {}
     for word in _options_of(words):
         name = word.partition("=")[0]
-        action = known.get(name) or (None if word.startswith("--") else known.get(word[:2]))
+        action = known.get(name) or known.get(name.partition(".")[0] if word.startswith("--") else word[:2])
         if action is None or isinstance(action, _COLLECTING):
             continue
         before = seen.setdefault(action.dest, [])
