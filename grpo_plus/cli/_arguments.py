@@ -33,19 +33,7 @@ from grpo_verifiers.errors.messages import nearest
 
 @dataclass
 class PlusScriptArguments(ScriptArguments):
-    """Arguments beside the training config: data, rewards, prompt.
-
-    Attributes:
-        reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
-        reward_funcs: reward functions, as TRL's names, dotted paths or references.
-        prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
-        measure: measuring on held-out rows, before and after training: the keys of `grpo_plus.evaluation.measure`.
-        warm_start: supervised training on solutions before GRPO: the keys of `grpo_plus.warm_start.options`.
-        next_steps: lines to print when training is over; {command}, {folder} of the config and {output_dir} are filled.
-        torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
-        allow_changes: resume under another config, on other data or on another number of processes.
-        overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
-    """
+    """Arguments beside the training config: data, rewards, prompt."""
 
     reward_model_name_or_path: str | None = field(
         default=None, metadata={"help": "Reward model (sequence classification), by name or folder."}

@@ -134,3 +134,14 @@ def on_cpu(words: Sequence[str]) -> list[str]:
 def say(line: str) -> None:
     """A line about what a command does, beside what it prints."""
     print(line, file=sys.stderr, flush=True)
+
+
+def quiet_bars() -> None:
+    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
+    if sys.stderr.isatty():
+        return
+    import datasets
+    from transformers.utils import logging
+
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()

@@ -95,10 +95,8 @@ def time_lines(parsed: "Parsed", words: Sequence[str], steps: int | None) -> Ite
         yield f"      {total} for {args.max_steps} steps, {ends} at the pace of these"
     else:
         yield f"      max_steps is not set: so much times the steps of {args.num_train_epochs:g} epochs"
-    left_out = ["loading, evaluation and checkpoints are not counted"] if steps is not None else []
-    yield "      an estimate: completions grow and shrink while a model learns, and a step with them" + "".join(
-        f"; {each}" for each in left_out
-    )
+    left_out = "; loading, evaluation and checkpoints are not counted" if steps is not None else ""
+    yield f"      an estimate: completions grow and shrink while a model learns, and a step with them{left_out}"
 
 
 def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | str":

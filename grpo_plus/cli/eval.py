@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
-from grpo_plus.cli._early import say
+from grpo_plus.cli._early import quiet_bars, say
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
 from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
@@ -42,17 +42,12 @@ def run(arguments: Sequence[str]) -> int:
     except (ConfigError, VerifierError) as error:
         raise UserError(str(error)) from error
     say("Loading torch and transformers.")
-    import datasets
-    from transformers.utils import logging
-
     from grpo_plus.evaluation import Drawing
     from grpo_plus.evaluation.run import check_numbers
     from grpo_plus.evaluation.store import StoreError
     from grpo_verifiers.exec.runner import close_shared_runners
 
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-        logging.disable_progress_bar()
+    quiet_bars()
     try:
         check_numbers(options.n, ks, options.batch)
         drawing = Drawing(

@@ -56,6 +56,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from packaging.version import Version
 
     from grpo_plus import _trl
+    from grpo_plus.cli._early import quiet_bars
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
     from grpo_plus.cli._loads import say_and_check
     from grpo_plus.cli._notes import beside_notes
@@ -68,7 +69,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
     _tell(*beside_notes(parsed))
     _tell(*say_and_check(parsed))
-    _quiet_logs()
+    quiet_bars()
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
@@ -244,17 +245,6 @@ def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -
         words = [word.removeprefix("--plugins=") for option, word in by_option(arguments) if option == "--plugins"]
         after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
     return f"{before}{plain_command(arguments, anew)}{after}" if found else line
-
-
-def _quiet_logs() -> None:
-    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
-    if sys.stderr.isatty():
-        return
-    import datasets
-    from transformers.utils import logging
-
-    datasets.disable_progress_bars()
-    logging.disable_progress_bar()
 
 
 def _is_main() -> bool:
