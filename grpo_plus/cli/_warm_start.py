@@ -52,6 +52,9 @@ def begin(  # noqa: PLR0917
     warm start that it began with.
     """
     from grpo_plus import _trl
+    from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.warm_start.make import headline
+    from grpo_plus.warm_start.store import FILE
 
     args, wanted = parsed.training, parsed.script.warm_start is not None
     record = Path(args.output_dir) / RECORD
@@ -70,7 +73,7 @@ def begin(  # noqa: PLR0917
         return Begun(start.model)
     _trl.from_main(lambda: _write(record, found))
     folder = Path(found["folder"])
-    fact = f"supervised, {_trl.from_main(lambda: _fact(folder))}"
+    fact = f"supervised, {_trl.from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
     if not found["adapter"]:
         return Begun(str(folder), fact=fact)
     if start.adapter is None:
@@ -81,14 +84,6 @@ def begin(  # noqa: PLR0917
     from grpo_plus.training.warm_adapter import WarmAdapter
 
     return Begun(start.model, (WarmAdapter(folder),), fact)
-
-
-def _fact(folder: Path) -> str:
-    from grpo_plus.checkpoints.folder import read_json
-    from grpo_plus.warm_start.make import headline
-    from grpo_plus.warm_start.store import FILE
-
-    return headline(read_json(folder / FILE).get("facts", {}))
 
 
 def _former(checkpoint: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from grpo_plus.cli._early import quiet_bars, say
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
 from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
-from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
+from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
@@ -260,16 +260,8 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
         raise UserError(
             f"{error} It is the prompt of the run {run.folder}: give --prompt-column or --user, or --no-run-settings."
         ) from error
-    missing = [
-        f"{verifier.label} needs {sentence}"
-        for verifier in verifiers
-        for sentence in missing_columns(verifier.required_columns, rows.column_names)
-    ]
-    if missing:
-        raise UserError(
-            f"the data lacks columns of the verifiers. {' '.join(missing)} Say where a value stands with --column "
-            "PARAMETER=COLUMN."
-        )
+    needed = {verifier.label: verifier.required_columns for verifier in verifiers}
+    require_columns(needed, rows.column_names, "--column PARAMETER=COLUMN")
 
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:

@@ -91,6 +91,8 @@ def _sweep(arguments: Sequence[str]) -> int:
 
 def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
     """Print tables and report of the finished runs, and the command that resumes the rest."""
+    from grpo_plus.record import RunError
+    from grpo_plus.report import write_report
     from grpo_plus.sweep.runner import log_tail
     from grpo_plus.sweep.show import console, result_table, verdict_lines
 
@@ -100,7 +102,11 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
     if finished:
         console(sys.stdout).print(result_table(plan, manifest))
         print("\n".join(verdict_lines(plan, manifest)))
-        code = _report(plan, [run.folder for run in finished])
+        try:
+            print(f"report: {write_report([run.folder for run in finished], plan.out / 'report.html')}")
+        except (RunError, OSError) as error:
+            print(f"{PROG}: the report was not written: {error}", file=sys.stderr)
+            code = 1
     failed = [run for run, state in states.items() if state == "failed"]
     if failed:
         print(f"{len(failed)} of {len(plan.runs)} runs failed; the end of {failed[0].log}:", file=sys.stderr)
@@ -112,19 +118,6 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
     if failed:
         return 1
     return INTERRUPTED if left else code
-
-
-def _report(plan: "Plan", folders: Sequence[Path]) -> int:
-    from grpo_plus.record import RunError
-    from grpo_plus.report import write_report
-
-    try:
-        path = write_report(folders, plan.out / "report.html")
-    except (RunError, OSError) as error:
-        print(f"{PROG}: the report was not written: {error}", file=sys.stderr)
-        return 1
-    print(f"report: {path}")
-    return 0
 
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

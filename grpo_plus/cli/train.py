@@ -362,8 +362,8 @@ def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
 
 def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapping[str, Any]) -> None:
     """Print one prompt as the model reads it, since most mistakes are visible there, and what is odd about it."""
+    from grpo_plus.cli._notes import template_notes
     from grpo_plus.cli._prompts import sample
-    from grpo_plus.cli._template_notes import template_notes
     from grpo_plus.recipe.tools import schemas_of
 
     tools = schemas_of(args.recipe, row)

@@ -5,11 +5,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from grpo_plus.doctor.boxes import box_findings, worker_findings
 from grpo_plus.doctor.disk import disk_findings
 from grpo_plus.doctor.finding import Finding, Kind, Severity, info, ok, problem, warning
 from grpo_plus.doctor.installed import installed_findings
-from grpo_plus.doctor.machine import machine_findings
+from grpo_plus.doctor.machine import box_findings, machine_findings, worker_findings
 from grpo_verifiers.errors.messages import exact, type_name
 
 FAILED = warning(
