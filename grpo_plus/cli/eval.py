@@ -148,11 +148,7 @@ def _as_trained(options: argparse.Namespace) -> Trained:
 
 
 def _evaluate(
-    options: argparse.Namespace,
-    ks: list[int],
-    drawing: "Drawing",
-    verifiers: "list[Verifier]",
-    run: Trained,
+    options: argparse.Namespace, ks: list[int], drawing: "Drawing", verifiers: "list[Verifier]", run: Trained
 ) -> int:
     from rich.console import Console
 

@@ -115,10 +115,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
     ProgressLines.instead_of_logs(trainer)
-    interruption = Interruption(
-        stopped=getattr(trainer.recorder, "interrupted", None),
-        leads=_is_main(),
-    )
+    interruption = Interruption(stopped=getattr(trainer.recorder, "interrupted", None), leads=_is_main())
     trainer.add_callback(interruption)
     trainer.diagnosing.says_at_end = False
     try:

@@ -75,8 +75,7 @@ def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "flags",
-    [("--advantage=mine.py:half",), ("--advantage", '{"name": "mix", "parts": {"./mine.py:half": 1.0}}')],
+    "flags", [("--advantage=mine.py:half",), ("--advantage", '{"name": "mix", "parts": {"./mine.py:half": 1.0}}')]
 )
 def test_a_file_named_on_the_command_line_is_the_one_in_front_of_the_user(cli, config, folder, monkeypatch, flags):
     here = folder / "elsewhere"
