@@ -143,11 +143,8 @@ def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
     found = {name: values[name] for name in _READ if values.get(name) is not None}
     if not any(found.get(name) for name in ("tools", "environment")):
         raise UserError(f"--tools-from {path} has neither tools nor environment.")
+    # A single tool or plug-in may stand without a list.
+    found |= {name: [found[name]] for name in ("tools", "plugins") if isinstance(found.get(name), str | Mapping)}
     with launching(path.resolve().parent):
-        config = ToolUse(**{**found, **_listed(found)}).config()
+        config = ToolUse(**found).config()
     return {name: getattr(config, name) for name in _READ}
-
-
-def _listed(found: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A single tool or plug-in may stand without a list."""
-    return {name: [found[name]] for name in ("tools", "plugins") if isinstance(found.get(name), str | Mapping)}

@@ -292,28 +292,27 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
     lines = [f"dead groups: {way} ({settings})"]
     if way == "resample":
         times = keywords["rounds"]
-        return [
-            *lines,
+        lines += [
             f"  up to {times} times other prompts take the place of groups without contrast; what is dead then stays",
             f"  completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{times}) on average",
             "  the expected gradient keeps its direction and grows: dead groups no longer thin it out",
         ]
-    if way == "roulette":
+    elif way == "roulette":
         after, keep = keywords["after"], keywords["keep"]
         goes_on = f"goes on with probability {keep:g}, and then weighs {1 / keep:g}, or stops"
         cost = f"{after} + {size - after}*(1 - {1 - keep:g}*t) on average"
-        return [
-            *lines,
+        lines += [
             f"  after {after} of {size} completions a tied group {goes_on}",
             f"  completions of a prompt that is tied with probability t: {cost}",
             "  unbiased: the expected gradient is that of drawing all of them; its variance is higher",
         ]
-    return [
-        *lines,
-        "  live groups of earlier batches take the place of groups without contrast",
-        f"  completions of a prompt: {size}; nothing is drawn in addition",
-        "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
-    ]
+    else:
+        lines += [
+            "  live groups of earlier batches take the place of groups without contrast",
+            f"  completions of a prompt: {size}; nothing is drawn in addition",
+            "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
+        ]
+    return lines
 
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
