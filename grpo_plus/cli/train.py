@@ -216,9 +216,9 @@ def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
     return [title, *(f"  {line}" for line in lines)]
 
 
-def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
-    """The command without secrets, the options that set the start of a run, and those in ``without``."""
-    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *without}
+def plain_command(arguments: Sequence[str], others: Collection[str] = ()) -> str:
+    """The command without secrets, the options that set the start of a run, and the ``others``."""
+    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *others}
     return shlex.join([*_program(), *redact(without(arguments, left_out))])
 
 
