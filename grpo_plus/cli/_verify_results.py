@@ -168,8 +168,8 @@ def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
 def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
     """A new results file: at ``out``, or beside the data under a name that is free."""
     settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
-    given = Path(data).expanduser()
-    beside = given.with_suffix(".verdicts.jsonl") if given.is_file() else Path(f"{given.name}.verdicts.jsonl")
+    source = Path(data).expanduser()
+    beside = source.with_suffix(".verdicts.jsonl") if source.is_file() else Path(f"{source.name}.verdicts.jsonl")
     path = out or beside
     try:
         if out is not None:  # a path from the user may be a link or /dev/stdout; the default path may not

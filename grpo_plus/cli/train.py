@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._parser import by_option
+from grpo_plus.cli._parser import by_option, without
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
@@ -216,9 +216,9 @@ def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
     return [title, *(f"  {line}" for line in lines)]
 
 
-def plain_command(arguments: Sequence[str], others: Collection[str] = ()) -> str:
-    """The command without secrets, the options that set the start of a run, and the ``others``."""
-    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *others}
+def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
+    """The command without secrets, the options that set the start of a run, and ``more``."""
+    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *more}
     return shlex.join([*_program(), *redact(without(arguments, left_out))])
 
 

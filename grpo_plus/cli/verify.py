@@ -81,9 +81,9 @@ def _judge(verifiers: "Sequence[Verifier]", wanted: Sequence[str], options: argp
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     rows = pick_split(load_rows(options.data, options.config, field="data"), options.split, "--split")
-    beside = {} if options.check_golds else {"completion": options.completion_column}
-    beside |= {"prompt": options.prompt_column} if options.prompt_column else {}
-    needed = {each.label: {**each.required_columns, **each.named_columns, **beside} for each in verifiers}
+    extra = {} if options.check_golds else {"completion": options.completion_column}
+    extra |= {"prompt": options.prompt_column} if options.prompt_column else {}
+    needed = {each.label: {**each.required_columns, **each.named_columns, **extra} for each in verifiers}
     require_columns(needed, rows.column_names, "--completion-column or --column PARAMETER=COLUMN")
     if options.check_golds:
         return max(_check_golds(verifier, rows, named=len(verifiers) > 1) for verifier in verifiers)

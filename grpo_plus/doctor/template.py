@@ -110,8 +110,8 @@ def thinks_unasked(tokenizer: Any, keywords: Mapping[str, Any]) -> bool:
 def _end(tokenizer: Any, keywords: Mapping[str, Any], ends: Collection[int]) -> Iterator[Finding]:
     """The first token behind the content of an assistant's turn that is more than space.
 
-    Where the template writes nothing there (GLM), it is the token that the next turn begins with. Nothing is said where
-    an answer is not written at all.
+    Where the template writes nothing there (GLM), it is the token that the next turn begins with. No finding where an
+    answer is not written at all.
     """
     answer = {"role": "assistant", "content": _ANSWER}
     for turns in ([_USER, answer], [_USER, answer, _USER]):

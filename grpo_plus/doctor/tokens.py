@@ -80,10 +80,10 @@ def _generation_ends(name: str, config: Any, keywords: Mapping[str, Any]) -> tup
     from transformers import GenerationConfig
 
     try:
-        given = GenerationConfig.from_pretrained(name, **keywords).eos_token_id
+        ends = GenerationConfig.from_pretrained(name, **keywords).eos_token_id
     except (OSError, ValueError):
-        given = getattr(config, "eos_token_id", None)
-    return tuple(one for one in (given if isinstance(given, list) else [given]) if isinstance(one, int))
+        ends = getattr(config, "eos_token_id", None)
+    return tuple(one for one in (ends if isinstance(ends, list) else [ends]) if isinstance(one, int))
 
 
 def token_findings(name: str, files: Files) -> Iterator[Finding]:

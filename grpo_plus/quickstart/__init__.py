@@ -133,8 +133,8 @@ def dataset() -> "DatasetDict":
     """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
     from datasets import Dataset, DatasetDict
 
-    drawn = {name: distinct(chains(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
-    return DatasetDict({name: Dataset.from_list([row(chain) for chain in found]) for name, found in drawn.items()})
+    splits = {name: distinct(chains(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
+    return DatasetDict({name: Dataset.from_list([row(chain) for chain in found]) for name, found in splits.items()})
 
 
 def solutions() -> "Dataset":

@@ -117,9 +117,9 @@ def dataset() -> "DatasetDict":
     """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
     from datasets import Dataset, DatasetDict
 
-    drawn = {name: distinct(sums(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
+    splits = {name: distinct(sums(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
     rows = {
-        name: [{**asked(one.question), "answer": str(one.answer)} for one in found] for name, found in drawn.items()
+        name: [{**asked(one.question), "answer": str(one.answer)} for one in found] for name, found in splits.items()
     }
     return DatasetDict({name: Dataset.from_list(found) for name, found in rows.items()})
 
