@@ -12,7 +12,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import check_options, config_path, is_rank
-from grpo_plus.cli._parser import repeated, with_values
+from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
@@ -150,18 +150,18 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     rest = _from_here(rest)
     problems: list[str] = []
     try:
-        file = _File() if path is None else _apply_file(parser, path)
+        words, keys, problems = ([], frozenset[str](), []) if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
-        problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
+        problems += [*prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
         problems += warm_start_problems(namespace.warm_start)
         wrong = _judge_beside(parser, vars(namespace))
         problems += wrong.values()
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
-        launch, processes, machines = _launch_arguments([*file.launch, *extra])
+        launch, processes, machines = _launch_arguments([*words, *extra])
         # The process that only launches others must not wake the card up to ask what it is.
         fills = device is not None or is_rank() or not launch
-        filled = fill_parser(parser, rest, file.keys, device) if fills else []
+        filled = fill_parser(parser, rest, keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):
             values = vars(parser.parse_known_args(rest)[0])
             groups = [_built(group, values, wrong) for group in GROUPS]
@@ -221,28 +221,16 @@ def _from_here(words: Sequence[str]) -> list[str]:
     A file that is not in the working folder is relative to the config's folder, as in the config: commands that a
     recipe prints then work from anywhere.
     """
-    found, flag = [], ""
-    for word in words:
-        flag = word if word.startswith("--") else flag
-        of_prompt = flag.startswith("--prompt")
-        found.append(word if of_prompt else _PYTHON_FILE.sub(lambda match: _absolute_if_file(match[0]), word))
-    return found
+
+    def absolute(match: "re.Match[str]") -> str:
+        return str(Path(match[0]).resolve()) if Path(match[0]).is_file() else match[0]
+
+    pairs = by_option(words)
+    return [word if option.startswith("--prompt") else _PYTHON_FILE.sub(absolute, word) for option, word in pairs]
 
 
-def _absolute_if_file(path: str) -> str:
-    return str(Path(path).resolve()) if Path(path).is_file() else path
-
-
-@dataclass(frozen=True)
-class _File:
-    """The parts of a YAML file that the parser does not take as defaults; ``keys`` are the options that it sets."""
-
-    launch: tuple[str, ...] = ()
-    keys: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-
-
-def _apply_file(parser: TrlParser, path: Path) -> _File:
+def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str], list[str]]:
+    """Set a file's values as defaults; gives its words for the launcher, the options that it sets, and its problems."""
     values = read_yaml(path)
     problems = _set_environment(values.pop("env", None))
     # YAML reads a bare `no` as false, and these fields mean the word.
@@ -258,7 +246,7 @@ def _apply_file(parser: TrlParser, path: Path) -> _File:
         if isinstance(launch.get(key), str) and (path.parent / launch[key]).is_file():
             launch[key] = str((path.parent / launch[key]).resolve())
     words = [word for key, value in launch.items() for word in _as_flag(key, value, takes_value=flags[key])]
-    return _File(tuple(words), frozenset(values), (*problems, *unreadable.values()))
+    return words, frozenset(values), [*problems, *unreadable.values()]
 
 
 def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:

@@ -212,7 +212,8 @@ class _Look:
         total = len(rows) if hasattr(rows, "__len__") else None
         count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
         wanted = evenly(range(count), self.limit)
-        chosen, compared = set(wanted), self._gold_columns()
+        golds = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
+        chosen, compared = set(wanted), [name for name in dict.fromkeys(golds) if name != "prompt"]
         column = self.args.verifier_column
         found = _Data(tuple(rows.column_names or ()), total=total)
         for at, row in enumerate(islice(rows, count)):
@@ -236,11 +237,6 @@ class _Look:
         if len(data.places) < read:
             told = f"{len(data.places)} of {read} rows were looked at (--rows N, --all-rows)"
             unchecked.append(f"tokens and golds of other rows: {told}")
-
-    def _gold_columns(self) -> list[str]:
-        """Columns that completions are compared with."""
-        names = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
-        return [name for name in dict.fromkeys(names) if name != "prompt"]
 
     def _parts(self) -> "list[VerifierPart]":
         recipe = self.args.recipe
@@ -270,15 +266,11 @@ class _Look:
         except Exception as error:  # noqa: BLE001 - a template that refuses a prompt
             self.examination.unchecked.append(f"lengths of prompts: the template raised {type(error).__name__}")
             return []
-        answers = {name: text_lengths(tokenizer, data.sample[name]) for name in sorted(self._columns_of(GOLD))}
+        maps = [{**part.verifier.optional_columns, **part.verifier.required_columns} for part in self._parts()]
+        columns = sorted({columns[GOLD] for columns in maps if columns.get(GOLD) in data.sample})
+        answers = {name: text_lengths(tokenizer, data.sample[name]) for name in columns}
         context = None if self.files.failed else self.files.context
         return length_findings(sizes, answers, data.places, context=context, limit=self.args.max_completion_length)
-
-    def _columns_of(self, parameter: str) -> set[str]:
-        """Columns of the data that verifiers read under a parameter."""
-        assert self.data is not None
-        maps = [{**part.verifier.optional_columns, **part.verifier.required_columns} for part in self._parts()]
-        return {columns[parameter] for columns in maps if columns.get(parameter) in self.data.sample}
 
     # -- the verifiers
 

@@ -91,7 +91,8 @@ def _unasked(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -> Ite
         if part.weight == 0 or not missing:
             continue
         said = f"the verifier {part.label!r} rewards {', '.join(missing)}, but the prompt never asks for it"
-        yield f"{said}: name a template that does (prompt: {{template: {_fitting(missing)}}}), or say it in system."
+        fitting = "think_answer" if "<answer>" in missing else "think_boxed"
+        yield f"{said}: name a template that does (prompt: {{template: {fitting}}}), or say it in system."
 
 
 def _tags(described: Mapping[str, Any]) -> list[str]:
@@ -105,7 +106,3 @@ def _tags(described: Mapping[str, Any]) -> list[str]:
         return []
     tags = [f"<{name}>" for name in names if name]
     return tags[1:] if options.get("prefilled") else tags
-
-
-def _fitting(missing: list[str]) -> str:
-    return "think_answer" if "<answer>" in missing else "think_boxed"
