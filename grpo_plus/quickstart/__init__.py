@@ -219,9 +219,14 @@ def warm_start(
     """
     batch = worked + guessed + singles
     rows = _solutions(min(SOLUTIONS, steps * batch), worked=worked, guessed=guessed, seed=seed, singles=singles)
+    place(folder, base(hidden=hidden, seed=seed), rows, steps, batch, rate=rate, use_cpu=use_cpu)
+
+
+def place(folder: Path, start: str, rows: Sequence[Mapping[str, Any]], steps: int, batch: int, **options: Any) -> None:
+    """Put the model after its warm start into a folder, in place of what is there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(base(hidden=hidden, seed=seed), rows, Path(home), steps, batch, rate=rate, use_cpu=use_cpu)
+        made = _warm(start, rows, Path(home), steps, batch, **options)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
 

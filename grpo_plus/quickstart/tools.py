@@ -13,13 +13,12 @@ model learns both habits and is right some of the time; the reward tells the hab
 
 import json
 import random
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.quickstart import FOLDER, _warm, distinct, is_held_out, untrained
+from grpo_plus.quickstart import FOLDER, distinct, is_held_out, place, untrained
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -148,10 +147,7 @@ def base() -> str:
 
 def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas", *, steps: int, batch: int) -> None:
     """Put the model, trained on solutions with calls of these tools, into a folder, with its tokenizer."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(base(), rows, Path(home), steps, batch, tools=tools)
-        made.rename(folder)
+    place(folder, base(), rows, steps, batch, tools=tools)
 
 
 def _with_tools(network: Any, tokenizer: Any) -> None:
