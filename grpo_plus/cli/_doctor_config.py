@@ -312,7 +312,7 @@ class _Look:
         """Columns that reward functions cannot be called without."""
         import inspect
 
-        from grpo_plus.cli._rewards import resolve_rewards
+        from grpo_plus.cli._gather import resolve_rewards
 
         for name in self.script.reward_funcs or []:
             try:
