@@ -32,14 +32,12 @@ STANDARD = {"prompts", "completions", "completion_ids", "trainer_state", "log_ex
 
 def examine_config(examination: Examination, arguments: Sequence[str], sample: int | None) -> None:
     """Look at the machine and at everything that a config names; ``sample`` rows, or None for all."""
-    found: list[Finding] = []
     parsed: Parsed | None = None
-    failing = Examination()
-    with failing.failing("config"):
-        parsed, found = _read(arguments)
-    output = str(parsed.training.output_dir) if parsed is not None else None
-    examine_machine(examination, output)
-    examination.sections["config"] = [*found, *failing.findings]
+    config = Examination()
+    with config.failing("config"):
+        parsed, config.sections["config"] = _read(arguments)
+    examine_machine(examination, None if parsed is None else str(parsed.training.output_dir))
+    examination.sections |= config.sections
     if parsed is None:
         examination.unchecked.append("model, data and verifiers: the config was refused")
         return

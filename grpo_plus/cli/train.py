@@ -219,14 +219,9 @@ def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
 def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
     """The command without secrets, the options that set the start of a run, and ``more``."""
     left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *more}
-    return shlex.join([*_program(), *redact(without(arguments, left_out))])
-
-
-def _program() -> list[str]:
-    """The start of this command: its name if a shell finds it, otherwise the started file."""
-    started = sys.argv[0]
+    started = sys.argv[0]  # by its path where a shell would not find its name
     by_path = Path(started).name == "grpo-plus" and shutil.which("grpo-plus") is None
-    return [started if by_path else "grpo-plus", "train"]
+    return shlex.join([started if by_path else "grpo-plus", "train", *redact(without(arguments, left_out))])
 
 
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
