@@ -109,15 +109,7 @@ def usage() -> str:
     """The help text of the bare command."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: grpo-plus COMMAND [arguments]",
-            "",
-            *lines,
-            "",
-            "grpo-plus COMMAND --help says more.",
-        ]
-    )
+    return "\n".join(["usage: grpo-plus COMMAND [arguments]", "", *lines, "", "grpo-plus COMMAND --help says more."])
 
 
 class UserError(RedactedError):

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import config_path, is_rank
-from grpo_plus.cli._parser import repeated, with_values
+from grpo_plus.cli._early import check_options, config_path, is_rank
+from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
@@ -33,19 +33,7 @@ from grpo_verifiers.errors.messages import nearest
 
 @dataclass
 class PlusScriptArguments(ScriptArguments):
-    """Arguments beside the training config: data, rewards, prompt.
-
-    Attributes:
-        reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
-        reward_funcs: reward functions, as TRL's names, dotted paths or references.
-        prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
-        measure: measuring on held-out rows, before and after training: the keys of `grpo_plus.evaluation.measure`.
-        warm_start: supervised training on solutions before GRPO: the keys of `grpo_plus.warm_start.options`.
-        next_steps: lines to print when training is over; {command}, {folder} of the config and {output_dir} are filled.
-        torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
-        allow_changes: resume under another config, on other data or on another number of processes.
-        overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
-    """
+    """Arguments beside the training config: data, rewards, prompt."""
 
     reward_model_name_or_path: str | None = field(
         default=None, metadata={"help": "Reward model (sequence classification), by name or folder."}
@@ -111,8 +99,29 @@ class Parsed:
     mixture: DatasetMixtureConfig
     launch: tuple[str, ...]
     processes: int | None
+    machines: int
     folder: Path
     filled: tuple[Default, ...] = ()
+
+    @property
+    def prompt(self) -> Mapping[str, Any]:
+        """The keys of ``prompt``; empty where it is not set."""
+        return mapping("prompt", self.script.prompt)
+
+    @property
+    def measure(self) -> Mapping[str, Any] | None:
+        """The keys of ``measure``; None where nothing is measured."""
+        return mapping_or_none("measure", self.script.measure)
+
+    @property
+    def warm_start(self) -> Mapping[str, Any] | None:
+        """The keys of ``warm_start``; None where there is none."""
+        return mapping_or_none("warm_start", self.script.warm_start)
+
+    @property
+    def trusts_code(self) -> bool:
+        """Whether the model's own code may run; TRL moved the switch from the model's group to the training group."""
+        return any(getattr(group, "trust_remote_code", False) for group in (self.training, self.model))
 
 
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
@@ -136,24 +145,23 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     # Its own error prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
-    if twice := repeated(parser, rest):
-        raise UserError(twice)
+    check_options(rest, beside)
     folder = path.resolve().parent if path else Path.cwd()
     rest = _from_here(rest)
     problems: list[str] = []
     try:
-        file = _File() if path is None else _apply_file(parser, path)
+        words, keys, problems = ([], frozenset[str](), []) if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
-        problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
+        problems += [*prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
         problems += warm_start_problems(namespace.warm_start)
         wrong = _judge_beside(parser, vars(namespace))
         problems += wrong.values()
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
-        launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
+        launch, processes, machines = _launch_arguments([*words, *extra])
         # The process that only launches others must not wake the card up to ask what it is.
         fills = device is not None or is_rank() or not launch
-        filled = fill_parser(parser, rest, file.keys, device) if fills else []
+        filled = fill_parser(parser, rest, keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):
             values = vars(parser.parse_known_args(rest)[0])
             groups = [_built(group, values, wrong) for group in GROUPS]
@@ -172,7 +180,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
         raise UserError(str(ConfigError(problems)))
-    return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
+    return Parsed(script, training, model, mixture, launch, processes, machines, folder, tuple(filled))
 
 
 def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
@@ -213,33 +221,21 @@ def _from_here(words: Sequence[str]) -> list[str]:
     A file that is not in the working folder is relative to the config's folder, as in the config: commands that a
     recipe prints then work from anywhere.
     """
-    found, flag = [], ""
-    for word in words:
-        flag = word if word.startswith("--") else flag
-        of_prompt = flag.startswith("--prompt")
-        found.append(word if of_prompt else _PYTHON_FILE.sub(lambda match: _absolute_if_file(match[0]), word))
-    return found
+
+    def absolute(match: "re.Match[str]") -> str:
+        return str(Path(match[0]).resolve()) if Path(match[0]).is_file() else match[0]
+
+    pairs = by_option(words)
+    return [word if option.startswith("--prompt") else _PYTHON_FILE.sub(absolute, word) for option, word in pairs]
 
 
-def _absolute_if_file(path: str) -> str:
-    return str(Path(path).resolve()) if Path(path).is_file() else path
-
-
-@dataclass(frozen=True)
-class _File:
-    """The parts of a YAML file that the parser does not take as defaults; ``keys`` are the options that it sets."""
-
-    launch: tuple[str, ...] = ()
-    keys: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-
-
-def _apply_file(parser: TrlParser, path: Path) -> _File:
+def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str], list[str]]:
+    """Set a file's values as defaults; gives its words for the launcher, the options that it sets, and its problems."""
     values = read_yaml(path)
     problems = _set_environment(values.pop("env", None))
     # YAML reads a bare `no` as false, and these fields mean the word.
     values = {key: "no" if value is False and key.endswith("_strategy") else value for key, value in values.items()}
-    known = _destinations(parser)
+    known = set(vars(parser.parse_known_args([])[0]))
     flags = _launch_flags()
     launch = {key: value for key, value in values.items() if key not in known and key in flags}
     problems += [_hint(key, known) for key in values if key not in known and key not in flags]
@@ -250,7 +246,7 @@ def _apply_file(parser: TrlParser, path: Path) -> _File:
         if isinstance(launch.get(key), str) and (path.parent / launch[key]).is_file():
             launch[key] = str((path.parent / launch[key]).resolve())
     words = [word for key, value in launch.items() for word in _as_flag(key, value, takes_value=flags[key])]
-    return _File(tuple(words), frozenset(values), (*problems, *unreadable.values()))
+    return words, frozenset(values), [*problems, *unreadable.values()]
 
 
 def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
@@ -292,11 +288,6 @@ def _hint(key: str, known: set[str]) -> str:
     )
 
 
-def _destinations(parser: argparse.ArgumentParser) -> set[str]:
-    namespace, _ = parser.parse_known_args([])
-    return set(vars(namespace))
-
-
 def _launch_parser() -> argparse.ArgumentParser:
     from accelerate.commands.launch import launch_command_parser
 
@@ -317,14 +308,12 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
     return [f"--{key}", text] if takes_value else [f"--{key}"]
 
 
-def _launch_arguments(
-    parser: TrlParser, given: Sequence[str], beside: Collection[str]
-) -> tuple[tuple[str, ...], int | None]:
-    """Arguments for ``accelerate launch``, as in ``trl grpo``, and the processes they set; `UserError` for others."""
+def _launch_arguments(given: Sequence[str]) -> tuple[tuple[str, ...], int | None, int]:
+    """Arguments for ``accelerate launch``, as in ``trl grpo``, and the processes and machines that they set."""
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
     if not given:
-        return (), None
+        return (), None, 1
     name = "--accelerate_config"
     given = [word for each in given for word in (each.split("=", 1) if each.startswith(f"{name}=") else [each])]
     try:
@@ -333,27 +322,14 @@ def _launch_arguments(
         raise UserError(str(error)) from error
     launcher = _launch_parser()
     launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
-    known = {option for action in launcher._actions for option in action.option_strings}  # noqa: SLF001 - argparse has no public list
-    ours = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001 - same
-    for argument in given:
-        name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known and name != "--accelerate_config":
-            close = nearest(name, {*known, *ours, *beside})
-            hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
-            raise UserError(f"unknown option {name}.{hint}")
     namespace, _ = launcher.parse_known_args([*launch, "script"])
     words: list[str] = [namespace.training_script, *namespace.training_script_args]
     if len(words) > 1:
         raise UserError(f"unexpected arguments: {' '.join(words[:-1])}. The config file comes first, then options.")
-    return tuple(launch), namespace.num_processes or _configured_processes(namespace.config_file)
-
-
-def _configured_processes(path: str | None) -> int | None:
-    """The number of processes in accelerate's own config file."""
-    if path is None:
-        return None
-    count = read_yaml(Path(path)).get("num_processes")
-    return count if isinstance(count, int) else None
+    file = read_yaml(Path(namespace.config_file)) if namespace.config_file else {}
+    configured = file.get("num_processes")
+    processes = namespace.num_processes or (configured if isinstance(configured, int) else None)
+    return tuple(launch), processes, int(namespace.num_machines or file.get("num_machines") or 1)
 
 
 def _raise_user_error(message: str) -> NoReturn:

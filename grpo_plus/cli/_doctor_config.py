@@ -1,21 +1,20 @@
 """The part of ``doctor`` that reads a config: its checks, model, data and verifiers, each by itself."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.doctor.examination import Examination, examine_machine
+from grpo_plus.doctor.examination import ELSEWHERE, NOTE, READ, Examination, examine_machine, refused_findings
 from grpo_plus.doctor.finding import Finding
 from grpo_plus.doctor.fit import fit_findings
-from grpo_plus.doctor.golds import GOLD, column_findings, gold_findings, gold_trial, reaches_out, route_findings
+from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out, route_findings
 from grpo_plus.doctor.machine import cards, memory
 from grpo_plus.doctor.rows import is_empty, key_of, length_findings, prompt_length, row_findings, text_lengths
-from grpo_plus.doctor.settings import READ, note_findings, refused_findings
-from grpo_plus.doctor.template import template_facts, template_findings
+from grpo_plus.doctor.template import template_findings
 from grpo_plus.doctor.tokens import Files, model_files, token_findings
 from grpo_verifiers.registry import is_reference
 
@@ -33,14 +32,12 @@ STANDARD = {"prompts", "completions", "completion_ids", "trainer_state", "log_ex
 
 def examine_config(examination: Examination, arguments: Sequence[str], sample: int | None) -> None:
     """Look at the machine and at everything that a config names; ``sample`` rows, or None for all."""
-    found: list[Finding] = []
     parsed: Parsed | None = None
-    failing = Examination()
-    with failing.failing("config"):
-        parsed, found = _read(arguments)
-    output = str(parsed.training.output_dir) if parsed is not None else None
-    examine_machine(examination, output)
-    examination.sections["config"] = [*found, *failing.findings]
+    config = Examination()
+    with config.failing("config"):
+        parsed, config.sections["config"] = _read(arguments)
+    examine_machine(examination, None if parsed is None else str(parsed.training.output_dir))
+    examination.sections |= config.sections
     if parsed is None:
         examination.unchecked.append("model, data and verifiers: the config was refused")
         return
@@ -61,7 +58,7 @@ def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[Finding]]":
         parsed = parse(PROG, [*words, "--use_cpu", "true"], beside=BESIDE)
     except UserError as error:
         return None, list(refused_findings(str(error)))
-    return parsed, list(refused_findings(refused, here_only=True))
+    return parsed, list(refused_findings(refused, ELSEWHERE))
 
 
 @dataclass
@@ -86,8 +83,7 @@ class _Look:
     def __init__(self, examination: Examination, parsed: "Parsed", sample: int | None) -> None:
         self.examination, self.parsed, self.limit = examination, parsed, sample
         self.args, self.script, self.model = parsed.training, parsed.script, parsed.model
-        prompt = parsed.script.prompt
-        self.prompt: Mapping[str, Any] = prompt if isinstance(prompt, Mapping) else {}
+        self.prompt = parsed.prompt
         self.files = Files()
         self.name = ""
         self.data: _Data | None = None
@@ -116,36 +112,26 @@ class _Look:
 
     def _config(self) -> Iterator[Finding]:
         from grpo_plus.cli._arguments import reward_names
+        from grpo_plus.cli._gather import find_rewards
         from grpo_plus.cli._notes import command_notes, prompt_notes
-        from grpo_plus.cli._rewards import resolve_rewards
         from grpo_plus.recipe.advantage import running_advantage
         from grpo_plus.recipe.weights import named_weights, weight_problems
 
-        args, script = self.args, self.script
-        refused: list[Finding] = []
-        functions = reward_names(script)
-        told: list[str] = weight_problems(args.recipe, functions)
+        recipe, functions = self.args.recipe, reward_names(self.script)
+        refused = weight_problems(recipe, functions)
         try:
-            resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], self.parsed.folder)
+            find_rewards(self.parsed)
         except UserError as error:
-            told.append(str(error))
-        owned = any(part.rewards for part in args.recipe.environments.values())
-        if not functions and not args.recipe.verifiers and not owned:
-            told.append("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
-        for text in told:
-            refused += refused_findings(text)
-        yield from refused
+            refused.append(str(error))
         if refused:
+            for text in refused:
+                yield from refused_findings(text)
             return
         if not self.examination.sections["config"]:
             yield READ.at("config", "every check passed")
-        chosen, _ = running_advantage(args.recipe, args.recipe.step_givers, functions)
-        yield from note_findings(
-            [
-                *command_notes(self.parsed, named_weights(args.recipe, functions), chosen),
-                *prompt_notes(self.parsed),
-            ]
-        )
+        chosen, _ = running_advantage(recipe, recipe.step_givers, functions)
+        notes = command_notes(self.parsed, named_weights(recipe, functions), chosen)
+        yield from (NOTE.at("config", note) for note in (*notes, *prompt_notes(self.parsed)))
 
     # -- the model
 
@@ -164,44 +150,47 @@ class _Look:
             return
         self.files = model_files(self.name, self._loading())
         yield from self.files.failed
-        if self.files.facts is not None:
-            yield from token_findings(self.files.facts)
+        if not self.files.failed:
+            yield from token_findings(self.name, self.files)
 
     def _loading(self) -> dict[str, Any]:
         """Revision and trust_remote_code, where they are set."""
-        trusted = any(getattr(group, "trust_remote_code", False) for group in (self.args, self.model))
-        given = {"revision": self.model.model_revision, "trust_remote_code": trusted or None}
+        given = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
         given |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in given}
         return {key: value for key, value in given.items() if value is not None and value != "main"}
 
     def _template(self) -> Iterator[Finding]:
-        from grpo_plus.recipe.tools import schemas_of
-
-        if self.files.tokenizer is None or self.files.facts is None or not self.data or not self.data.prompts:
+        files = self.files
+        if files.tokenizer is None or files.failed or not self.data or not self.data.prompts:
             return
-        if self.files.tokenizer.chat_template is None and hasattr(self.files.config, "vision_config"):
+        if files.tokenizer.chat_template is None and hasattr(files.config, "vision_config"):
             self.examination.unchecked.append("the chat template: that of a model that sees is with its processor")
             return
-        first = {name: values[0] for name, values in self.data.sample.items() if values}
-        prompt = next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0])
-        facts = template_facts(
-            self.files.tokenizer, prompt, self.args.chat_template_kwargs or {}, schemas_of(self.args.recipe, first)
-        )
-        format_parts = [part for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
-        prefilled = all(part.entry.kwargs.get("prefilled") for part in format_parts)
+        formats = [part.entry for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
         yield from template_findings(
-            facts,
-            self.files.facts,
+            files.tokenizer,
+            next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0]),
+            files.ends,
             self.args.max_completion_length,
-            think_format=bool(format_parts),
-            prefilled=prefilled,
+            keywords=self.args.chat_template_kwargs or {},
+            schemas=self._schemas(self.data),
+            think_format=bool(formats),
+            prefilled=all(entry.kwargs.get("prefilled") for entry in formats),
         )
+
+    def _schemas(self, data: _Data) -> list[Any]:
+        """What the model may call in the first row."""
+        from grpo_plus.recipe.tools import schemas_of
+
+        return schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
 
     # -- the data
 
     def _load(self) -> Iterator[Finding]:
+        from grpo_plus.cli._gather import find_rows
+
         try:
-            sets = self._sets()
+            _, sets = find_rows(self.parsed)
         except UserError as error:
             yield from refused_findings(str(error))
             return
@@ -210,34 +199,6 @@ class _Look:
         self._say_unread(self.data)
         if others := [rows for rows in sets.values() if rows is not train]:
             self.held_out = self._read_rows(others[0])
-
-    def _sets(self) -> dict[str, Any]:
-        """The splits that a run would take, by the field that names them."""
-        from trl import get_dataset
-
-        from grpo_plus.cli._data import check_rows, load_rows, pick_split
-        from grpo_plus.cli._prompts import check_columns
-
-        script, args, mixture = self.script, self.args, self.parsed.mixture
-        if mixture.datasets and script.dataset_name:
-            raise UserError("dataset_name and datasets are both set: keep one.")
-        if mixture.datasets:
-            splits: Any = get_dataset(mixture)
-        elif script.dataset_name:
-            streaming = script.dataset_streaming
-            splits = load_rows(script.dataset_name, script.dataset_config, streaming=streaming, base=self.parsed.folder)
-        else:
-            raise UserError("no data: set dataset_name (a file, a folder or a name on the hub) or datasets.")
-        chosen = {"dataset_train_split": script.dataset_train_split}
-        if args.eval_strategy != "no":
-            chosen["dataset_test_split"] = script.dataset_test_split
-        if isinstance(script.measure, Mapping):
-            chosen["measure"] = script.measure.get("split", script.dataset_test_split)
-        sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
-        for field_name, rows in sets.items():
-            check_columns(rows, self.prompt, field_name)
-        check_rows(sets["dataset_train_split"], args)
-        return sets
 
     def _read_rows(self, rows: Any) -> _Data:
         """Read prompts of all rows up to a bound, and whole rows of an even sample."""
@@ -249,7 +210,8 @@ class _Look:
         total = len(rows) if hasattr(rows, "__len__") else None
         count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
         wanted = evenly(range(count), self.limit)
-        chosen, compared = set(wanted), self._gold_columns()
+        golds = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
+        chosen, compared = set(wanted), [name for name in dict.fromkeys(golds) if name != "prompt"]
         column = self.args.verifier_column
         found = _Data(tuple(rows.column_names or ()), total=total)
         for at, row in enumerate(islice(rows, count)):
@@ -274,11 +236,6 @@ class _Look:
             told = f"{len(data.places)} of {read} rows were looked at (--rows N, --all-rows)"
             unchecked.append(f"tokens and golds of other rows: {told}")
 
-    def _gold_columns(self) -> list[str]:
-        """Columns that completions are compared with."""
-        names = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
-        return [name for name in dict.fromkeys(names) if name != "prompt"]
-
     def _parts(self) -> "list[VerifierPart]":
         recipe = self.args.recipe
         return [*recipe.verifiers, *recipe.eval_verifiers]
@@ -294,31 +251,24 @@ class _Look:
         )
 
     def _lengths(self) -> Iterable[Finding]:
-        from grpo_plus.recipe.tools import schemas_of
-
-        data, tokenizer, facts = self.data, self.files.tokenizer, self.files.facts
+        data, tokenizer = self.data, self.files.tokenizer
         assert data is not None
         prompts = data.sample.get("prompt", [])
         chat = any(not isinstance(prompt, str) for prompt in prompts)
         if any(prompt is None for prompt in prompts) or (chat and tokenizer.chat_template is None):
             return []
-        first = {name: values[0] for name, values in data.sample.items() if values}
-        schemas = schemas_of(self.args.recipe, first)
+        schemas = self._schemas(data)
         keywords = {**(self.args.chat_template_kwargs or {}), **({"tools": schemas} if schemas else {})}
         try:
             sizes = [prompt_length(tokenizer, prompt, keywords) for prompt in prompts]
         except Exception as error:  # noqa: BLE001 - a template that refuses a prompt
             self.examination.unchecked.append(f"lengths of prompts: the template raised {type(error).__name__}")
             return []
-        answers = {name: text_lengths(tokenizer, data.sample[name]) for name in sorted(self._columns_of(GOLD))}
-        context = facts.context if facts else None
-        return length_findings(sizes, answers, data.places, context=context, limit=self.args.max_completion_length)
-
-    def _columns_of(self, parameter: str) -> set[str]:
-        """Columns of the data that verifiers read under a parameter."""
-        assert self.data is not None
         maps = [{**part.verifier.optional_columns, **part.verifier.required_columns} for part in self._parts()]
-        return {columns[parameter] for columns in maps if columns.get(parameter) in self.data.sample}
+        columns = sorted({columns[GOLD] for columns in maps if columns.get(GOLD) in data.sample})
+        answers = {name: text_lengths(tokenizer, data.sample[name]) for name in columns}
+        context = None if self.files.failed else self.files.context
+        return length_findings(sizes, answers, data.places, context=context, limit=self.args.max_completion_length)
 
     # -- the verifiers
 
@@ -326,7 +276,7 @@ class _Look:
         data, args = self.data, self.args
         assert data is not None
         known = [*data.columns, "prompt"] if self.prompt else list(data.columns)
-        yield from column_findings([*self._missing(known)])
+        yield from (COLUMN.at(reward, text) for reward, text in self._missing(known))
         column = args.verifier_column
         if column and column in data.columns:
             yield from route_findings(column, [part.label for part in args.recipe.verifiers], data.routes)
@@ -360,7 +310,7 @@ class _Look:
         """Columns that reward functions cannot be called without."""
         import inspect
 
-        from grpo_plus.cli._rewards import resolve_rewards
+        from grpo_plus.cli._gather import resolve_rewards
 
         for name in self.script.reward_funcs or []:
             try:
@@ -398,11 +348,12 @@ class _Look:
         rows = [at for at in range(len(data.places)) if self._is_for(label, data, at)]
         columns = {name: [values[at] for at in rows] for name, values in data.sample.items() if name != "prompt"}
         prompts = [data.sample["prompt"][at] for at in rows] if "prompt" in data.sample else [""] * len(rows)
-        trial = gold_trial(verifier, columns, [data.places[at] for at in rows], prompts) if rows else None
-        if trial is not None:
-            yield from gold_findings(trial)
-        elif rows:
+        if not rows:
+            return
+        found = gold_findings(verifier, columns, [data.places[at] for at in rows], prompts)
+        if found is None:
             self.examination.unchecked.append(f"golds of {label}: it has none that could be tried")
+        yield from found or ()
 
     def _is_for(self, label: str, data: _Data, at: int) -> bool:
         column = self.args.verifier_column

@@ -4,16 +4,15 @@ import argparse
 import ast
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, our_options
-from grpo_plus.cli._parser import repeated
+from grpo_plus.cli._parser import by_option, repeated, without
 from grpo_plus.recipe.forms import KeywordAction, moved
 from grpo_plus.recipe.options import read_yaml
 from grpo_verifiers.errors.messages import nearest
@@ -60,13 +59,12 @@ def check_early(arguments: Sequence[str], *, beside: Collection[str] = (), train
         values = {} if path is None else read_yaml(path)
     except ValueError as error:
         raise UserError(str(error)) from error
-    parser = light_parser()
-    if told := _unknown(parser, rest, beside) or repeated(parser, rest):
-        raise UserError(told)
+    check_options(rest, beside)
     if not trains:
         return
     base = Path.cwd() if path is None else path.resolve().parent
-    given = {**values, **_flags(rest, ("dataset_name", "model_name_or_path"))}
+    flags = ((option, word.partition("=")[2] if word.startswith("--") else word) for option, word in by_option(rest))
+    given = values | {option.removeprefix("--"): value for option, value in flags if value}
     if isinstance(name := given.get("dataset_name"), str):
         local_data(name, base)
     if isinstance(name := given.get("model_name_or_path"), str):
@@ -97,21 +95,24 @@ def _spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
 
 
-def _unknown(parser: argparse.ArgumentParser, words: Sequence[str], beside: Collection[str]) -> str | None:
-    known = parser._option_string_actions  # noqa: SLF001 - argparse has no public list
+def check_options(words: Sequence[str], beside: Collection[str]) -> None:
+    """Raise `UserError` for an option that is unknown, or that replaces its own value."""
+    known = light_parser()._option_string_actions  # noqa: SLF001 - argparse has no public list
+    launch = {option.replace("-", "_") for option in launch_options()}
     for word in words:
         name = word.partition("=")[0]
         field = name.removeprefix("--").partition(".")[0].replace("-", "_")
         if not word.startswith("--") or word == "--" or name in known or field in mappings() or name in beside:
             continue
-        if name.replace("-", "_") in {option.replace("-", "_") for option in launch_options()}:
+        if name.replace("-", "_") in launch:
             continue
         if now := moved([field]):
-            return f"unknown option {name}: {now[0]}"
+            raise UserError(f"unknown option {name}: {now[0]}")
         close = nearest(name, {*known, *launch_options(), *beside})
         hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
-        return f"unknown option {name}.{hint}"
-    return None
+        raise UserError(f"unknown option {name}.{hint}")
+    if twice := repeated(light_parser(), words):
+        raise UserError(twice)
 
 
 @lru_cache
@@ -125,31 +126,22 @@ def launch_options() -> frozenset[str]:
     return frozenset({"--accelerate_config", *(w for w in words if isinstance(w, str) and w.startswith("--"))})
 
 
-def _flags(words: Sequence[str], names: Collection[str]) -> Mapping[str, Any]:
-    """The values of some options of a command line."""
-    found = {}
-    for at, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        field = name.removeprefix("--").replace("-", "_")
-        if word.startswith("--") and field in names and (equals or at + 1 < len(words)):
-            found[field] = value if equals else words[at + 1]
-    return found
-
-
 def on_cpu(words: Sequence[str]) -> list[str]:
     """The words of a command that computes nothing a card is needed for: ``use_cpu`` is set, whatever it says."""
-    kept: list[str] = []
-    spelled, value = _spellings("use_cpu"), False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if value and not word.startswith("-"):
-            value = False
-            continue
-        value = name in spelled and not equals
-        kept += [] if name in spelled else [word]
-    return [*kept, "--use_cpu", "true"]
+    return [*without(words, {"--use_cpu"}), "--use_cpu", "true"]
 
 
 def say(line: str) -> None:
     """A line about what a command does, beside what it prints."""
     print(line, file=sys.stderr, flush=True)
+
+
+def quiet_bars() -> None:
+    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
+    if sys.stderr.isatty():
+        return
+    import datasets
+    from transformers.utils import logging
+
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()

@@ -136,16 +136,14 @@ def _names(paths: list[Path]) -> str:
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the folder on the main process; the others write nothing there of their own accord."""
-    with contextlib.ExitStack() as stack:
-        if int(os.environ.get("RANK", "0")) == 0:
-            stack.enter_context(_locked(folder))
+    """Lock a folder on the main process until the block or the process ends.
+
+    Raises:
+        UserError: another run has locked it, or nothing can be written there.
+    """
+    if int(os.environ.get("RANK", "0")) != 0:  # these write nothing there of their own accord
         yield
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock a folder until the block or the process ends; `UserError` if another run has, or nothing can be written."""
+        return
     path = folder / LOCK
     lock = FileLock(path, timeout=0.2, thread_local=False)  # not at once: its last holder may be removing it
     try:

@@ -1,69 +1,76 @@
 """Rewards and rows of a command line, and every problem that shows before a model loads."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import asyncio
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import NO_MODEL, check_rows, load_rows, pick_split
 from grpo_plus.cli._prompts import check_columns
-from grpo_plus.cli._rewards import resolve_rewards
+from grpo_verifiers.errors import PluginError
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.files import restore_folder
+from grpo_verifiers.registry import import_reference, is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """Reward functions, all splits by name, and the chosen ones by the field that names them."""
-
-    rewards: list[Any]
-    splits: Any
-    sets: dict[str, Any]
-
-    @property
-    def train(self) -> Any:
-        """The training rows."""
-        return self.sets["dataset_train_split"]
+def find_rewards(parsed: "Parsed") -> list[Any]:
+    """The reward functions beside the verifiers; `UserError` where nothing rewards."""
+    script, recipe = parsed.script, parsed.training.recipe
+    rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
+    if not rewards and not recipe.verifiers and not _owned(parsed):
+        raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
+    return rewards
 
 
-def gather(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> Gathered:
-    """Resolve the rewards and load the rows; ``load`` takes what `load_rows` takes."""
+def _owned(parsed: "Parsed") -> bool:
+    return any(part.rewards for part in parsed.training.recipe.environments.values())
+
+
+def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[Any, dict[str, Any]]:
+    """All splits by name, and the chosen ones by the field that names them; ``load`` takes what `load_rows` takes."""
     from trl import get_dataset
 
-    script, args, model = parsed.script, parsed.training, parsed.model
-    if not model.model_name_or_path:
-        raise UserError(NO_MODEL)
-    rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
-    owned = any(part.rewards for part in args.recipe.environments.values())
-    if not rewards and not args.recipe.verifiers and not owned:
-        raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
-    if args.max_steps == 0:
-        raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
-    measured = script.measure if isinstance(script.measure, dict) else None
-    if measured is not None and not args.recipe.verifiers and not owned:
-        raise UserError("measure needs verifiers to judge with, and the config has none: set verifiers.")
+    script, args = parsed.script, parsed.training
     if parsed.mixture.datasets:
         if script.dataset_name:
             raise UserError("dataset_name and datasets are both set: keep one.")
         splits = get_dataset(parsed.mixture)
     elif script.dataset_name:
-        splits = load(
-            script.dataset_name, script.dataset_config, streaming=script.dataset_streaming, base=parsed.folder
-        )
+        streaming = script.dataset_streaming
+        splits = load(script.dataset_name, script.dataset_config, streaming=streaming, base=parsed.folder)
     else:
         raise UserError("no data: set dataset_name (a file, a folder or a name on the hub) or datasets.")
-    prompt = script.prompt if isinstance(script.prompt, dict) else {}
     chosen = {"dataset_train_split": script.dataset_train_split}
     if args.eval_strategy != "no":
         chosen["dataset_test_split"] = script.dataset_test_split
-    if measured is not None:
-        chosen["measure"] = measured.get("split", script.dataset_test_split)
+    if parsed.measure is not None:
+        chosen["measure"] = parsed.measure.get("split", script.dataset_test_split)
     sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
     for field, rows in sets.items():
-        check_columns(rows, prompt, field)
+        check_columns(rows, parsed.prompt, field)
     check_rows(sets["dataset_train_split"], args)
-    return Gathered(rewards, splits, sets)
+    return splits, sets
+
+
+def gather(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[list[Any], Any, dict[str, Any]]:
+    """The rewards of `find_rewards`, and the splits of `find_rows`."""
+    if not parsed.model.model_name_or_path:
+        raise UserError(NO_MODEL)
+    rewards = find_rewards(parsed)
+    if parsed.training.max_steps == 0:
+        raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
+    if parsed.measure is not None and not parsed.training.recipe.verifiers and not _owned(parsed):
+        raise UserError("measure needs verifiers to judge with, and the config has none: set verifiers.")
+    return rewards, *find_rows(parsed, load)
 
 
 def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> list[str]:
@@ -79,14 +86,14 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
     except UserError as error:
         problems.append(str(error))
     try:
-        found = gather(parsed, load)
+        rewards, _, sets = gather(parsed, load)
     except UserError as error:
         return [*problems, str(error)]
     args, model = parsed.training, parsed.model
-    sets = {field: _with_some_prompt(rows, parsed.script.prompt) for field, rows in found.sets.items()}
+    sets = {field: _with_some_prompt(rows) if parsed.prompt else rows for field, rows in sets.items()}
     more = GRPOPlusTrainer.problems(
         model.model_name_or_path,
-        found.rewards or None,
+        rewards or None,
         args,
         sets["dataset_train_split"],
         sets.get("dataset_test_split"),
@@ -96,9 +103,104 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
     return list(dict.fromkeys([*problems, *map(str, more)]))
 
 
-def _with_some_prompt(rows: Any, prompt: Any) -> Any:
+def _with_some_prompt(rows: Any) -> Any:
     """Rows with a column ``prompt``, whose words do not matter: whether they become a chat says the model."""
-    if not isinstance(prompt, Mapping) or not prompt or not hasattr(rows, "add_column") or not hasattr(rows, "__len__"):
+    if not hasattr(rows, "add_column") or not hasattr(rows, "__len__"):
         return rows
     rows = rows.remove_columns("prompt") if "prompt" in rows.column_names else rows
     return rows.add_column("prompt", [[{"role": "user", "content": ""}]] * len(rows))
+
+
+def trl_rewards() -> dict[str, Any]:
+    """The reward functions that TRL's own command line knows by name, with its parameters."""
+    from trl import rewards
+
+    return {
+        "accuracy_reward": rewards.accuracy_reward,
+        "reasoning_accuracy_reward": rewards.reasoning_accuracy_reward,
+        "think_format_reward": rewards.think_format_reward,
+        "get_soft_overlong_punishment": rewards.get_soft_overlong_punishment(
+            max_completion_len=1280, soft_punish_cache=256
+        ),
+    }
+
+
+def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list[Any]:
+    """The ``reward_funcs`` for TRL: the reward model first, then the functions, in order."""
+    rewards: list[Any] = [model] if model else []
+    for name in rewards:
+        restore_folder(Path(name))
+    known = trl_rewards() if names else {}
+    for name in names:
+        if name in known:
+            rewards.append(known[name])
+            continue
+        reference = name if is_reference(name) else ":".join(name.rpartition(".")[::2])
+        if not is_reference(reference) or reference.startswith(":"):
+            raise UserError(
+                f"reward_funcs: {unknown('reward function', name, known)} Your own is named by a dotted path "
+                "(package.module.function) or a reference (./file.py:function)."
+            )
+        try:
+            found = import_reference(reference, base)
+        except PluginError as error:
+            raise UserError(f"reward_funcs: {error}") from error
+        if not callable(found):
+            raise UserError(f"reward_funcs: {name!r} is {found!r}, which cannot be called.")
+        rewards.append(_checked(name, found))
+    return rewards
+
+
+def _checked(name: str, function: Any) -> Any:
+    """Wrap a reward function so that its scores are checked before the host makes a tensor of them."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+
+        @functools.wraps(function)
+        async def scored_later(*arguments: Any, **columns: Any) -> Any:
+            wanted = _wanted(columns)
+            try:
+                scores = await function(*arguments, **columns)
+            except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+                # These would end the host's event loop, which would then wait forever.
+                what = f"{type(error).__name__}: {error}".removesuffix(": ")
+                raise UserError(f"reward_funcs: {name!r} ended its call with {what}.") from error
+            return _fitting(name, scores, wanted)
+
+        return scored_later
+
+    @functools.wraps(function)
+    def scored(*arguments: Any, **columns: Any) -> Any:
+        wanted = _wanted(columns)
+        return _fitting(name, function(*arguments, **columns), wanted)
+
+    return scored
+
+
+def _wanted(columns: Mapping[str, Any]) -> int | None:
+    """The number of expected scores; counted before the call, which may change its lists."""
+    return len(columns["completions"]) if "completions" in columns else None
+
+
+def _fitting(name: str, scores: Any, wanted: int | None) -> Any:
+    """The scores, if the host can use them; an integer beyond the largest float becomes infinity."""
+    if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
+        if wanted is None or len(scores) == wanted:
+            return [_in_floats(score) for score in scores]
+        told = f"{len(scores)} scores"
+    elif not isinstance(scores, Sequence | NoneType | Real) and (
+        wanted is None or tuple(getattr(scores, "shape", ())) == (wanted,)
+    ):
+        return scores  # a tensor or an array
+    else:
+        told = repr(scores) if len(repr(scores)) <= 200 else f"{repr(scores)[:200]}…"
+    raise UserError(
+        f"reward_funcs: {name!r} returned {told}, expected a list of {wanted} numbers, one a completion (None: the "
+        "reward does not apply)."
+    )
+
+
+def _in_floats(score: Any) -> Any:
+    try:
+        return score if score is None else float(score)
+    except OverflowError:
+        return math.inf if score > 0 else -math.inf

@@ -79,9 +79,6 @@ _BESIDE_OURS: Mapping[str, str] = {
 }
 """Short help texts for options of TRL among ours."""
 
-_OTHERWISE = ("resume_from_checkpoint",)
-"""Those that do more here than the host's own help says."""
-
 CODES = (
     "Exit codes: 0, 2 (a mistake), 3 (stop_on), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
 )
@@ -117,7 +114,8 @@ def text(prog: str, *, everything: bool) -> str:
     command.add_argument("--help", "--help-all", action="store_true", help="these options, or all there are")
     ours, host = our_options(), host_options()
     known, shown = {**host, **ours}, set[str]()
-    brief = {name: _BESIDE_OURS[name] for name in _OTHERWISE} if everything else {**DAILY, **_BESIDE_OURS}
+    more = "resume_from_checkpoint"  # it does more here than the host's own help says
+    brief = {more: _BESIDE_OURS[more]} if everything else {**DAILY, **_BESIDE_OURS}
 
     def add(title: str, fields: Iterable[Declared]) -> None:
         group = parser.add_argument_group(title)

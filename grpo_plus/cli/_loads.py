@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,12 @@ class Load:
         billions = self.parameters / 1e9
         return f"about {billions:.3g} billion parameters, {2 * billions:.2g} GB in 16 bits"
 
+    def is_slow_here(self) -> bool:
+        """A large model, and no accelerator on this machine."""
+        import torch
+
+        return (self.parameters or 0) >= LARGE and not torch.accelerator.is_available()
+
 
 def load_of(name: str) -> Load:
     """Look at a folder, or at a name on the hub and its place in the cache; nothing is downloaded."""
@@ -47,25 +52,21 @@ def load_of(name: str) -> Load:
 def say_and_check(parsed: "Parsed") -> list[str]:
     """Lines on what is downloaded; `UserError` where a large model would train on a CPU that nobody asked for."""
     load = _of(parsed)
-    if load is None:
-        return []
-    if not parsed.training.use_cpu and (load.parameters or 0) >= LARGE and not _accelerated():
+    if load is not None and not parsed.training.use_cpu and load.is_slow_here():
         bits = next((f", in {n} bits" for n in (4, 8) if getattr(parsed.model, f"load_in_{n}bit", False)), "")
         text = f"there is no CUDA device here, nor another accelerator, and {load.name} has {load.size}{bits}"
         slow = f"a single step on the CPU would take minutes to hours{', after the download' * load.downloads}"
         small = f"try the config here with a small model (--model_name_or_path {SMALL} --load_in_4bit false)"
         card = "Run this on a machine with a card (grpo-plus plan says how large)"
         raise UserError(f"{text}: {slow}. {card}, {small}, or ask for the CPU all the same with --use_cpu true.")
-    return list(_download(load))
+    return _download(load)
 
 
 def load_notes(parsed: "Parsed") -> list[str]:
     """The same as remarks, for commands that load nothing."""
     load = _of(parsed)
-    if load is None:
-        return []
-    notes = list(_download(load))
-    if (load.parameters or 0) >= LARGE and not _accelerated():
+    notes = _download(load)
+    if load is not None and load.is_slow_here():
         text = f"no CUDA device is on this machine, and {load.name} has {load.size}"
         notes.append(f"{text}: train here asks for --use_cpu true, and would be slow.")
     return notes
@@ -76,21 +77,14 @@ def _of(parsed: "Parsed") -> Load | None:
     return None if not name or is_reference(name) else load_of(str(name))
 
 
-def _download(load: Load) -> Iterator[str]:
-    if not load.downloads:
-        return
+def _download(load: Load | None) -> list[str]:
+    if load is None or not load.downloads:
+        return []
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-        yield f"{load.name} ({load.size}) is not on this machine, and HF_HUB_OFFLINE forbids its download."
-        return
+        return [f"{load.name} ({load.size}) is not on this machine, and HF_HUB_OFFLINE forbids its download."]
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    yield f"{load.name} is not on this machine and is downloaded from the hub: {load.size}, into {HF_HUB_CACHE}."
-
-
-def _accelerated() -> bool:
-    import torch
-
-    return bool(torch.accelerator.is_available())
+    return [f"{load.name} is not on this machine and is downloaded from the hub: {load.size}, into {HF_HUB_CACHE}."]
 
 
 def _parameters(name: str) -> float | None:

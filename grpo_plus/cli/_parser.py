@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from grpo_plus.cli import UserError
@@ -72,7 +72,7 @@ def repeated(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | Non
     seen: dict[str, list[str]] = {}
     for word in _options_of(words):
         name = word.partition("=")[0]
-        action = known.get(name) or (None if word.startswith("--") else known.get(word[:2]))
+        action = known.get(name) or known.get(name.partition(".")[0] if word.startswith("--") else word[:2])
         if action is None or isinstance(action, _COLLECTING):
             continue
         before = seen.setdefault(action.dest, [])
@@ -97,3 +97,17 @@ _COLLECTING = (argparse._AppendAction, argparse._AppendConstAction, argparse._Co
 def _options_of(words: Sequence[str]) -> Sequence[str]:
     """The words up to a bare ``--``; those of them that are values are no option of any parser."""
     return words[: list(words).index("--")] if "--" in words else words
+
+
+def by_option(words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the option that it belongs to, with underscores for dashes; the first words belong to none."""
+    option = ""
+    for word in words:
+        if word.startswith("--"):
+            option = "--" + word.partition("=")[0].removeprefix("--").replace("-", "_")
+        yield option, word
+
+
+def without(words: Iterable[str], options: Collection[str]) -> list[str]:
+    """The words of a command line without some options, or single keys of them, and their values."""
+    return [word for option, word in by_option(words) if not {option, option.partition(".")[0]} & {*options}]

@@ -3,12 +3,13 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grpo_plus.cli._parts import Kind, Reference, kinds
 
 COMMAND = "python -m grpo_plus.cli._part_pages docs/parts"
+GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
 TITLES = {
     "advantages": "Advantage estimators",
     "objectives": "Objectives and their pieces",
@@ -72,7 +73,7 @@ def _rules() -> Iterator[str]:
     from grpo_plus.objectives.rules import RULES as OF_PIECES
     from grpo_plus.recipe.table import PARTS
 
-    yield from ("# Rules: what needs and excludes what", "", _generated(), "", RULES, "")
+    yield from ("# Rules: what needs and excludes what", "", GENERATED, "", RULES, "")
     yield from ("| part | | field or part | why |", "|---|---|---|---|")
     for part in (*PARTS, OF_PIECES):
         for rule in part.rules:
@@ -85,24 +86,13 @@ def _rules() -> Iterator[str]:
     yield ""
 
 
-def write(folder: Path) -> None:
-    """Write all pages."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 def built_in(kind: Kind) -> list[Reference]:
     """The parts of a kind that come with this package."""
     return [kind.reference(entry.name) for entry in kind.registry.entries() if entry.way == "built-in"]
 
 
-def _generated() -> str:
-    return f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
-
-
 def _index(by_page: dict[str, list[Kind]]) -> Iterator[str]:
-    yield from ("# Every part", "", _generated(), "")
+    yield from ("# Every part", "", GENERATED, "")
     yield "Whatever a config can name, with its formula, paper, when to use it, keywords and an example."
     yield "These pages are written from the docstrings of the code, so they say what runs."
     yield from ("", "What excludes what: [rules.md](rules.md).")
@@ -116,7 +106,7 @@ def _index(by_page: dict[str, list[Kind]]) -> Iterator[str]:
 
 
 def _page(page: str, of_page: list[Kind]) -> Iterator[str]:
-    yield from (f"# {TITLES[page]}", "", _generated(), "", INTRODUCTIONS[page], "")
+    yield from (f"# {TITLES[page]}", "", GENERATED, "", INTRODUCTIONS[page], "")
     for kind in of_page:
         parts = built_in(kind)
         title = kind.plural[0].upper() + kind.plural[1:]
@@ -179,15 +169,10 @@ def _plain(text: str) -> str:
     return _ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", _URL.sub(r"<\1>", escaped))
 
 
-def main(arguments: Iterable[str]) -> int:
-    """Write the pages into the folder that is given."""
-    given = list(arguments)
-    if len(given) != 1:
-        print(f"expected one folder: {COMMAND}", file=sys.stderr)
-        return 2
-    write(Path(given[0]))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if len(sys.argv) != 2:
+        sys.exit(f"expected one folder: {COMMAND}")
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")

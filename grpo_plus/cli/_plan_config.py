@@ -81,8 +81,7 @@ def from_config(words: Sequence[str]) -> Asked:
     # A shape is planned from a config.json alone.
     name = model.model_name_or_path or ""
     path = name if Path(name).is_file() else model_path(name, parsed.folder)
-    trusted = any(getattr(group, "trust_remote_code", False) for group in (args, model))  # TRL moved it
-    values = {**vars(model), "model_name_or_path": path, "trust_remote_code": trusted}
+    values = {**vars(model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
     bits = bits_asked(values) or stored_bits(values)
     settings = settings_of(
         args,
@@ -95,7 +94,7 @@ def from_config(words: Sequence[str]) -> Asked:
     ).but(prompt_length=options.prompt_length)
     if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
         settings = settings.but(width=4)
-    options.trust_remote_code = trusted
+    options.trust_remote_code = parsed.trusts_code
     micro = args.per_device_train_batch_size
     rows = micro * args.gradient_accumulation_steps
     drawn = micro * args.steps_per_generation
@@ -115,11 +114,10 @@ def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
     if args.steps_per_generation != args.gradient_accumulation_steps:
         drawn = args.per_device_train_batch_size * args.steps_per_generation
         yield f"keep per_device_train_batch_size times steps_per_generation at {drawn}"
-    warm = script.warm_start if isinstance(script.warm_start, dict) else {}
     left_out = {
         "vLLM beside the model (vllm_mode: colocate)": args.use_vllm and args.vllm_mode == "colocate",
         "the reward model (reward_model_name_or_path)": bool(script.reward_model_name_or_path),
-        "the warm start of all weights (warm_start: full)": bool(warm.get("full")),
+        "the warm start of all weights (warm_start: full)": bool((parsed.warm_start or {}).get("full")),
     }
     if any(left_out.values()):
         yield f"not counted: {', '.join(name for name, here in left_out.items() if here)}"

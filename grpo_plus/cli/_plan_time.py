@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import say
 from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli._parser import without
 from grpo_verifiers.files import temporary_folder
 
 if TYPE_CHECKING:
@@ -94,10 +95,8 @@ def time_lines(parsed: "Parsed", words: Sequence[str], steps: int | None) -> Ite
         yield f"      {total} for {args.max_steps} steps, {ends} at the pace of these"
     else:
         yield f"      max_steps is not set: so much times the steps of {args.num_train_epochs:g} epochs"
-    left_out = ["loading, evaluation and checkpoints are not counted"] if steps is not None else []
-    yield "      an estimate: completions grow and shrink while a model learns, and a step with them" + "".join(
-        f"; {each}" for each in left_out
-    )
+    left_out = "; loading, evaluation and checkpoints are not counted" if steps is not None else ""
+    yield f"      an estimate: completions grow and shrink while a model learns, and a step with them{left_out}"
 
 
 def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | str":
@@ -127,7 +126,7 @@ def measured(words: Sequence[str], steps: int) -> Pace:
     with temporary_folder() as folder:
         own = Path(folder) / "run"
         alone: Mapping[str, str] = {**_ALONE, "--max_steps": str(steps + 1), "--output_dir": str(own)}
-        command = [sys.executable, "-m", "grpo_plus.cli", "train", *_without(words, alone)]
+        command = [sys.executable, "-m", "grpo_plus.cli", "train", *without(words, alone)]
         command += [word for pair in alone.items() for word in pair]
         say(f"Making {steps + 1} steps to measure their time; the first one starts everything and is not counted.")
         environment = naming_us({key: value for key, value in os.environ.items() if key != "ACCELERATE_USE_CPU"})
@@ -139,18 +138,6 @@ def measured(words: Sequence[str], steps: int) -> Pace:
     if pace is None:
         raise UserError("--time-steps: the steps were not recorded, so their time is not known.")
     return pace
-
-
-def _without(words: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """The words of a command without some options and their values."""
-    kept, dropped = [], False
-    for word in words:
-        if word.startswith("--"):
-            name = "--" + word.partition("=")[0].removeprefix("--").replace("-", "_").partition(".")[0]
-            dropped = name in options
-        if not dropped:
-            kept.append(word)
-    return kept
 
 
 def shown(seconds: float) -> str:

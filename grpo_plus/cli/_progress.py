@@ -3,13 +3,15 @@
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm  # type: ignore[import-untyped]  # comes with transformers
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from grpo_plus.cli._figures import Figures, duration, evaluation_words
+from grpo_plus.training.step_metrics import PARTS, metric
 
 if TYPE_CHECKING:
     from grpo_plus._trl import Host
@@ -30,7 +32,6 @@ class ProgressLines(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self._figures = Figures()
         self._tokens_per_second: float | None = None
         self._logged = (0, 0.0)
         self._step = self._first = self._last = 0
@@ -70,41 +71,80 @@ class ProgressLines(TrainerCallback):
         elif "train_runtime" in logs:
             self._print(f"trained to step {state.global_step} in {duration(logs['train_runtime'])}")
         elif "loss" in logs:
-            self._take(Figures.of(logs), state)
+            self._take(logs, state.global_step, state.max_steps)
 
-    def _take(self, figures: Figures, state: Any) -> None:
-        steps, tokens = self._logged
-        if figures.tokens is not None:
-            if figures.seconds and state.global_step > steps and figures.tokens > tokens:
-                spent = figures.seconds * (state.global_step - steps)
-                self._tokens_per_second = (figures.tokens - tokens) / spent
-            self._logged = (state.global_step, figures.tokens)
-        self._figures = figures
-        self._print(self.line(state.global_step, state.max_steps))
+    def _take(self, logs: Mapping[str, Any], step: int, last: int) -> None:
+        """Print one line with the figures of a training log."""
+        parts = {part: number for part in PARTS if (number := _number(logs.get(metric(part)))) is not None}
+        seconds = sum(parts.values()) if len(parts) == len(PARTS) else None
+        tokens = _number(logs.get("num_tokens"))
+        if tokens is not None:
+            steps, before = self._logged
+            if seconds and step > steps and tokens > before:
+                self._tokens_per_second = (tokens - before) / (seconds * (step - steps))
+            self._logged = (step, tokens)
+        words = [f"step {step}/{last}", *figure_words(logs)]
+        if self._tokens_per_second is not None:
+            words.append(f"{self._tokens_per_second:,.0f} tokens/s")
+        if seconds is not None:
+            shares = ", ".join(f"{part} {each / seconds:.0%}" for part, each in parts.items()) if seconds else ""
+            words.append(f"{seconds:.2f} s/step" + (f" ({shares})" if shares else ""))
+        done = self._step - self._first
+        if done >= 1 and self._last >= self._step:  # by the steps and evaluations of this run
+            left = (time.monotonic() - self._began) / done * (self._last - self._step)
+            words.append(f"{duration(left)} left")
+        self._print(" | ".join(words))
 
     def _print(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
             tqdm.write(text)
             sys.stdout.flush()
 
-    def line(self, step: int, last: int) -> str:
-        """The newest figures in one line."""
-        words = [f"step {step}/{last}", *self._figures.words(), *self._speed()]
-        left = self._left()
-        return " | ".join([*words, *([f"{duration(left)} left"] if left is not None else [])])
 
-    def _speed(self) -> list[str]:
-        found = []
-        if self._tokens_per_second is not None:
-            found.append(f"{self._tokens_per_second:,.0f} tokens/s")
-        if self._figures.seconds is not None:
-            split = f" ({self._figures.split})" if self._figures.split else ""
-            found.append(f"{self._figures.seconds:.2f} s/step{split}")
-        return found
+def figure_words(logs: Mapping[str, Any]) -> list[str]:
+    """The main figures of a training log with their names.
 
-    def _left(self) -> float | None:
-        """Estimated seconds of the remaining steps, from the steps and evaluations of this run."""
-        done = self._step - self._first
-        if done < 1 or self._last < self._step:
-            return None
-        return (time.monotonic() - self._began) / done * (self._last - self._step)
+    Dead groups are those whose advantages are all 0 (with TRL's estimator: whose rewards are all equal). The engine
+    saves a share of the update's tokens.
+    """
+    reward, loss, kl = (_number(logs.get(name)) for name in ("reward", "loss", "kl"))
+    dead = _number(logs.get("advantages/dead_group_fraction", logs.get("frac_reward_zero_std")))
+    length, cut = (_number(logs.get(f"completions/{name}")) for name in ("mean_length", "clipped_ratio"))
+    saved = _number(logs.get("engine/tokens_saved"))
+    found = []
+    if reward is not None:
+        found.append(f"reward {reward:.3f}")
+    if dead is not None:
+        found.append(f"dead groups {dead:.0%}")
+    if length is not None:
+        found.append(f"length {length:.0f}" + (f" ({cut:.0%} cut off)" if cut else ""))
+    if loss is not None:
+        found.append(f"loss {loss:.4f}")
+    if kl is not None:
+        found.append(f"kl {kl:.4f}")
+    if saved and dead != 1:  # of nothing
+        found.append(f"engine saves {saved:.0%}")
+    return found
+
+
+def evaluation_words(logs: Mapping[str, Any]) -> list[str]:
+    """Rewards of an evaluation, by name."""
+    found = []
+    for key, value in logs.items():
+        name = key.removeprefix("eval_")
+        rewarding = name in ("reward", "score") or (name.startswith("rewards/") and name.endswith("/mean"))
+        if key.startswith("eval_") and rewarding and (number := _number(value)) is not None:
+            found.append(f"{name.removeprefix('rewards/').removesuffix('/mean')} {number:.3f}")
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)

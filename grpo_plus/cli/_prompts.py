@@ -44,13 +44,9 @@ class AnswerFormat:
 
 
 FORMATS = {
-    "boxed": AnswerFormat(
-        "Reason step by step, then give the final answer in \\boxed{}.",
-        "math",
-    ),
+    "boxed": AnswerFormat("Reason step by step, then give the final answer in \\boxed{}.", "math"),
     "think": AnswerFormat(
-        "First think the problem through between <think> and </think>. After </think>, answer.",
-        "think_format",
+        "First think the problem through between <think> and </think>. After </think>, answer.", "think_format"
     ),
     "think_boxed": AnswerFormat(
         "First think the problem through between <think> and </think>. After </think>, give the final answer in "

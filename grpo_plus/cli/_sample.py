@@ -24,23 +24,21 @@ class Sample:
     rewards that the one column is said to be the weighted sum of.
     """
 
-    names: tuple[str, ...]
-    weights: tuple[float, ...]
-    columns: tuple[tuple[float, ...], ...]
-    lengths: tuple[int, ...]
-    steps: tuple[tuple[Step, ...], ...] | None = None
-    summed: tuple[tuple[str, float], ...] = ()
-    values: tuple[tuple[float, ...], ...] | None = None
+    names: Sequence[str]
+    weights: Sequence[float]
+    columns: Sequence[Sequence[float]]
+    lengths: Sequence[int]
+    steps: list[list[Step]] | None = None
+    summed: Sequence[tuple[str, float]] = ()
+    values: list[list[float]] | None = None
 
     def table(self) -> "RewardTable":
         """The table that a trainer would make of the group."""
         from grpo_plus.advantages import RewardTable
 
         rows = list(map(list, zip(*self.columns, strict=True)))
-        steps = None if self.steps is None else [list(of_row) for of_row in self.steps]
-        values = None if self.values is None else list(map(list, self.values))
         return RewardTable.of(
-            rows, lengths=self.lengths, steps=steps, weights=self.weights, names=self.names, values=values
+            rows, lengths=self.lengths, steps=self.steps, weights=self.weights, names=self.names, values=self.values
         )
 
     def valued(self) -> "Sample":
@@ -48,7 +46,7 @@ class Sample:
         totals = self.table().totals()
         known = totals[~totals.isnan()]
         mean = float(known.mean()) if len(known) else 0.0
-        return replace(self, values=tuple((mean,) * length for length in self.lengths))
+        return replace(self, values=[[mean] * length for length in self.lengths])
 
 
 def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Sequence[tuple[str, float]]) -> Sample:
@@ -71,25 +69,21 @@ def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Seq
     scores = None if steps is None else _steps(steps, count)
     most = max(map(len, scores), default=0) if scores else 0
     sizes = _lengths(lengths, count, max(LENGTH, most))
-    return Sample(
-        names=names,
-        weights=weights,
-        columns=tuple(map(tuple, columns)),
-        lengths=tuple(sizes),
-        steps=None if scores is None else tuple(map(_spread, scores, sizes)),
-        summed=summed,
-    )
+    spread = None if scores is None else list(map(_spread, scores, sizes))
+    return Sample(names, weights, columns, sizes, spread, summed)
 
 
-def _named(
-    count: int, known: Sequence[tuple[str, float]]
-) -> tuple[tuple[str, ...], tuple[float, ...], tuple[tuple[str, float], ...]]:
+Named = tuple[Sequence[str], Sequence[float], Sequence[tuple[str, float]]]
+"""Names and weights of the columns, and the rewards that the one column is the weighted sum of."""
+
+
+def _named(count: int, known: Sequence[tuple[str, float]]) -> Named:
     if count == len(known):
-        return tuple(name for name, _ in known), tuple(weight for _, weight in known), ()
+        return [name for name, _ in known], [weight for _, weight in known], ()
     if count == 1 and known:
-        return ("R",), (1.0,), tuple(known)
+        return ["R"], [1.0], known
     if not known:
-        return tuple(f"reward {place}" for place in range(1, count + 1)), (1.0,) * count, ()
+        return [f"reward {place}" for place in range(1, count + 1)], [1.0] * count, ()
     listed = ", ".join(name for name, _ in known)
     raise UserError(
         f"--rewards has {count} lists, but the config has {len(known)} rewards ({listed}): give one list for each in "
@@ -118,12 +112,12 @@ def _steps(text: str, count: int) -> list[list[float]]:
     return scores
 
 
-def _spread(scores: Sequence[float], length: int) -> tuple[Step, ...]:
+def _spread(scores: Sequence[float], length: int) -> list[Step]:
     """Steps of about equal length, from the first token to the last."""
     if len(scores) > length:
         raise UserError(f"--lengths: a completion of {length} tokens cannot hold {len(scores)} steps.")
     ends = [length * place // len(scores) for place in range(len(scores) + 1)] if scores else [0]
-    return tuple((score, ends[place], ends[place + 1]) for place, score in enumerate(scores))
+    return [(score, ends[place], ends[place + 1]) for place, score in enumerate(scores)]
 
 
 def _numbers(flag: str, text: str, *, empty: bool = False) -> list[float]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.recipe.recipe import Selected
-    from grpo_plus.selection import PromptHistory
 
 
 def selection_lines(config: "GRPOPlusConfig") -> list[str]:
@@ -32,12 +31,18 @@ def selection_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _numbers(selected: "Selected", size: int) -> list[str]:
+    from grpo_plus.selection import PromptHistory
     from grpo_plus.selection.checking import common_of, selection_weights
     from grpo_plus.selection.drawing import distribution, shares
     from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 
     rights = [None, 0, 1, size // 2, size - 1, size]
-    history = _made_up(rights, size, selected.keywords)
+    groups = [[] if right is None else [1.0] * right + [0.0] * (size - right) for right in rights]
+    columns: dict[str, list[Any]] = {"prompt": [f"prompt {place}" for place in range(len(groups))]}
+    difficulty = selected.keywords.get("column")
+    if isinstance(difficulty, str):  # it rises from 1
+        columns[difficulty] = list(range(1, len(groups) + 1))
+    history = PromptHistory.of(groups, num_generations=size, columns=columns)
     explore = float(common_of(selected.selection, selected.keywords)["explore"])
 
     def chances(progress: float) -> Any:
@@ -57,17 +62,6 @@ def _numbers(selected: "Selected", size: int) -> list[str]:
     if selected.weighted:
         rows["weight of the group"] = [f"{float(one):.3g}" for one in shares(first, history.rows)]
     title = "  on six made-up prompts"
-    if difficulty := selected.keywords.get("column"):
+    if difficulty:
         title += f", whose {difficulty} is 1 to 6"
     return [f"{title}:", *(f"    {name:<23}{'  '.join(f'{cell:>7}' for cell in row)}" for name, row in rows.items())]
-
-
-def _made_up(rights: list[int | None], size: int, keywords: Any) -> "PromptHistory":
-    """One prompt of each count of right completions; a column that the keywords name rises from 1."""
-    from grpo_plus.selection import PromptHistory
-
-    groups = [[] if right is None else [1.0] * right + [0.0] * (size - right) for right in rights]
-    columns: dict[str, list[Any]] = {"prompt": [f"prompt {place}" for place in range(len(groups))]}
-    if isinstance(keywords.get("column"), str):
-        columns[keywords["column"]] = list(range(1, len(groups) + 1))
-    return PromptHistory.of(groups, num_generations=size, columns=columns)

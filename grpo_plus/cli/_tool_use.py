@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._trained import info_of
 from grpo_plus.report.visible import visible
 
 if TYPE_CHECKING:
@@ -110,16 +111,9 @@ def _say(use: "ToolUse", source: str) -> None:
 
 def _of_run(folder: Path) -> dict[str, Any]:
     """Of the run in a folder; nothing where there is none, or it had no tools."""
-    from grpo_plus.record import RunError, open_run
-    from grpo_plus.record.files import FOLDER, RUN
     from grpo_verifiers.redaction import HIDDEN
 
-    if not (folder / FOLDER / RUN).is_file():
-        return {}
-    try:
-        config = open_run(folder).info.get("config", {})
-    except RunError:  # what cannot be read says nothing
-        return {}
+    config = (info_of(folder) or {}).get("config") or {}
     if not any(config.get(name) for name in ("tools", "environment")):
         return {}
     found = {name: config.get(name) for name in _READ}
@@ -149,11 +143,8 @@ def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
     found = {name: values[name] for name in _READ if values.get(name) is not None}
     if not any(found.get(name) for name in ("tools", "environment")):
         raise UserError(f"--tools-from {path} has neither tools nor environment.")
+    # A single tool or plug-in may stand without a list.
+    found |= {name: [found[name]] for name in ("tools", "plugins") if isinstance(found.get(name), str | Mapping)}
     with launching(path.resolve().parent):
-        config = ToolUse(**{**found, **_listed(found)}).config()
+        config = ToolUse(**found).config()
     return {name: getattr(config, name) for name in _READ}
-
-
-def _listed(found: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A single tool or plug-in may stand without a list."""
-    return {name: [found[name]] for name in ("tools", "plugins") if isinstance(found.get(name), str | Mapping)}

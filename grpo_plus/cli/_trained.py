@@ -1,7 +1,8 @@
 """How a run made its prompts and drew its completions, read from its record."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,49 +37,44 @@ class Trained:
 
 def places(*given: str | None) -> list[Path]:
     """Where the run that trained a model may be; a checkpoint lies in its run's folder."""
-    return list(_places(given))
+    paths = [Path(each).expanduser() for each in given if each]
+    return [place for path in paths for place in (path, path.parent)]
 
 
-def _places(given: Sequence[str | None]) -> Iterator[Path]:
-    for each in given:
-        if each:
-            path = Path(each).expanduser()
-            yield from (path, path.parent)
+def info_of(folder: Path) -> Mapping[str, Any] | None:
+    """What the record of the run in a folder says of it; None where there is none, or it cannot be read."""
+    from grpo_plus.record import RunError, open_run
+    from grpo_plus.record.files import FOLDER, RUN
+
+    with suppress(RunError):
+        if (folder / FOLDER / RUN).is_file():
+            return open_run(folder).info
+    return None
 
 
 def trained(folders: Sequence[Path]) -> Trained | None:
     """The settings of the first of these folders that a run with a record is in; None where none is."""
-    from grpo_plus.record import RunError, open_run
-    from grpo_plus.record.files import FOLDER, RUN
-
-    for folder in folders:
-        if not (folder / FOLDER / RUN).is_file():
-            continue
-        try:
-            info = open_run(folder).info
-        except RunError:  # what cannot be read says nothing
-            continue
-        return _of(folder, info.get("config") or {}, info.get("command") or {})
-    return None
-
-
-def _of(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> Trained:
-    prompt = command.get("prompt")
+    found = next(((folder, info) for folder in folders if (info := info_of(folder)) is not None), None)
+    if found is None:
+        return None
+    folder, info = found
+    config = info.get("config") or {}
+    prompt = (info.get("command") or {}).get("prompt")
     most = config.get("max_completion_length")
     keywords = config.get("chat_template_kwargs")
-    found = Trained(
+    run = Trained(
         folder,
         dict(prompt) if isinstance(prompt, Mapping) else {},
         most if isinstance(most, int) and most > 0 else None,
         {name: config[name] for name in SAMPLING if isinstance(config.get(name), int | float)},
         dict(keywords) if isinstance(keywords, Mapping) else {},
     )
-    if HIDDEN in json.dumps([dict(found.prompt), dict(found.template_keywords)], ensure_ascii=False):
+    if HIDDEN in json.dumps([run.prompt, run.template_keywords], ensure_ascii=False):
         raise UserError(
             f"the prompt of the run {folder} held a secret, which its record does not keep: give the prompt by flags, "
             "with --no-run-settings."
         )
-    return found
+    return run
 
 
 def _shown(values: Mapping[str, Any]) -> str:

@@ -38,21 +38,10 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
             problems.setdefault(problem, []).append(label)
     return Checked(
         processes=max([1, *(each.processes or 1 for each in parsed.values())]),
-        machines=max([1, *(_machines(each) for each in parsed.values() if each.launch)]),
+        machines=max([1, *(each.machines for each in parsed.values())]),
         cpu=all(each.training.use_cpu for each in parsed.values()),
         problems=problems,
     )
-
-
-def _machines(parsed: "Parsed") -> int:
-    """The machines that the ranks of one run are spread over."""
-    from accelerate.commands.launch import launch_command_parser
-
-    from grpo_plus.recipe.options import read_yaml
-
-    launch, _ = launch_command_parser().parse_known_args([*parsed.launch, "script"])
-    file = read_yaml(Path(launch.config_file)) if launch.config_file else {}
-    return int(launch.num_machines or file.get("num_machines") or 1)
 
 
 if __name__ == "__main__":

@@ -95,13 +95,21 @@ def _read(text: str) -> Any:
         raise UserError(str(error)) from error
 
 
-def missing_columns(needed: Mapping[str, str], columns: Sequence[str]) -> list[str]:
-    """A sentence for each parameter whose column the data lacks."""
-    return [
-        f"{parameter}: {unknown('column', column, columns)}"
-        for parameter, column in needed.items()
+def require_columns(needed: Mapping[str, Mapping[str, str]], columns: Sequence[str], way: str) -> None:
+    """Raise `UserError` where the data lacks columns; ``needed`` has those of each verifier's parameters, by its label.
+
+    ``way``: the flags that name a column.
+    """
+    missing = [
+        f"{label} needs {parameter}: {unknown('column', column, columns)}"
+        for label, of_one in needed.items()
+        for parameter, column in of_one.items()
         if column not in columns
     ]
+    if missing:
+        raise UserError(
+            f"the data lacks columns of the verifiers. {' '.join(missing)} Say where a value stands with {way}."
+        )
 
 
 def _pairs(texts: Iterable[str], flag: str, labels: Sequence[str]) -> "list[tuple[str | None, str, str]]":

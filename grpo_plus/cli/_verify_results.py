@@ -108,16 +108,15 @@ def _mean(scores: Sequence[float | None]) -> str:
 
 def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mapping[str, Any]) -> dict[str, Any]:
     """One line of the results file, without secrets."""
-    reason = redact_text(readable(verdict.detail, MAX_DETAIL))
-    kept = {name: _kept(redact(plain(value), name)) for name, value in gold.items()}
+    golds = {name: redact(plain(value), name) for name, value in gold.items()}
     return {
         "row": row,
         "verifier": label,
         "score": verdict.score,
         "status": verdict.status.value,
-        "detail": reason,
+        "detail": redact_text(readable(verdict.detail, MAX_DETAIL)),
         "completion": redact(plain(completion)),
-        "gold": kept,
+        "gold": {name: _cut(kept, GOLD_KEPT) if isinstance(kept, str) else kept for name, kept in golds.items()},
     }
 
 
@@ -154,10 +153,6 @@ def _cut(text: str, most: int) -> str:
     return f"{text[: most // 2]}[… {len(text) - most} characters …]{text[-(most // 2) :]}"
 
 
-def _kept(value: Any) -> Any:
-    return _cut(value, GOLD_KEPT) if isinstance(value, str) else value
-
-
 def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
     """The statuses that ``--show`` asks for."""
     known = [*(status.value for status in Status), ALL, DISAGREE]
@@ -173,7 +168,9 @@ def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
 def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
     """A new results file: at ``out``, or beside the data under a name that is free."""
     settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
-    path = out or _beside(data)
+    source = Path(data).expanduser()
+    beside = source.with_suffix(".verdicts.jsonl") if source.is_file() else Path(f"{source.name}.verdicts.jsonl")
+    path = out or beside
     try:
         if out is not None:  # a path from the user may be a link or /dev/stdout; the default path may not
             if out.is_file() and not overwrite and not _is_output(out):
@@ -199,8 +196,3 @@ def _is_output(path: Path) -> bool:
         return any(os.path.samestat(path.stat(), os.fstat(number)) for number in (1, 2))
     except OSError:
         return False
-
-
-def _beside(data: str) -> Path:
-    path = Path(data).expanduser()
-    return path.with_suffix(".verdicts.jsonl") if path.is_file() else Path(f"{path.name}.verdicts.jsonl")

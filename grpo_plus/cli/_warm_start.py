@@ -52,6 +52,9 @@ def begin(  # noqa: PLR0917
     warm start that it began with.
     """
     from grpo_plus import _trl
+    from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.warm_start.make import headline
+    from grpo_plus.warm_start.store import FILE
 
     args, wanted = parsed.training, parsed.script.warm_start is not None
     record = Path(args.output_dir) / RECORD
@@ -70,7 +73,7 @@ def begin(  # noqa: PLR0917
         return Begun(start.model)
     _trl.from_main(lambda: _write(record, found))
     folder = Path(found["folder"])
-    fact = f"supervised, {_trl.from_main(lambda: _fact(folder))}"
+    fact = f"supervised, {_trl.from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
     if not found["adapter"]:
         return Begun(str(folder), fact=fact)
     if start.adapter is None:
@@ -81,14 +84,6 @@ def begin(  # noqa: PLR0917
     from grpo_plus.training.warm_adapter import WarmAdapter
 
     return Begun(start.model, (WarmAdapter(folder),), fact)
-
-
-def _fact(folder: Path) -> str:
-    from grpo_plus.checkpoints.folder import read_json
-    from grpo_plus.warm_start.make import headline
-    from grpo_plus.warm_start.store import FILE
-
-    return headline(read_json(folder / FILE).get("facts", {}))
 
 
 def _former(checkpoint: Path) -> dict[str, Any] | None:
@@ -131,10 +126,8 @@ def _made(  # noqa: PLR0917
     from grpo_plus.warm_start.options import WarmStart
 
     args = parsed.training
-    settings = dict(parsed.script.warm_start) if isinstance(parsed.script.warm_start, dict) else {}
-    prompt = parsed.script.prompt if isinstance(parsed.script.prompt, dict) else {}
-    rows, column = _rows(parsed, settings, prompt, tokenizer, splits)
-    measured = parsed.script.measure if isinstance(parsed.script.measure, dict) else {}
+    settings, measured = parsed.warm_start or {}, parsed.measure or {}
+    rows, column = _rows(parsed, settings, tokenizer, splits)
     hidden = [row["prompt"] for row in sets.get("dataset_test_split", ())]
     hidden += [row["prompt"] for row in islice(iter(sets.get("measure", ())), measured.get("limit"))]
     if tokenizer.chat_template is None and any(not isinstance(row.prompt, str) for row in rows):
@@ -193,9 +186,7 @@ def _chats(args: Any, tokenizer: Any) -> Any:
     )
 
 
-def _rows(
-    parsed: "Parsed", settings: Mapping[str, Any], prompt: Mapping[str, Any], tokenizer: Any, splits: Any
-) -> tuple[list[Any], str]:
+def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits: Any) -> tuple[list[Any], str]:
     """Prompts with their solutions, and the column of these."""
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_plus.recipe.tools import COLUMN, schemas_of
@@ -207,7 +198,7 @@ def _rows(
         splits = load_rows(named, settings.get("config"), base=parsed.folder, field="warm_start.dataset")
     split = settings.get("split", "train" if named else parsed.script.dataset_train_split)
     rows = pick_split(splits, split, "warm_start.split")
-    if not _sized(rows):
+    if not hasattr(rows, "__len__"):
         raise UserError(
             f"warm_start: the split {split!r} is a stream, and its rows must be counted: set dataset_streaming: "
             "false, or warm_start: {dataset: …} to a file, a folder or a name on the hub, which is loaded whole."
@@ -224,16 +215,13 @@ def _rows(
         tools = [schemas_of(recipe, {COLUMN: value}) for value in rows[COLUMN]]
     else:
         tools = [schemas_of(recipe, {})] * len(rows)
-    check_columns(rows, prompt, "warm_start")
-    asked = list(rows["prompt"]) if not prompt else []
-    if prompt:
-        make = maker(prompt, chat=tokenizer.chat_template is not None)
+    check_columns(rows, parsed.prompt, "warm_start")
+    if parsed.prompt:
+        make = maker(parsed.prompt, chat=tokenizer.chat_template is not None)
         asked = [make(row) for row in rows]
+    else:
+        asked = list(rows["prompt"])
     return [Row(*each) for each in zip(asked, rows[column], tools, strict=True)], column
-
-
-def _sized(rows: Any) -> bool:
-    return hasattr(rows, "__len__")
 
 
 def _sharded(args: Any) -> str | None:

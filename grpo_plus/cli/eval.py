@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._data import local_data
-from grpo_plus.cli._early import say
+from grpo_plus.cli._data import local_data, local_model
+from grpo_plus.cli._early import quiet_bars, say
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
 from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
-from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
+from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
@@ -22,7 +22,6 @@ from grpo_verifiers.files import read_text
 if TYPE_CHECKING:
     from grpo_plus.evaluation import Drawing, Evaluation, Sample, ToolUse
     from grpo_verifiers import Verifier
-    from grpo_verifiers.tools.part import ToolPart
 
 PROG = "grpo-plus eval"
 MANY_CUT_OFF = 0.05
@@ -43,17 +42,12 @@ def run(arguments: Sequence[str]) -> int:
     except (ConfigError, VerifierError) as error:
         raise UserError(str(error)) from error
     say("Loading torch and transformers.")
-    import datasets
-    from transformers.utils import logging
-
     from grpo_plus.evaluation import Drawing
     from grpo_plus.evaluation.run import check_numbers
     from grpo_plus.evaluation.store import StoreError
     from grpo_verifiers.exec.runner import close_shared_runners
 
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-        logging.disable_progress_bar()
+    quiet_bars()
     try:
         check_numbers(options.n, ks, options.batch)
         drawing = Drawing(
@@ -79,55 +73,40 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--config", help="configuration of a hub dataset")
     data.add_argument("--split", default="test", help="split of the dataset (default: test)")
     data.add_argument("--limit", type=int, help="only the first rows")
-    _add_prompt_options(data)
-    judge = parser.add_argument_group("verifier")
-    add_verifier_options(judge)
-    calls = parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
-    add_tool_options(calls)
+    data.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
+    data.add_argument("--user", help="the prompt's text, with {column} placeholders")
+    data.add_argument("--system", help="a system message before every prompt")
+    data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
+    data.add_argument(
+        "--settings-from", metavar="RUN", help="prompt and sampling of this run; default: of the run that MODEL is of"
+    )
+    data.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
+    add_verifier_options(parser.add_argument_group("verifier"))
+    add_tool_options(
+        parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
+    )
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
     draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
-    _add_draw_options(draws)
+    draws.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
+    draws.add_argument("--top-p", type=float)
+    draws.add_argument("--top-k", type=int, help="0 for no limit")
+    draws.add_argument(
+        "--max-completion-length", type=int, help=f"tokens, at most (default: that of the run, or {DEFAULT_LENGTH})"
+    )
+    draws.add_argument("--seed", type=int, default=0)
     draws.add_argument("--batch", type=int, default=64, help="completions drawn together (default: 64)")
     loading = parser.add_argument_group("loading")
-    _add_loading_options(loading)
+    loading.add_argument("--adapter", help="folder of an adapter to put on the model")
+    loading.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    loading.add_argument("--device", help="cpu, cuda, …; default: what there is")
+    loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
+    loading.add_argument("--revision", help="of a model on the hub")
+    loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
     options: argparse.Namespace = parser.parse_args(arguments)
     return options
-
-
-def _add_prompt_options(group: "argparse._ActionsContainer") -> None:
-    """Declare how prompts are made."""
-    group.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
-    group.add_argument("--user", help="the prompt's text, with {column} placeholders")
-    group.add_argument("--system", help="a system message before every prompt")
-    group.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
-    group.add_argument(
-        "--settings-from", metavar="RUN", help="prompt and sampling of this run; default: of the run that MODEL is of"
-    )
-    group.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
-
-
-def _add_draw_options(group: "argparse._ActionsContainer") -> None:
-    """Declare how completions are drawn."""
-    group.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
-    group.add_argument("--top-p", type=float)
-    group.add_argument("--top-k", type=int, help="0 for no limit")
-    group.add_argument(
-        "--max-completion-length", type=int, help=f"tokens, at most (default: that of the run, or {DEFAULT_LENGTH})"
-    )
-    group.add_argument("--seed", type=int, default=0)
-
-
-def _add_loading_options(group: "argparse._ActionsContainer") -> None:
-    """Declare how a model is loaded."""
-    group.add_argument("--adapter", help="folder of an adapter to put on the model")
-    group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    group.add_argument("--device", help="cpu, cuda, …; default: what there is")
-    group.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
-    group.add_argument("--revision", help="of a model on the hub")
-    group.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
 
 
 def _ks(given: str | None, n: int) -> list[int]:
@@ -169,28 +148,29 @@ def _as_trained(options: argparse.Namespace) -> Trained:
 
 
 def _evaluate(
-    options: argparse.Namespace,
-    ks: list[int],
-    drawing: "Drawing",
-    verifiers: "list[Verifier]",
-    run: Trained,
+    options: argparse.Namespace, ks: list[int], drawing: "Drawing", verifiers: "list[Verifier]", run: Trained
 ) -> int:
     from rich.console import Console
 
+    from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.evaluation import evaluate
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 
     rows = _rows(options)
     tools = tool_use(options, places(options.adapter, options.model))
-    if not verifiers and (tools is None or not any(part.rewards for part in _environments(tools))):
+    if not verifiers and (
+        tools is None or not any(part.rewards for part in tools.config().recipe.environments.values())
+    ):
         raise UserError("there is nothing to judge with: give --verifier, or an environment with get_reward.")
     base, adapter = options.loaded
     _require(verifiers, rows, options, run)
     store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
         model, tokenizer = _load_model(base, adapter, options)
-        rows = _with_prompts(rows, tokenizer, options, called=tools is not None)
+        chat = tokenizer.chat_template is not None
+        prompt = options.prompt or ({"column": "prompt"} if tools is not None and chat else {})  # texts become chats
+        rows = with_prompts(rows, prompt, chat=chat)
         done = store.done if store else []
         total = len(rows) * options.n
         if done:
@@ -276,25 +256,8 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
         raise UserError(
             f"{error} It is the prompt of the run {run.folder}: give --prompt-column or --user, or --no-run-settings."
         ) from error
-    missing = [
-        f"{verifier.label} needs {sentence}"
-        for verifier in verifiers
-        for sentence in missing_columns(verifier.required_columns, rows.column_names)
-    ]
-    if missing:
-        raise UserError(
-            f"the data lacks columns of the verifiers. {' '.join(missing)} Say where a value stands with --column "
-            "PARAMETER=COLUMN."
-        )
-
-
-def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace, *, called: bool) -> Any:
-    """The rows with their prompts; where tools are ``called``, texts become chats."""
-    from grpo_plus.cli._prompts import with_prompts
-
-    chat = tokenizer.chat_template is not None
-    prompt = options.prompt or ({"column": "prompt"} if called and chat else {})
-    return with_prompts(rows, prompt, chat=chat)
+    needed = {verifier.label: verifier.required_columns for verifier in verifiers}
+    require_columns(needed, rows.column_names, "--column PARAMETER=COLUMN")
 
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
@@ -316,14 +279,8 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
             raise UserError(f"{base} is an adapter that names no base model: {PROG} BASE --adapter {base}")
         say(f"{base} is an adapter on {named}.")
         return str(named), str(base)
-    looks_local = base.startswith((".", "/", "~")) or Path(base).expanduser().is_dir()
-    if looks_local and not (Path(base).expanduser() / "config.json").is_file():
-        raise UserError(f"the model folder {base!r} does not exist or holds no config.json.")
+    local_model(base, "MODEL")
     return base, adapter
-
-
-def _environments(tools: "ToolUse") -> "list[ToolPart]":
-    return list(tools.config().recipe.environments.values())
 
 
 def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -351,7 +308,9 @@ def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> 
         model = AutoModelForCausalLM.from_pretrained(base, **common, **extra)
         if options.load_in_4bit:
             keep_layout(model)
-        tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(base, adapter), **common)
+        # That of the adapter if it has one: training may have changed the template.
+        own = adapter if adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file() else base
+        tokenizer = AutoTokenizer.from_pretrained(own, **common)
         if adapter is not None:
             from peft import PeftModel
 
@@ -359,12 +318,6 @@ def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> 
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise UserError(f"the model {base!r} cannot be loaded: {type(error).__name__}: {error}") from error
     return model.eval(), tokenizer
-
-
-def _tokenizer_folder(base: str, adapter: str | None) -> str:
-    """The adapter's tokenizer if it has one, otherwise the base's: training may have changed the template."""
-    own = adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
-    return str(adapter) if own else base
 
 
 def _four_bits(options: argparse.Namespace, device: Any) -> Any:
@@ -383,20 +336,10 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
     """The settings that identify an evaluation."""
-    apart: Sequence[str] = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
-    apart = (
-        *apart,
-        "loaded",
-        "settings_from",
-        "no_run_settings",
-        "prompt",
-        "prompt_column",
-        "user",
-        "system",
-        "template",
-    )
-    found = {name: value for name, value in vars(options).items() if name not in apart}
     names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
+    apart = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
+    apart |= {"settings_from", "no_run_settings", "tools_from", "no_tools"}
+    found = {name: value for name, value in vars(options).items() if name not in apart}
     found |= {name: options.prompt.get(key) for name, key in names.items()}
     if "chat" in options.prompt:
         found["chat"] = options.prompt["chat"]

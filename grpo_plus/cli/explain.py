@@ -55,7 +55,6 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage
-    from grpo_plus.recipe.options import mapping, mapping_or_none
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, on_cpu(rest), beside=BESIDE)
@@ -68,8 +67,8 @@ def run(arguments: Sequence[str]) -> int:
     sample = read_sample(options.rewards, options.lengths, options.steps, weights)
     notes = [*command_notes(parsed, weights, chosen), *prompt_notes(parsed)]
     lines = [
-        *_prompt_lines(mapping("prompt", parsed.script.prompt)),
-        *warm_start_lines(mapping_or_none("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
+        *_prompt_lines(parsed.prompt),
+        *warm_start_lines(parsed.warm_start, adapter=bool(parsed.model.use_peft)),
         *_advantage_lines(config, sample, chosen),
         "",
         *_objective_lines(config, sample.lengths),
@@ -77,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
         *selection_lines(config),
         "",
         *_verifier_lines(config, dict(weights)),
-        *_reward_model_lines(config),
+        *([f"reward_model: {_settings(asdict(trained))}"] if (trained := config.recipe.reward_model) else []),
         *_tool_lines(config),
         "",
         *_critic_lines(config),
@@ -122,26 +121,20 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
         raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
-    if any(part.reads_states for part, _ in config.recipe.estimator_parts):
+    parts = [part for part, _ in config.recipe.estimator_parts]
+    if any(part.reads_states for part in parts):
         return [*lines, "  its numbers need the states before the steps, which a run has"]
-    reads_values = any(part.reads_values for part, _ in config.recipe.estimator_parts)
+    reads_values = any(part.reads_values for part in parts)
     if reads_steps and sample.steps is None:
         lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
         return lines
-    if sample.summed and _reads_each_reward(config, estimator):
+    if sample.summed and any(part.own_zero_rule and not part.reads_steps for part in parts or [estimator]):
         listed = ", ".join(name for name, _ in sample.summed)
         lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
         return lines
     if reads_values:
         lines.append("  the critic's values are taken to be the mean reward")
     return lines + _number_lines(config, sample.valued() if reads_values else sample, estimator, keywords)
-
-
-def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
-    """Whether the advantages need more than the weighted sum of the rewards."""
-    return any(
-        part.own_zero_rule and not part.reads_steps for part, _ in config.recipe.estimator_parts or [(estimator, {})]
-    )
 
 
 def _number_lines(
@@ -158,7 +151,7 @@ def _number_lines(
     if sample.summed:
         formula = " + ".join(f"{weight:g}·{name}" for name, weight in sample.summed)
         lines.append(f"  rewards are the weighted sum: {formula}")
-    elif len(sample.names) > 1 or sample.weights != (1.0,):
+    elif len(sample.names) > 1 or list(sample.weights) != [1.0]:
         rows |= {
             f"{weight:g}·{name}": column
             for name, weight, column in zip(sample.names, sample.weights, sample.columns, strict=True)
@@ -299,47 +292,42 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
     lines = [f"dead groups: {way} ({settings})"]
     if way == "resample":
         times = keywords["rounds"]
-        return [
-            *lines,
+        lines += [
             f"  up to {times} times other prompts take the place of groups without contrast; what is dead then stays",
             f"  completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{times}) on average",
             "  the expected gradient keeps its direction and grows: dead groups no longer thin it out",
         ]
-    if way == "roulette":
+    elif way == "roulette":
         after, keep = keywords["after"], keywords["keep"]
         goes_on = f"goes on with probability {keep:g}, and then weighs {1 / keep:g}, or stops"
         cost = f"{after} + {size - after}*(1 - {1 - keep:g}*t) on average"
-        return [
-            *lines,
+        lines += [
             f"  after {after} of {size} completions a tied group {goes_on}",
             f"  completions of a prompt that is tied with probability t: {cost}",
             "  unbiased: the expected gradient is that of drawing all of them; its variance is higher",
         ]
-    return [
-        *lines,
-        "  live groups of earlier batches take the place of groups without contrast",
-        f"  completions of a prompt: {size}; nothing is drawn in addition",
-        "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
-    ]
+    else:
+        lines += [
+            "  live groups of earlier batches take the place of groups without contrast",
+            f"  completions of a prompt: {size}; nothing is drawn in addition",
+            "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
+        ]
+    return lines
 
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
     """The judge of the rewards, and the findings that end the run."""
     lines, monitor = [], config.recipe.monitor
     if monitor is not None:
-        watched = monitor.against or "the whole reward"
+        judge, watched = monitor.judge.entry, monitor.against or "the whole reward"
+        keywords = ", ".join(f"{key}: {value}" for key, value in judge.kwargs.items())
         lines.append(
             f"judge: every {monitor.every} steps {monitor.sample} completions are judged by "
-            f"{monitor.judge.entry.name}{_settings(monitor.judge)}, beside {watched}"
+            f"{judge.name}{keywords and f' ({keywords})'}, beside {watched}"
         )
     if config.recipe.stop_on:
         lines.append(f"the run ends, with exit code 3, when one of these begins: {', '.join(config.recipe.stop_on)}")
     return lines
-
-
-def _settings(part: "VerifierPart") -> str:
-    keywords = ", ".join(f"{key}: {value}" for key, value in part.entry.kwargs.items())
-    return f" ({keywords})" if keywords else ""
 
 
 def _sync(parsed: "Parsed") -> str:
@@ -407,15 +395,6 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
     return lines
 
 
-def _reward_model_lines(config: "GRPOPlusConfig") -> list[str]:
-    """The options of a reward model that trains along, with their defaults."""
-    chosen = config.recipe.reward_model
-    if chosen is None:
-        return []
-    settings = ", ".join(f"{key}: {value}" for key, value in asdict(chosen).items() if value is not None)
-    return [f"reward_model: {settings}"]
-
-
 def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
     """Tools and environments with the schema that the model sees of each function."""
     recipe = config.recipe
@@ -459,10 +438,11 @@ def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
 
 
 def _verifier_line(part: "VerifierPart", weight: float) -> str:
-    settings = ", ".join(
-        f"{key}: {value}" for key, value in redact(part.verifier.describe()).items() if value not in (None, {}, ())
-    )
-    return f"  {part.label}: weight {weight:g}, {settings}"
+    return f"  {part.label}: weight {weight:g}, {_settings(redact(part.verifier.describe()))}"
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in values.items() if value not in (None, {}, ()))
 
 
 def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:

@@ -14,11 +14,8 @@ from grpo_verifiers.lazy import installed
 def run(arguments: Sequence[str]) -> int:
     """Write the adapter or the merged model."""
     options = _parser().parse_args(list(arguments))
-    adapter_only = [
-        flag
-        for flag, given in (("--base", options.base), ("--dtype", options.dtype), ("--compare-4bit", options.compare))
-        if given
-    ]
+    flags = {"--base": options.base, "--dtype": options.dtype, "--compare-4bit": options.compare}
+    adapter_only = [flag for flag, value in flags.items() if value]
     if adapter_only and not options.merge:
         raise UserError(f"{', '.join(adapter_only)} only matters with --merge: add it, or leave the rest out.")
     if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):

@@ -1,18 +1,49 @@
 """``grpo-plus init``: write a recipe of the project and its files into a folder."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli import UserError
-from grpo_plus.cli._papers import BESIDE, PAPERS, PREFIX
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import write_whole
 
 PROG = "grpo-plus init"
+PREFIX = "paper:"
+PAPERS: Mapping[str, str] = {
+    "deepseekmath": "DeepSeekMath: GRPO as it was first written down",
+    "dapo": "DAPO: higher upper clip, mean over tokens, groups without contrast drawn again",
+    "dr_grpo": "Dr. GRPO: no division by the deviation or by the length of an answer",
+    "gspo": "GSPO: the ratio and the clip of a whole sequence",
+    "cispo": "CISPO: the weight of a token is capped, its gradient never cut",
+    "rloo": "RLOO: REINFORCE with the mean of the other answers as the baseline",
+    "opo": "OPO: the baseline of least variance, exactly on-policy",
+    "maxrl": "MaxRL: hard prompts count more, towards maximum likelihood",
+    "reinforce_pp": "REINFORCE++: returns standardised over the tokens of the batch, without groups",
+    "gpg": "GPG: plain policy gradient, scaled up for groups without contrast",
+    "gdpo": "GDPO: several rewards, each standardised by itself",
+    "passk": "Pass@k: the best of k attempts is what counts",
+    "gmpo": "GMPO: the geometric mean of clipped token ratios",
+    "sapo": "SAPO: a smooth gate in place of the clip",
+    "vespo": "VESPO: a smooth weight on the ratio of a whole sequence",
+    "luspo": "LUSPO: GSPO without its preference for short answers",
+    "dppo": "DPPO: a trust region of probabilities in place of ratios",
+    "up": "UP: good answers are pulled without a bound",
+    "tpo": "TPO: a target distribution over the group",
+    "real": "REAL: rewards are labels, a group is classified",
+    "fipo": "FIPO: tokens weighed by what the policy makes of their future",
+    "best_of_n": "RAFT, rejection sampling: the best answers are imitated",
+    "gigpo": "GiGPO: turns that began in the same state are compared, in a game",
+    "mt_grpo": "MT-GRPO: a turn's own reward, against the same turn of the group, in a game",
+    "ppo": "PPO: one completion a prompt, and a critic in place of the group",
+    "sao": "SAO: the same with a faster critic, lambda by length, and far tokens left out",
+}
+"""What each file ``papers/NAME.yaml`` of the recipes is about, as ``paper:NAME``."""
+BESIDE: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
+"""Files that a recipe needs, in the folder above its own."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +104,9 @@ RECIPES = {
 
 def run(arguments: Sequence[str]) -> int:
     """Write a recipe, or list them all."""
-    parser = Parser(prog=PROG, description=__doc__, epilog=listing(), formatter_class=_KeepLines)
+    parser = Parser(
+        prog=PROG, description=__doc__, epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", nargs="?", help="one of those below; none lists them, and paper: those by paper")
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
     parser.add_argument("--force", action="store_true", help="replace files that are there and differ")
@@ -96,10 +129,6 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-class _KeepLines(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the listing."""
-
-
 def listing(prefix: str = "") -> str:
     """One line for every recipe whose name starts with ``prefix``."""
     width = max(map(len, RECIPES))
@@ -119,7 +148,8 @@ def recipes_folder() -> Path:
 def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[str]:
     """Copy a recipe's files; none if one of them would replace a different file."""
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
-    taken = [path for path, text in texts.items() if not _is_free(path, text)]
+    same = {path for path, text in texts.items() if _holds(path, text)}
+    taken = [path for path in texts if path not in same and (path.exists() or path.is_symlink())]
     if taken and not force:
         raise UserError(
             f"{', '.join(map(str, taken))}: there already, and different. Nothing was written: --force replaces, "
@@ -130,19 +160,16 @@ def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[st
         raise UserError(f"{', '.join(map(str, folders))}: a folder, where a file belongs. Nothing was written.")
     lines = []
     for path, text in texts.items():
-        same = path.is_file() and path.read_bytes() == text
         try:
-            if not same:
+            if path not in same:
                 write_whole(path, text)
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error}.") from error
-        lines.append(f"{path} is there already" if same else f"wrote {path}")
+        lines.append(f"{path} is there already" if path in same else f"wrote {path}")
     return lines
 
 
-def _is_free(path: Path, text: bytes) -> bool:
-    if not path.exists() and not path.is_symlink():
-        return True
+def _holds(path: Path, text: bytes) -> bool:
     try:
         return path.is_file() and path.read_bytes() == text
     except OSError:

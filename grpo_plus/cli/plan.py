@@ -60,18 +60,16 @@ def run(arguments: Sequence[str]) -> int:
         raise_all(storage_problems(Request(asked.model, None, method_of(config), asked=quantised)))
     except ValueError as error:
         raise UserError(str(error)) from error
-    notes = "".join(f"\n  {note}" for note in asked.notes) + "".join(
-        f"\n{line}" for line in (["", *asked.time] if asked.time else [])
-    )
+    below = [*(f"  {note}" for note in asked.notes), *(["", *asked.time] if asked.time else [])]
     if options.vram is None:
-        print(_table(shape, settings, estimate(shape, settings)) + notes)
+        print(_table(shape, settings, estimate(shape, settings)), *below, sep="\n")
         return 0
     try:
         found = fit(shape, settings, options.vram * GIB, generations=asked.generations)
     except DoesNotFitError as error:
-        print(_table(shape, settings, estimate(shape, settings)) + notes)
+        print(_table(shape, settings, estimate(shape, settings)), *below, sep="\n")
         raise UserError(str(error)) from error
-    print(_table(shape, found.settings, found.estimate) + notes)
+    print(_table(shape, found.settings, found.estimate), *below, sep="\n")
     print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
     for change in found.changes:
         print(f"  - {change}")
@@ -91,28 +89,32 @@ def _from_flags(words: Sequence[str]) -> Asked:
     optimizers = [name.value for name in OptimizerNames]
     if options.optim not in optimizers:
         raise UserError(unknown("optimizer", options.optim, optimizers))
-    settings = _settings(options).but(heads=tuple(_heads(options)))
+    from grpo_plus.memory.estimate import Settings
+
+    rows = options.num_generations * options.prompts
+    settings = Settings(
+        micro_batch=options.micro_batch or (1 if options.vram is None else options.num_generations),
+        rollout_rows=rows,
+        prompt_length=options.prompt_length,
+        completion_length=options.max_completion_length,
+        prompts=options.prompts,
+        rank=options.lora_r,
+        checkpointing=not options.no_gradient_checkpointing,
+        optimizer=options.optim,
+        four_bit=not options.no_4bit and not options.eight_bit,
+        eight_bit=options.eight_bit,
+        heads=tuple(_heads(options)),
+    )
     quantised = {"load_in_4bit": True} if settings.four_bit else {"load_in_8bit": True} if settings.eight_bit else {}
     more: dict[str, object] = {}
     for head in settings.heads:
         named = f", model: {head.shape.name}" if head.shape is not None else ""
         more |= {"advantage": "gae"} if head.name == "critic" else {}
         more[head.name] = f"{{on: {head.kind}{named}}}"
-    return Asked(
-        options.model,
-        settings,
-        options.num_generations,
-        options.num_generations * options.prompts,
-        options,
-        {
-            "model_name_or_path": options.model,
-            **quantised,
-            "use_peft": True,
-            "optim": options.optim,
-            "num_generations": options.num_generations,
-        },
-        more if settings.four_bit else more | {"dtype": "bfloat16"},
-    )
+    values = {"model_name_or_path": options.model, **quantised, "use_peft": True, "optim": options.optim}
+    values |= {"num_generations": options.num_generations}
+    more |= {} if settings.four_bit else {"dtype": "bfloat16"}
+    return Asked(options.model, settings, options.num_generations, rows, options, values, more)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,24 +148,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _settings(options: argparse.Namespace) -> "Settings":
-    from grpo_plus.memory.estimate import Settings
-
-    largest = options.num_generations if options.vram is not None else 1
-    return Settings(
-        micro_batch=options.micro_batch or largest,
-        rollout_rows=options.num_generations * options.prompts,
-        prompt_length=options.prompt_length,
-        completion_length=options.max_completion_length,
-        prompts=options.prompts,
-        rank=options.lora_r,
-        checkpointing=not options.no_gradient_checkpointing,
-        optimizer=options.optim,
-        four_bit=not options.no_4bit and not options.eight_bit,
-        eight_bit=options.eight_bit,
-    )
-
-
 def _heads(options: argparse.Namespace) -> "Iterator[Head]":
     """What stands beside the policy."""
     from grpo_plus.memory.estimate import Head
@@ -185,13 +169,7 @@ def _heads(options: argparse.Namespace) -> "Iterator[Head]":
         except ValueError as error:
             raise UserError(f"{flag}: {error}") from error
         compares = name == "reward_model"
-        yield Head(
-            name,
-            kind,
-            rank=_REWARD_RANK if compares else None,
-            shape=own,
-            least_rows=2 if compares else 1,
-        )
+        yield Head(name, kind, _REWARD_RANK if compares else None, own, least_rows=2 if compares else 1)
 
 
 def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:

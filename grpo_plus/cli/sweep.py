@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import os
 import shlex
 import sys
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
-from grpo_plus.sweep import ELSEWHERE
 from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def _sweep(arguments: Sequence[str]) -> int:
     from grpo_plus.sweep.vary import read_seeds, read_variants
 
     options, shared = _options(arguments)
-    connect = ELSEWHERE.get(options.on) if options.on else None
     plan = make_plan(
         Path(options.config).expanduser(), read_variants(options.vary), read_seeds(options.seeds), shared, options.out
     )
@@ -69,11 +68,12 @@ def _sweep(arguments: Sequence[str]) -> int:
         manifest = open_manifest(plan)
         print(plan_line(plan, manifest))
         if manifest.unfinished():
-            asked = plan, naming_us, options.cpus, options.gpus
-            elsewhere = stack.enter_context(connect(*asked)) if connect else None
+            cluster = importlib.import_module("grpo_plus.ray.sweep") if options.on else None
+            ray = stack.enter_context(cluster.connected()) if cluster else None
             print("checking every variant before the first run starts", flush=True)
-            if elsewhere:
-                elsewhere.check(CHECKER)
+            if cluster:
+                share = cluster.Share(plan, naming_us)
+                share = cluster.prepare(ray, share, CHECKER, options.cpus, options.gpus)
             else:
                 check(plan, environment, CHECKER)
             if options.dry_run:
@@ -82,8 +82,8 @@ def _sweep(arguments: Sequence[str]) -> int:
             manifest.save()
             line, stop = Line(plan, manifest), Stop()
             with stop.listening():
-                if elsewhere:
-                    elsewhere.run_all(manifest, line, stop)
+                if cluster:
+                    cluster.run_all(ray, share, manifest, line, stop)
                 else:
                     run_all(plan, manifest, line, stop, environment=environment, hold=hold)
         return _compare(plan, manifest, arguments)
@@ -91,6 +91,8 @@ def _sweep(arguments: Sequence[str]) -> int:
 
 def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
     """Print tables and report of the finished runs, and the command that resumes the rest."""
+    from grpo_plus.record import RunError
+    from grpo_plus.report import write_report
     from grpo_plus.sweep.runner import log_tail
     from grpo_plus.sweep.show import console, result_table, verdict_lines
 
@@ -100,7 +102,11 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
     if finished:
         console(sys.stdout).print(result_table(plan, manifest))
         print("\n".join(verdict_lines(plan, manifest)))
-        code = _report(plan, [run.folder for run in finished])
+        try:
+            print(f"report: {write_report([run.folder for run in finished], plan.out / 'report.html')}")
+        except (RunError, OSError) as error:
+            print(f"{PROG}: the report was not written: {error}", file=sys.stderr)
+            code = 1
     failed = [run for run, state in states.items() if state == "failed"]
     if failed:
         print(f"{len(failed)} of {len(plan.runs)} runs failed; the end of {failed[0].log}:", file=sys.stderr)
@@ -112,19 +118,6 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
     if failed:
         return 1
     return INTERRUPTED if left else code
-
-
-def _report(plan: "Plan", folders: Sequence[Path]) -> int:
-    from grpo_plus.record import RunError
-    from grpo_plus.report import write_report
-
-    try:
-        path = write_report(folders, plan.out / "report.html")
-    except (RunError, OSError) as error:
-        print(f"{PROG}: the report was not written: {error}", file=sys.stderr)
-        return 1
-    print(f"report: {path}")
-    return 0
 
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -139,7 +132,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B", help="an option and its values")
     parser.add_argument("--seeds", default="1", help="how many (3: seeds 1, 2, 3) or which (7,8); default: 1")
     parser.add_argument("--out", type=Path, help="the sweep's folder; default: the config's output_dir and -sweep")
-    parser.add_argument("--on", choices=[*ELSEWHERE], help="run side by side in a Ray cluster; unset: one by one, here")
+    parser.add_argument("--on", choices=["ray"], help="run side by side in a Ray cluster; unset: one by one, here")
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument(

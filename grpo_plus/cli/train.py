@@ -8,11 +8,12 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import by_option, without
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
@@ -55,6 +56,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from packaging.version import Version
 
     from grpo_plus import _trl
+    from grpo_plus.cli._early import quiet_bars
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
     from grpo_plus.cli._loads import say_and_check
     from grpo_plus.cli._notes import beside_notes
@@ -67,7 +69,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
     _tell(*beside_notes(parsed))
     _tell(*say_and_check(parsed))
-    _quiet_logs()
+    quiet_bars()
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
@@ -100,8 +102,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
+    from grpo_plus.cli._failures import lost, push, unsaved
     from grpo_plus.cli._progress import ProgressLines
-    from grpo_plus.cli._unsaved import lost, unsaved
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -113,10 +115,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
     ProgressLines.instead_of_logs(trainer)
-    interruption = Interruption(
-        stopped=getattr(trainer.recorder, "interrupted", None),
-        leads=_is_main(),
-    )
+    interruption = Interruption(stopped=getattr(trainer.recorder, "interrupted", None), leads=_is_main())
     trainer.add_callback(interruption)
     trainer.diagnosing.says_at_end = False
     try:
@@ -170,11 +169,13 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         _tell(*_findings(trainer), f"Stopped after {steps}{why}. Go on with:\n  {again}")
         return interruption.exit_code if found is None else STOPPED_BY_FINDING
     _tell(*_closing(trainer, parsed, arguments))
-    code = _pushed(trainer, parsed) if args.push_to_hub else 0
-    if code == 0 and _is_main():
+    if args.push_to_hub and (told := push(trainer, parsed.script.dataset_name)):
+        _warn(told)
+        return UNSAVED
+    if _is_main():
         with contextlib.suppress(OSError):  # the same command would save the model once more
             final_model.seal(folder, trainer.state.global_step)
-    return code
+    return 0
 
 
 def _of_host(error: Exception) -> str:
@@ -189,17 +190,6 @@ def _of_host(error: Exception) -> str:
         return ""
     where = f"{package}, {last.name} in {Path(last.filename).name}, line {last.lineno}"
     return f"the config cannot be trained with: {type(error).__name__}: {error} ({where})."
-
-
-def _pushed(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:
-    """Push the model to the hub; gives the exit code."""
-    from grpo_plus.checkpoints.disk import UNSAVED
-    from grpo_plus.cli._hub import push
-
-    if problem := push(trainer, parsed.script.dataset_name):
-        _warn(problem)
-        return UNSAVED
-    return 0
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
@@ -226,27 +216,12 @@ def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
     return [title, *(f"  {line}" for line in lines)]
 
 
-def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
-    """The command without secrets, the options that set the start of a run, and those in ``without``."""
-    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *without}
-    kept = [word for option, word in _by_option(arguments) if option not in left_out]
-    return shlex.join([*_program(), *redact(kept)])
-
-
-def _by_option(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each word with the option that it belongs to; the first words belong to none."""
-    option = ""
-    for word in arguments:
-        if word.startswith("--"):
-            option = word.partition("=")[0]
-        yield option, word
-
-
-def _program() -> list[str]:
-    """The start of this command: its name if a shell finds it, otherwise the started file."""
-    started = sys.argv[0]
+def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
+    """The command without secrets, the options that set the start of a run, and ``more``."""
+    left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *more}
+    started = sys.argv[0]  # by its path where a shell would not find its name
     by_path = Path(started).name == "grpo-plus" and shutil.which("grpo-plus") is None
-    return [started if by_path else "grpo-plus", "train"]
+    return shlex.join([started if by_path else "grpo-plus", "train", *redact(without(arguments, left_out))])
 
 
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
@@ -257,22 +232,11 @@ def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -
     """
     line = line.replace("{folder}", os.path.relpath(folder)).replace("{output_dir}", shlex.quote(str(output)))
     before, found, after = line.partition("{command}")
-    anew = [word.partition("=")[0] for word in after.split() if word.startswith("--")]
+    anew = {option for option, _ in by_option(after.split())} - {""}
     if "--plugins" in anew:
-        words = [word.removeprefix("--plugins=") for option, word in _by_option(arguments) if option == "--plugins"]
+        words = [word.removeprefix("--plugins=") for option, word in by_option(arguments) if option == "--plugins"]
         after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
     return f"{before}{plain_command(arguments, anew)}{after}" if found else line
-
-
-def _quiet_logs() -> None:
-    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
-    if sys.stderr.isatty():
-        return
-    import datasets
-    from transformers.utils import logging
-
-    datasets.disable_progress_bars()
-    logging.disable_progress_bar()
 
 
 def _is_main() -> bool:
@@ -305,8 +269,8 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import model_path
+    from grpo_plus.cli._failures import hub_errors, not_made
     from grpo_plus.cli._gather import gather
-    from grpo_plus.cli._hub import hub_errors, not_made
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure
@@ -315,13 +279,11 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
-    found = gather(parsed)
-    rewards, splits, sets = found.rewards, found.splits, found.sets
-    prompt = script.prompt if isinstance(script.prompt, dict) else {}
-    measured = script.measure if isinstance(script.measure, dict) else None
+    rewards, splits, sets = gather(parsed)
+    prompt, measured = parsed.prompt, parsed.measure
     args.model_init_kwargs = {
         "revision": model.model_revision,
-        "trust_remote_code": _trusts_code(args, model),
+        "trust_remote_code": parsed.trusts_code,
         "attn_implementation": model.attn_implementation,
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
@@ -392,8 +354,8 @@ def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
 
 def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapping[str, Any]) -> None:
     """Print one prompt as the model reads it, since most mistakes are visible there, and what is odd about it."""
+    from grpo_plus.cli._notes import template_notes
     from grpo_plus.cli._prompts import sample
-    from grpo_plus.cli._template_notes import template_notes
     from grpo_plus.recipe.tools import schemas_of
 
     tools = schemas_of(args.recipe, row)
@@ -408,11 +370,6 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
         entry.name == "think_format" and "prefilled" not in entry.kwargs for entry in entries
     ):
         _tell("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
-
-
-def _trusts_code(args: Any, model: Any) -> bool:
-    """TRL moved the switch from the model's group to the training group."""
-    return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
 
 
 def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:

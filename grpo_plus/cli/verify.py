@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data
 from grpo_plus.cli._parser import Parser
-from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
+from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_plus.cli._verify_results import Results, as_line, line_of, open_results, read_statuses
 from grpo_verifiers.errors import ConfigError, VerifierError
 
@@ -81,8 +81,10 @@ def _judge(verifiers: "Sequence[Verifier]", wanted: Sequence[str], options: argp
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     rows = pick_split(load_rows(options.data, options.config, field="data"), options.split, "--split")
-    for verifier in verifiers:
-        _require(verifier, rows.column_names, options)
+    extra = {} if options.check_golds else {"completion": options.completion_column}
+    extra |= {"prompt": options.prompt_column} if options.prompt_column else {}
+    needed = {each.label: {**each.required_columns, **each.named_columns, **extra} for each in verifiers}
+    require_columns(needed, rows.column_names, "--completion-column or --column PARAMETER=COLUMN")
     if options.check_golds:
         return max(_check_golds(verifier, rows, named=len(verifiers) > 1) for verifier in verifiers)
     found = Results([verifier.label for verifier in verifiers], wanted, options.show_rows)
@@ -94,19 +96,6 @@ def _judge(verifiers: "Sequence[Verifier]", wanted: Sequence[str], options: argp
     found.show(path)
     print(f"results: {path}")
     return int(found.failed)
-
-
-def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Namespace) -> None:
-    needed = verifier.required_columns | verifier.named_columns
-    if not options.check_golds:
-        needed["completion"] = options.completion_column
-    if options.prompt_column:
-        needed["prompt"] = options.prompt_column
-    if missing := missing_columns(needed, columns):
-        raise UserError(
-            f"the data lacks columns of the verifier {verifier.label!r}. {' '.join(missing)} "
-            "Say where a value stands with --completion-column or --column PARAMETER=COLUMN."
-        )
 
 
 def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:

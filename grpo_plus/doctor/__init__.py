@@ -1,1 +1,1 @@
-"""What ``grpo-plus doctor`` says: facts are gathered in ``facts/``, and judged by pure functions in ``checks/``."""
+"""What ``grpo-plus doctor`` looks at, and what it says of it: each finding is of a kind that docs/doctor.md lists."""

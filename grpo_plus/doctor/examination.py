@@ -1,14 +1,14 @@
 """Checks run one after the other, each by itself: one that fails is a finding, and the next one runs."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from grpo_plus.doctor.boxes import box_findings, worker_findings
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.finding import Finding, Severity, warning
+from grpo_plus.doctor.finding import Finding, Kind, Severity, info, ok, problem, warning
 from grpo_plus.doctor.installed import installed_findings
-from grpo_plus.doctor.machine import machine_findings
+from grpo_plus.doctor.machine import box_findings, machine_findings, worker_findings
 from grpo_verifiers.errors.messages import exact, type_name
 
 FAILED = warning(
@@ -16,6 +16,16 @@ FAILED = warning(
     "A check of doctor itself failed, so this was not looked at.",
     "Read the error; if it is not explained by another finding, report it with this text.",
 )
+READ = ok("config", "The config passes every check that train makes of it before it loads a model.")
+INVALID = problem("config-invalid", "train refuses this config with the same words.", "Do what the message says.")
+ELSEWHERE = problem(
+    "config-not-here",
+    "The config is right, but not for this machine: train refuses it here.",
+    "Run it on the machine that it is for, or change what the message names.",
+)
+NOTE = info("config-note", "The config is valid, and something in it may surprise.")
+_NUMBERED = re.compile(r"^  \d+\. ", re.MULTILINE)
+"""What stands before each problem of a message that has several."""
 
 
 @dataclass
@@ -60,3 +70,9 @@ def examine_machine(examination: Examination, output_dir: str | None = None) -> 
     examination.look("sandbox", box_findings)
     examination.look("sandbox", worker_findings)
     examination.look("disk", lambda: disk_findings(output_dir))
+
+
+def refused_findings(message: str, kind: Kind = INVALID) -> Iterator[Finding]:
+    """Each problem of a refused config."""
+    first, *rest = _NUMBERED.split(message)
+    yield from (kind.at("config", text.strip()) for text in rest or [first])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class Severity(StrEnum):
@@ -23,14 +24,14 @@ class Kind:
     """A kind of finding, under the code that docs/doctor.md lists it by.
 
     Attributes:
-        code: its name, for programs and for searches.
         severity: how bad it is.
+        code: its name, for programs and for searches.
         means: what it means for a run, a sentence.
         remedy: what to do about it; empty where nothing needs doing.
     """
 
-    code: str
     severity: Severity
+    code: str
     means: str
     remedy: str = ""
 
@@ -43,7 +44,7 @@ class Kind:
 class Finding:
     """A kind of finding on one thing, with its evidence.
 
-    >>> Finding(Kind("lamp", Severity.WARNING, "It is dark."), "lamp", "off").severity.rank
+    >>> Finding(Kind(Severity.WARNING, "lamp", "It is dark."), "lamp", "off").severity.rank
     2
     """
 
@@ -62,21 +63,11 @@ class Finding:
         return self.kind.severity
 
 
-def ok(code: str, means: str) -> Kind:
-    """A kind that nothing is wrong with."""
-    return Kind(code, Severity.OK, means)
-
-
-def info(code: str, means: str, remedy: str = "") -> Kind:
-    """A kind to know about."""
-    return Kind(code, Severity.INFO, means, remedy)
-
-
-def warning(code: str, means: str, remedy: str) -> Kind:
-    """A kind that may spoil a run."""
-    return Kind(code, Severity.WARNING, means, remedy)
-
-
-def problem(code: str, means: str, remedy: str) -> Kind:
-    """A kind that stops a run, or makes it worthless."""
-    return Kind(code, Severity.PROBLEM, means, remedy)
+ok = partial(Kind, Severity.OK)
+"""A kind that nothing is wrong with."""
+info = partial(Kind, Severity.INFO)
+"""A kind to know about."""
+warning = partial(Kind, Severity.WARNING)
+"""A kind that may spoil a run."""
+problem = partial(Kind, Severity.PROBLEM)
+"""A kind that stops a run, or makes it worthless."""

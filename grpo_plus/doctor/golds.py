@@ -6,10 +6,9 @@ scores above an empty completion.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.base.golds import BrokenReport, ColumnReport, GoldProblem, GoldReports
 from grpo_verifiers.base.trials import IDLE_SCORES, RIGHT_FAILS
@@ -87,37 +86,10 @@ REMOTE = ("judge", "prm", "piston")
 """Verifiers, and options, that ask a server or load a model: nothing is sent for a look."""
 
 
-_FAULTS = {
-    "rejected": REJECTED,
-    "unusable": UNUSABLE,
-    "empty": EMPTY,
-    "reference": REFERENCE,
-    "idle": IDLE,
-    "nothing": NOTHING,
-}
-
-
-@dataclass(frozen=True)
-class GoldFault:
-    """A row that a verifier cannot be used on as it stands: what is wrong (a kind), and the words about it."""
-
-    kind: str
-    row: int
-    text: str
-
-
-@dataclass(frozen=True)
-class GoldTrial:
-    """The golds of one verifier: how many rows were tried, in what way, and what was found.
-
-    ``accepted`` is None for one that reads its own golds; else the number of golds that were accepted in some form.
-    """
-
-    label: str
-    tried: int
-    faults: Sequence[GoldFault] = ()
-    accepted: int | None = None
-    error: str = ""
+_FAULTS = (NONE_ACCEPTED, REJECTED, UNUSABLE, EMPTY, REFERENCE, IDLE, NOTHING)
+"""What may be wrong with a gold, in the order of the report."""
+Fault = tuple[Kind, int, str]
+"""What is wrong with a row's gold, the row, and the words about it."""
 
 
 def reaches_out(described: Mapping[str, Any]) -> bool:
@@ -128,25 +100,37 @@ def reaches_out(described: Mapping[str, Any]) -> bool:
     return described.get("name") in REMOTE or bool(options.get("piston")) or any(map(reaches_out, inner))
 
 
-def gold_trial(
+def gold_findings(
     verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any]
-) -> GoldTrial | None:
-    """Try the golds of rows, given as columns; None for a verifier without any."""
-    label, count = verifier.label, len(places)
+) -> list[Finding] | None:
+    """Try the golds of rows, given as columns: the faults of each kind in one finding; None for a verifier without any.
+
+    ``places`` are those of the rows in the data.
+    """
+    thing, tried = f"verifier {verifier.label}", len(places)
     try:
         names = [name for name in dict.fromkeys(verifier.gold_columns.values()) if name in columns]
         report = verifier.check_golds({name: columns[name] for name in names})
         if report is not None:
-            return GoldTrial(label, count, _reported(report, places))
-        column = {**verifier.optional_columns, **verifier.required_columns}.get(GOLD)
-        if column is None or column not in columns:
-            return None
-        return _tried(verifier, columns, places, prompts, column)
+            faults = _reported(report, places)
+        else:
+            column = {**verifier.optional_columns, **verifier.required_columns}.get(GOLD)
+            if column is None or column not in columns:
+                return None
+            faults = _tried(verifier, columns, places, prompts, column)
     except Exception as error:  # noqa: BLE001 - a verifier may raise anything, and the rest is still worth a look
-        return GoldTrial(label, count, error=f"{type(error).__name__}: {error}")
+        return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
+    findings = []
+    for kind in _FAULTS:
+        if found := [(row, text) for of, row, text in faults if of is kind]:
+            shown = "; ".join(f"row {row}: {text}" for row, text in found[:SHOWN])
+            more = "; …" if len(found) > SHOWN else ""
+            value = f"{len({row for row, _ in found})} of {tried} rows: {shown}{more}"
+            findings.append(kind.at(thing, f"none of {tried} rows; {found[0][1]}" if kind is NONE_ACCEPTED else value))
+    return findings or [GOLDS.at(thing, f"{tried} rows tried")]
 
 
-def _reported(report: Any, places: Sequence[int]) -> list[GoldFault]:
+def _reported(report: Any, places: Sequence[int]) -> list[Fault]:
     """The faults in a report of a verifier's own check."""
     if isinstance(report, GoldReports):
         return [fault for _, part in report.parts for fault in _reported(part, places)]
@@ -154,52 +138,48 @@ def _reported(report: Any, places: Sequence[int]) -> list[GoldFault]:
         return [fault for each in report.problems for fault in _of_problem(each, places)]
     if isinstance(report, BrokenReport):
         raise RuntimeError(report.reason)  # noqa: TRY004 - of the verifier, not of a type
-    return [] if report.ok else [GoldFault("rejected", places[0], "; ".join(report.lines(limit=3)))]
+    return [] if report.ok else [(REJECTED, places[0], "; ".join(report.lines(limit=3)))]
 
 
-def _of_problem(problem: GoldProblem, places: Sequence[int]) -> list[GoldFault]:
-    kinds = [kind for words, kind in ((RIGHT_FAILS, "reference"), (IDLE_SCORES, "idle")) if words in problem.treatment]
+def _of_problem(problem: GoldProblem, places: Sequence[int]) -> list[Fault]:
+    kinds = [kind for words, kind in ((RIGHT_FAILS, REFERENCE), (IDLE_SCORES, IDLE)) if words in problem.treatment]
     if not kinds:
         empty = problem.answer is None or not str(problem.answer).strip()
-        kinds = ["empty" if empty else "rejected" if ITSELF in problem.reason else "unusable"]
-    return [GoldFault(kind, places[problem.row], f"{show(problem.answer)}: {problem.reason}") for kind in kinds]
+        kinds = [EMPTY if empty else REJECTED if ITSELF in problem.reason else UNUSABLE]
+    return [(kind, places[problem.row], f"{show(problem.answer)}: {problem.reason}") for kind in kinds]
 
 
 def _tried(
     verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any], column: str
-) -> GoldTrial:
-    faults = []
+) -> list[Fault]:
     golds = columns[column]
-    usable = []
-    for row, gold in enumerate(golds):
-        if gold is None or (isinstance(gold, str) and not gold.strip()):
-            faults.append(GoldFault("empty", places[row], show(gold)))
-        else:
-            usable.append(row)
-    best = dict.fromkeys(usable, float("-inf"))
-    scored = set()
+    usable = [row for row, gold in enumerate(golds) if not _is_blank(gold)]
+    faults = [(EMPTY, place, show(gold)) for place, gold in zip(places, golds, strict=True) if _is_blank(gold)]
+    best: dict[int, float | None] = dict.fromkeys(usable)
     nothing = dict(zip(usable, _scores(verifier, columns, prompts, usable, [""] * len(usable)), strict=True))
     for form in FORMS:
-        left = [row for row in usable if not best[row] >= 1]
+        left = [row for row in usable if (best[row] or 0) < 1]
         written = [_form(form, golds[row]) for row in left]
         for row, score in zip(left, _scores(verifier, columns, prompts, left, written), strict=True):
             if score is not None:
-                best[row] = max(best[row], score)
-                scored.add(row)
-    accepted = 0
+                before = best[row]
+                best[row] = score if before is None else max(before, score)
+    rejected = []
     for row in usable:
-        empty = nothing[row]
-        if row not in scored:
-            faults.append(GoldFault("rejected", places[row], f"{show(golds[row])} gets no score in any form"))
-        elif empty is not None and empty >= max(best[row], 1):
-            faults.append(
-                GoldFault("nothing", places[row], f"{show(golds[row])}: an empty completion scores {empty:g}")
-            )
-        elif best[row] <= (empty or 0):
-            faults.append(GoldFault("rejected", places[row], f"{show(golds[row])} scores {best[row]:g}"))
-        else:
-            accepted += 1
-    return GoldTrial(verifier.label, len(places), faults, accepted)
+        silent, score = nothing[row], best[row]
+        if score is None:
+            rejected.append((row, "gets no score in any form"))
+        elif silent is not None and silent >= max(score, 1):
+            faults.append((NOTHING, places[row], f"{show(golds[row])}: an empty completion scores {silent:g}"))
+        elif score <= (silent or 0):
+            rejected.append((row, f"scores {score:g}"))
+    none = len(rejected) + len(faults) == len(golds)
+    kind = NONE_ACCEPTED if none else REJECTED
+    return [*faults, *((kind, places[row], f"{show(golds[row])} {why}") for row, why in rejected)]
+
+
+def _is_blank(gold: Any) -> bool:
+    return gold is None or (isinstance(gold, str) and not gold.strip())
 
 
 def _form(form: str, gold: Any) -> str:
@@ -225,26 +205,6 @@ def _scores(
     return [verdict.score for verdict in verdicts]
 
 
-def gold_findings(trial: GoldTrial) -> Iterator[Finding]:
-    """The faults of each kind in one finding."""
-    thing = f"verifier {trial.label}"
-    if trial.error:
-        yield UNCHECKED.at(thing, trial.error)
-        return
-    faults = list(trial.faults)
-    rejected = [fault for fault in faults if fault.kind == "rejected"]
-    if trial.accepted == 0 and rejected:
-        yield NONE_ACCEPTED.at(thing, f"none of {trial.tried} rows; {rejected[0].text}")
-        faults = [fault for fault in faults if fault.kind != "rejected"]
-    for name, kind in _FAULTS.items():
-        if found := [fault for fault in faults if fault.kind == name]:
-            shown = "; ".join(f"row {fault.row}: {fault.text}" for fault in found[:SHOWN])
-            more = "; …" if len(found) > SHOWN else ""
-            yield kind.at(thing, f"{len({fault.row for fault in found})} of {trial.tried} rows: {shown}{more}")
-    if not trial.faults and trial.tried:
-        yield GOLDS.at(thing, f"{trial.tried} rows tried")
-
-
 def route_findings(column: str, labels: Sequence[str], values: Sequence[object]) -> Iterator[Finding]:
     """Values of the routing column without a verifier, and verifiers that no row names."""
     named = dict.fromkeys(values)
@@ -254,8 +214,3 @@ def route_findings(column: str, labels: Sequence[str], values: Sequence[object])
     for label in labels:
         if label not in named:
             yield UNUSED.at(f"verifier {label}", f"column {column!r} of {len(values)} rows never says it")
-
-
-def column_findings(missing: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    """Each reward, and what it lacks."""
-    yield from (COLUMN.at(reward, text) for reward, text in missing)

@@ -38,12 +38,7 @@ ANSWER = problem(
 
 
 def row_findings(
-    prompts: Sequence[Any],
-    golds: Sequence[Hashable],
-    held_out: Sequence[Any] = (),
-    *,
-    total: int | None,
-    repeats: bool,
+    prompts: Sequence[Any], golds: Sequence[Hashable], held_out: Sequence[Any] = (), *, total: int | None, repeats: bool
 ) -> Iterator[Finding]:
     """Each kind of row that should not be there.
 

@@ -1,14 +1,14 @@
 """The chat template: where a turn ends, what becomes of thinking, and whether tools can be shown."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.doctor.finding import Finding, ok, problem, warning
-from grpo_plus.doctor.tokens import TokenFacts
+from grpo_plus.doctor.tokens import tokens_text
 
-_QUESTION, _ANSWER = "DOCTORQUESTION", "DOCTORANSWER"
+_USER = {"role": "user", "content": "DOCTORQUESTION"}
+_ANSWER = "DOCTORANSWER"
 ROOM_TO_THINK = 4096
 """Tokens that a thinking model commonly wants for a problem of school mathematics."""
 
@@ -58,105 +58,77 @@ NO_TOOLS = problem(
 )
 
 
-@dataclass(frozen=True)
-class TemplateFacts:
-    """What a template does.
-
-    Attributes:
-        turn_end: token and id behind an assistant's turn; None where it could not be told.
-        follows: nothing ends the turn but what the next one begins with, which is ``turn_end``.
-        opening: the text that the prompt ends with, ready for a completion.
-        thinks: enable_thinking switches thinking, and it is on where nothing is said.
-        told: enable_thinking is set by the config.
-        problem: the error of writing a first prompt.
-        missing: prompts are conversations, and there is no template.
-        tools_problem: why tools cannot be shown; empty where there are none or they can.
-    """
-
-    turn_end: tuple[str, int] | None = None
-    follows: bool = False
-    opening: str = ""
-    thinks: bool = False
-    told: bool = False
-    problem: str = ""
-    missing: bool = False
-    written: bool = True
-    tools_problem: str = ""
-
-
 def template_findings(
-    facts: TemplateFacts,
-    tokens: TokenFacts,
+    tokenizer: Any,
+    prompt: Any,
+    ends: Collection[int],
     limit: int | None,
     *,
+    keywords: Mapping[str, Any],
+    schemas: Sequence[Mapping[str, Any]] = (),
     think_format: bool = False,
     prefilled: bool = False,
 ) -> Iterator[Finding]:
-    """The end of a turn, thinking and tools.
+    """Write the first prompt of the data with the schemas of its tools, and a few conversations.
 
-    ``limit`` is that of a completion, ``think_format`` asks for thinking, and is ``prefilled`` where it says so.
+    ``ends`` are the ids that completions end at, ``limit`` is that of a completion. ``think_format`` asks for thinking,
+    and is ``prefilled`` where it says so.
     """
-    if facts.tools_problem:
-        yield NO_TOOLS.at("tools", facts.tools_problem)
-    if facts.missing:
-        yield MISSING.at("chat template", "none")
-    if facts.problem:
-        yield FAILS.at("chat template", facts.problem)
-    if not facts.written:
+    tools_problem = _tools_problem(tokenizer) if schemas else ""
+    if tools_problem:
+        yield NO_TOOLS.at("tools", tools_problem)
+    if isinstance(prompt, str):
         return
-    yield from _end(facts, tokens)
-    opening = facts.opening.rstrip()
-    closed, opened = opening.endswith("</think>"), opening.endswith("<think>")
+    if tokenizer.chat_template is None:
+        yield MISSING.at("chat template", "none")
+        return
+    tools = {"tools": list(schemas)} if schemas and not tools_problem else {}
+    try:
+        written = _written(tokenizer, prompt, **keywords, **tools)
+    except Exception as error:  # noqa: BLE001 - a template raises what it likes
+        yield FAILS.at("chat template", f"{type(error).__name__}: {error}")
+        return
+    yield from _end(tokenizer, keywords, ends)
+    closed, opened = written.rstrip().endswith("</think>"), written.rstrip().endswith("<think>")
     if closed and think_format:
-        yield CLOSED.at("chat template", f"the prompt ends with {facts.opening[-40:]!r}")
+        yield CLOSED.at("chat template", f"the prompt ends with {written[-40:]!r}")
     if opened and think_format and not prefilled:
-        yield PREFILLED.at("think_format", f"the prompt ends with {facts.opening[-20:]!r}")
-    thinks = opened or (facts.thinks and not closed)
-    if thinks and not facts.told and limit is not None and limit < ROOM_TO_THINK:
+        yield PREFILLED.at("think_format", f"the prompt ends with {written[-20:]!r}")
+    thinks = opened or (not closed and thinks_unasked(tokenizer, keywords))
+    if thinks and "enable_thinking" not in keywords and limit is not None and limit < ROOM_TO_THINK:
         why = "the prompt opens the thinking" if opened else "enable_thinking is not set"
         yield SHORT.at("max_completion_length", f"{limit} tokens, {why}")
 
 
-def _end(facts: TemplateFacts, tokens: TokenFacts) -> Iterator[Finding]:
-    if facts.turn_end is None:
-        return
-    name, number = facts.turn_end
-    if facts.follows and number not in tokens.ends:
-        told = f"nothing behind the assistant's content; the next turn begins with {name} ({number})"
-        yield NO_END.at("chat template", told)
-        return
-    kind = ENDS if number in tokens.ends else NEVER
-    yield kind.at(
-        "chat template", f"a turn ends with {name} ({number}), completions at {tokens.shown(sorted(tokens.ends))}"
-    )
+def thinks_unasked(tokenizer: Any, keywords: Mapping[str, Any]) -> bool:
+    """Whether enable_thinking switches thinking, and it is on where nothing is said."""
+    ways: tuple[dict[str, bool], ...] = ({"enable_thinking": True}, {"enable_thinking": False}, {})
+    on, off, unsaid = (_tried(tokenizer, [_USER], **{**keywords, **way}) for way in ways)
+    return on != off and unsaid == on
 
 
-def template_facts(
-    tokenizer: Any, prompt: Any, keywords: Mapping[str, Any], schemas: Sequence[Mapping[str, Any]] = ()
-) -> TemplateFacts:
-    """Write a few conversations, and the first prompt of the data with the schemas of its tools."""
-    tools_problem = _tools_problem(tokenizer) if schemas else ""
-    chat = not isinstance(prompt, str)
-    if tokenizer.chat_template is None:
-        return TemplateFacts(missing=chat, written=False, tools_problem=tools_problem)
-    if not chat:
-        return TemplateFacts(written=False, tools_problem=tools_problem)
-    user = {"role": "user", "content": _QUESTION}
-    more = {"tools": list(schemas)} if schemas and not tools_problem else {}
-    try:
-        opened = _written(tokenizer, prompt, **keywords, **more)
-    except Exception as error:  # noqa: BLE001 - a template raises what it likes
-        return TemplateFacts(problem=f"{type(error).__name__}: {error}", written=False, tools_problem=tools_problem)
-    ways = [_tried(tokenizer, [user], **{**keywords, "enable_thinking": way}) for way in (True, False)]
-    turn_end, follows = _turn_end(tokenizer, keywords)
-    return TemplateFacts(
-        turn_end=turn_end,
-        follows=follows,
-        opening=opened[-200:],
-        thinks=ways[0] != ways[1] and _tried(tokenizer, [user], **keywords) == ways[0],
-        told="enable_thinking" in keywords,
-        tools_problem=tools_problem,
-    )
+def _end(tokenizer: Any, keywords: Mapping[str, Any], ends: Collection[int]) -> Iterator[Finding]:
+    """The first token behind the content of an assistant's turn that is more than space.
+
+    Where the template writes nothing there (GLM), it is the token that the next turn begins with. No finding where an
+    answer is not written at all.
+    """
+    answer = {"role": "assistant", "content": _ANSWER}
+    for turns in ([_USER, answer], [_USER, answer, _USER]):
+        text = _tried(tokenizer, turns, **{**keywords, "add_generation_prompt": False})
+        behind = text.rpartition(_ANSWER)[2].strip() if _ANSWER in text else ""
+        ids = tokenizer.encode(behind, add_special_tokens=False) if behind else []
+        if not ids:
+            continue
+        told = tokens_text(tokenizer, ids[:1])
+        if len(turns) == 3 and ids[0] not in ends:
+            begins = f"nothing behind the assistant's content; the next turn begins with {told}"
+            yield NO_END.at("chat template", begins)
+        else:
+            kind = ENDS if ids[0] in ends else NEVER
+            ended = f"a turn ends with {told}, completions at {tokens_text(tokenizer, sorted(ends))}"
+            yield kind.at("chat template", ended)
+        return
 
 
 def _written(tokenizer: Any, messages: Any, **keywords: Any) -> str:
@@ -169,21 +141,6 @@ def _tried(tokenizer: Any, messages: Any, **keywords: Any) -> str:
         return _written(tokenizer, messages, **keywords)
     except Exception:  # noqa: BLE001 - same
         return ""
-
-
-def _turn_end(tokenizer: Any, keywords: Mapping[str, Any]) -> tuple[tuple[str, int] | None, bool]:
-    """The first token behind the content of an assistant's turn that is more than space.
-
-    Where the template writes nothing there (GLM), it is the token that the next turn begins with, and the second value
-    is true. None where an answer is not written at all.
-    """
-    user, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
-    for turns in ([user, answer], [user, answer, user]):
-        text = _tried(tokenizer, turns, **{**keywords, "add_generation_prompt": False})
-        behind = text.rpartition(_ANSWER)[2].strip() if _ANSWER in text else ""
-        if ids := tokenizer.encode(behind, add_special_tokens=False) if behind else []:
-            return (str(tokenizer.convert_ids_to_tokens(ids[0])), int(ids[0])), len(turns) == 3
-    return None, False
 
 
 def _tools_problem(tokenizer: Any) -> str:

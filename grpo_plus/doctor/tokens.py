@@ -34,61 +34,27 @@ OUTSIDE = problem(
 
 
 @dataclass(frozen=True)
-class TokenFacts:
-    """Names and ids of the tokens that end texts, by each of the files that say so.
+class Files:
+    """What could be read of a model, and a finding for each of the files that could not.
 
-    Attributes:
-        name: the model.
-        kind: its model_type, and what else is worth a word.
-        context: the most positions of the model; None where it has no limit.
-        vocabulary: rows of its embeddings.
-        largest_id: of the tokenizer's tokens.
-        eos: the tokenizer's token that ends a text, with its id.
-        generation_eos: ids that the generation config ends at; empty where it says nothing.
-        names: tokens of the ids, for people.
+    ``generation_ends`` are ids that end a text by the generation config, or where there is none by the model's.
     """
 
-    name: str
-    kind: str
-    context: int | None
-    vocabulary: int
-    largest_id: int
-    eos: tuple[str, int] | None
-    generation_eos: tuple[int, ...] = ()
-    names: Sequence[tuple[int, str]] = ()
+    config: Any = None
+    tokenizer: Any = None
+    generation_ends: tuple[int, ...] = ()
+    failed: tuple[Finding, ...] = ()
 
     @property
     def ends(self) -> frozenset[int]:
         """Ids that a run ends completions at: those of the generation config, and the tokenizer's."""
-        return frozenset([*self.generation_eos, *([self.eos[1]] if self.eos else [])])
+        own = self.tokenizer.eos_token_id
+        return frozenset([*self.generation_ends, *([] if own is None else [own])])
 
-    def shown(self, ids: Sequence[int]) -> str:
-        """Ids with their tokens."""
-        names = dict(self.names)
-        return ", ".join(f"{names[one]} ({one})" if one in names else str(one) for one in ids)
-
-
-def token_findings(facts: TokenFacts) -> Iterator[Finding]:
-    """The model, and the tokens that end texts."""
-    yield MODEL.at(facts.name, f"{facts.kind}, context {facts.context or 'without a limit'}, EOS {_named(facts.eos)}")
-    if facts.largest_id >= facts.vocabulary:
-        yield OUTSIDE.at("tokenizer", f"largest id {facts.largest_id}, the model has {facts.vocabulary} embeddings")
-    if facts.eos is None:
-        yield NO_EOS.at("tokenizer", f"eos_token is unset; generation_config ends at {list(facts.generation_eos)}")
-
-
-def _named(token: tuple[str, int] | None) -> str:
-    return "none" if token is None else f"{token[0]} ({token[1]})"
-
-
-@dataclass(frozen=True)
-class Files:
-    """What could be read of a model; a finding for each of the files that could not."""
-
-    config: Any = None
-    tokenizer: Any = None
-    facts: TokenFacts | None = None
-    failed: tuple[Finding, ...] = ()
+    @property
+    def context(self) -> int | None:
+        """The most positions of the model; None where it has no limit."""
+        return largest(self.config.get_text_config(), "max_position_embeddings", "n_positions")
 
 
 def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
@@ -107,34 +73,33 @@ def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
     except Exception as error:  # noqa: BLE001 - same
         failed.append(NO_TOKENIZER.at(name, f"{type(error).__name__}: {error}"))
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
-    facts = token_facts(name, config, tokenizer, _generation_eos(name, config, keywords)) if not failed else None
-    return Files(config, tokenizer, facts, tuple(failed))
+    return Files(config, tokenizer, () if failed else _generation_ends(name, config, keywords), tuple(failed))
 
 
-def _generation_eos(name: str, config: Any, keywords: Mapping[str, Any]) -> Any:
-    """The ids that generation ends at: of the generation config, or where there is none of the model's config."""
+def _generation_ends(name: str, config: Any, keywords: Mapping[str, Any]) -> tuple[int, ...]:
     from transformers import GenerationConfig
 
     try:
-        return GenerationConfig.from_pretrained(name, **keywords).eos_token_id
+        ends = GenerationConfig.from_pretrained(name, **keywords).eos_token_id
     except (OSError, ValueError):
-        return getattr(config, "eos_token_id", None) if config is not None else None
+        ends = getattr(config, "eos_token_id", None)
+    return tuple(one for one in (ends if isinstance(ends, list) else [ends]) if isinstance(one, int))
 
 
-def token_facts(name: str, config: Any, tokenizer: Any, generation_eos: Any) -> TokenFacts:
-    """What the files say about tokens."""
-    text = config.get_text_config()
-    ends = generation_eos if isinstance(generation_eos, list) else [generation_eos]
-    ends = [one for one in ends if isinstance(one, int)]
-    ids, end = tokenizer.get_vocab().values(), tokenizer.eos_token_id
-    known = {one: tokenizer.convert_ids_to_tokens(one) for one in (*ends, end) if one is not None}
-    return TokenFacts(
-        name=name,
-        kind=str(getattr(config, "model_type", "unknown")),
-        context=largest(text, "max_position_embeddings", "n_positions"),
-        vocabulary=largest(text, "vocab_size") or 0,
-        largest_id=max(ids, default=0),
-        eos=None if end is None else (str(tokenizer.eos_token), int(end)),
-        generation_eos=tuple(ends),
-        names=tuple((one, str(word)) for one, word in known.items()),
-    )
+def token_findings(name: str, files: Files) -> Iterator[Finding]:
+    """The model, and the tokens that end texts."""
+    config, tokenizer = files.config, files.tokenizer
+    end = tokenizer.eos_token_id
+    kind = str(getattr(config, "model_type", "unknown"))
+    eos = "none" if end is None else f"{tokenizer.eos_token} ({end})"
+    yield MODEL.at(name, f"{kind}, context {files.context or 'without a limit'}, EOS {eos}")
+    last, vocabulary = max(tokenizer.get_vocab().values(), default=0), largest(config.get_text_config(), "vocab_size")
+    if last >= (vocabulary or 0):
+        yield OUTSIDE.at("tokenizer", f"largest id {last}, the model has {vocabulary or 0} embeddings")
+    if end is None:
+        yield NO_EOS.at("tokenizer", f"eos_token is unset; generation_config ends at {list(files.generation_ends)}")
+
+
+def tokens_text(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Tokens with their ids."""
+    return ", ".join(f"{tokenizer.convert_ids_to_tokens(one)} ({one})" for one in ids)

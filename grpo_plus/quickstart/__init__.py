@@ -18,7 +18,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -115,12 +115,12 @@ def chains(seed: int, low: int = 2, high: int = 4, *, held_out: bool = False) ->
             yield chain
 
 
-def distinct(source: Iterator[Chain], count: int) -> list[Chain]:
-    """The first ``count`` chains with different questions."""
-    found: dict[str, Chain] = {}
+def distinct(source: Iterator[Any], count: int) -> list[Any]:
+    """The first ``count`` chains, or sums, with different questions."""
+    found: dict[str, Any] = {}
     while len(found) < count:
-        chain = next(source)
-        found.setdefault(chain.question, chain)
+        made = next(source)
+        found.setdefault(made.question, made)
     return list(found.values())
 
 
@@ -133,10 +133,8 @@ def dataset() -> "DatasetDict":
     """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
     from datasets import Dataset, DatasetDict
 
-    drawn = {name: chains(seed=1, held_out=name == "test") for name in ROWS}
-    return DatasetDict(
-        {name: Dataset.from_list([row(chain) for chain in distinct(drawn[name], ROWS[name])]) for name in ROWS}
-    )
+    splits = {name: distinct(chains(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
+    return DatasetDict({name: Dataset.from_list([row(chain) for chain in found]) for name, found in splits.items()})
 
 
 def solutions() -> "Dataset":
@@ -163,12 +161,16 @@ def base(*, hidden: int = 128, seed: int = 0) -> str:
     ``hidden`` is its width, a multiple of 64; ``seed`` is of its weights.
     """
     folder = FOLDER / ("base" if (hidden, seed) == (128, 0) else f"base-{hidden}-{seed}")
-    if read_json(folder / "recipe.json").get("recipe") != RECIPE:
-        _save(folder, hidden, seed)
-    return str(folder)
+    return untrained(folder, RECIPE, hidden, _with_template, seed)
 
 
-def _save(folder: Path, hidden: int, seed: int) -> None:
+def untrained(folder: Path, recipe: int, hidden: int, adapt: Callable[[Any, Any], None], seed: int = 0) -> str:
+    """The folder of a model that is drawn anew where it is of another version of its recipe, or not there.
+
+    ``adapt`` changes the model and its tokenizer before they are saved.
+    """
+    if read_json(folder / "recipe.json").get("recipe") == recipe:
+        return str(folder)
     from grpo_plus.testing import make_tiny_model
 
     network, tokenizer = make_tiny_model(
@@ -180,11 +182,16 @@ def _save(folder: Path, hidden: int, seed: int) -> None:
         initializer_range=0.03,
         seed=seed,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    adapt(network, tokenizer)
     with folder_lock(folder), replaced_folder(folder) as draft:
         network.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
-        (draft / "recipe.json").write_text(json.dumps({"recipe": RECIPE}) + "\n", encoding="utf-8")
+        (draft / "recipe.json").write_text(json.dumps({"recipe": recipe}) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+def _with_template(_network: Any, tokenizer: Any) -> None:
+    tokenizer.chat_template = CHAT_TEMPLATE
 
 
 def model() -> str:
@@ -212,9 +219,14 @@ def warm_start(
     """
     batch = worked + guessed + singles
     rows = _solutions(min(SOLUTIONS, steps * batch), worked=worked, guessed=guessed, seed=seed, singles=singles)
+    place(folder, base(hidden=hidden, seed=seed), rows, steps, batch, rate=rate, use_cpu=use_cpu)
+
+
+def place(folder: Path, start: str, rows: Sequence[Mapping[str, Any]], steps: int, batch: int, **options: Any) -> None:
+    """Put the model after its warm start into a folder, in place of what is there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(base(hidden=hidden, seed=seed), rows, Path(home), steps, batch, rate=rate, use_cpu=use_cpu)
+        made = _warm(start, rows, Path(home), steps, batch, **options)
         shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
 

@@ -13,15 +13,12 @@ model learns both habits and is right some of the time; the reward tells the hab
 
 import json
 import random
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.checkpoints.folder import read_json
-from grpo_plus.quickstart import FOLDER, _warm, is_held_out
-from grpo_verifiers.files import folder_lock, replaced_folder
+from grpo_plus.quickstart import FOLDER, distinct, is_held_out, place, untrained
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -119,17 +116,11 @@ def dataset() -> "DatasetDict":
     """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
     from datasets import Dataset, DatasetDict
 
-    splits = {}
-    for name, count in ROWS.items():
-        found: dict[str, Sum] = {}
-        source = sums(seed=1, held_out=name == "test")
-        while len(found) < count:
-            made = next(source)
-            found.setdefault(made.question, made)
-        splits[name] = Dataset.from_list(
-            [{**asked(each.question), "answer": str(each.answer)} for each in found.values()]
-        )
-    return DatasetDict(splits)
+    splits = {name: distinct(sums(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
+    rows = {
+        name: [{**asked(one.question), "answer": str(one.answer)} for one in found] for name, found in splits.items()
+    }
+    return DatasetDict({name: Dataset.from_list(found) for name, found in rows.items()})
 
 
 def asked(question: str) -> dict[str, Any]:
@@ -151,36 +142,16 @@ def solutions() -> "Dataset":
 
 def base() -> str:
     """The folder of a model that has learned nothing yet, with a chat template for tools; the first call makes it."""
-    folder = FOLDER / "base-tools"
-    if read_json(folder / "recipe.json").get("recipe") != RECIPE:
-        _save(folder)
-    return str(folder)
+    return untrained(FOLDER / "base-tools", RECIPE, 64, _with_tools)
 
 
 def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas", *, steps: int, batch: int) -> None:
     """Put the model, trained on solutions with calls of these tools, into a folder, with its tokenizer."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(base(), rows, Path(home), steps, batch, tools=tools)
-        made.rename(folder)
+    place(folder, base(), rows, steps, batch, tools=tools)
 
 
-def _save(folder: Path, hidden: int = 64) -> None:
-    from grpo_plus.testing import make_tiny_model
-
-    network, tokenizer = make_tiny_model(
-        layers=2,
-        hidden=hidden,
-        intermediate_size=2 * hidden,
-        num_attention_heads=hidden // 32,
-        num_key_value_heads=hidden // 64,
-        initializer_range=0.03,
-    )
+def _with_tools(network: Any, tokenizer: Any) -> None:
     tokenizer.add_tokens([CALL, CALLED])
     network.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.response_template = RESPONSE_TEMPLATE
-    with folder_lock(folder), replaced_folder(folder) as draft:
-        network.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
-        (draft / "recipe.json").write_text(json.dumps({"recipe": RECIPE}) + "\n", encoding="utf-8")

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.sweep import Naming
 from grpo_plus.sweep.check import Checked, check
 from grpo_plus.sweep.manifest import LOCK, Manifest
 from grpo_plus.sweep.plan import Plan, Run
@@ -38,7 +37,7 @@ class Share:
     """What each task is told and gets. ``naming`` makes an environment for processes that end with this one."""
 
     plan: Plan
-    naming: Naming
+    naming: Callable[[Mapping[str, str]], dict[str, str]]
     processes: int = 1
     cpus: float = 1
     gpus: float = 0
@@ -88,28 +87,6 @@ def connected() -> Iterator[Any]:
         raise SweepError(f"the Ray cluster failed: {error}\nThe same command goes on.") from error
     finally:
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def on_ray(plan: Plan, naming: Naming, cpus: float | None, gpus: float | None) -> Iterator["RaySweep"]:
-    """The cluster, connected, for one sweep."""
-    with connected() as ray:
-        yield RaySweep(ray, Share(plan, naming), cpus, gpus)
-
-
-class RaySweep:
-    """A sweep and its cluster."""
-
-    def __init__(self, ray: Any, share: Share, cpus: float | None, gpus: float | None) -> None:
-        self._ray, self._share, self._asked = ray, share, (cpus, gpus)
-
-    def check(self, checker: Sequence[str]) -> None:
-        """Check every variant on a machine of the cluster."""
-        self._share = prepare(self._ray, self._share, checker, *self._asked)
-
-    def run_all(self, manifest: Manifest, line: Line, stop: Stop) -> None:
-        """Run all unfinished runs, as many at a time as the cluster holds."""
-        run_all(self._ray, self._share, manifest, line, stop)
 
 
 def prepare(ray: Any, share: Share, checker: Sequence[str], cpus: float | None, gpus: float | None) -> Share:

@@ -88,7 +88,9 @@ def make_plan(
         )
     for key in (key for variant in variants for key, _ in variant.values if key in flags):
         raise SweepError(f"{key} is both varied and given as --{key}: keep one.")
-    folder = (out or _default_folder(config, values)).expanduser()
+    output = values.get("output_dir")
+    default = Path(f"{str(output).rstrip('/')}-sweep") if output else Path("runs") / f"{config.stem}-sweep"
+    folder = (out or default).expanduser()
     runs = []
     for variant, seed in itertools.product(variants, seeds):
         where = folder / variant.folder / f"seed-{seed}"
@@ -99,8 +101,3 @@ def make_plan(
             own.append("--report.record=true")  # the comparison reads it
         runs.append(Run(variant, seed, where, tuple(own)))
     return Plan(config, values, tuple(shared), folder, tuple(runs))
-
-
-def _default_folder(config: Path, values: Mapping[str, Any]) -> Path:
-    output = values.get("output_dir")
-    return Path(f"{str(output).rstrip('/')}-sweep") if output else Path("runs") / f"{config.stem}-sweep"

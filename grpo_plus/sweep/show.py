@@ -24,35 +24,33 @@ def plan_line(plan: Plan, manifest: Manifest) -> str:
     return f"{len(plan.runs)} run{'s' * (len(plan.runs) > 1)} in {plan.out}: {counted}"
 
 
+def _figures(plan: Plan, manifest: Manifest) -> dict[str, dict[str, list[float]]]:
+    """The figures of the finished runs by title and variant, the seconds last."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in plan.runs:
+        entry = manifest.of(run)
+        for title, value in entry.results.items() if entry.state == "finished" else ():
+            by_variant = found.setdefault(title, {variant.label: [] for variant in plan.variants})
+            by_variant[run.variant.label].append(value)
+    return dict(sorted(found.items(), key=lambda item: item[0] == SECONDS))
+
+
 def result_table(plan: Plan, manifest: Manifest) -> Table:
     """Mean and standard deviation over the seeds of each variant, one column for each figure."""
-    finished = [run for run in plan.runs if manifest.of(run).state == "finished"]
-    measured = list(dict.fromkeys(title for run in finished for title in manifest.of(run).results))
-    measured.sort(key=lambda title: title == SECONDS)
-    table = Table("variant", "runs", *map(escape, measured), title="mean ± standard deviation over seeds")
+    figures = _figures(plan, manifest)
+    table = Table("variant", "runs", *map(escape, figures), title="mean ± standard deviation over seeds")
     table.title_justify = "left"
     for variant in plan.variants:
-        runs = [run for run in plan.runs if run.variant.label == variant.label]
-        done = [run for run in runs if manifest.of(run).state == "finished"]
-        results = [manifest.of(run).results for run in done]
-        cells = [_cell(title, [found[title] for found in results if title in found]) for title in measured]
-        table.add_row(
-            Text(variant.label), f"{len(done)} of {len(runs)}" if len(done) < len(runs) else str(len(runs)), *cells
-        )
+        states = [manifest.of(run).state for run in plan.runs if run.variant.label == variant.label]
+        done, cells = states.count("finished"), [_cell(title, each[variant.label]) for title, each in figures.items()]
+        table.add_row(Text(variant.label), f"{done} of {len(states)}" if done < len(states) else str(done), *cells)
     return table
 
 
 def verdict_lines(plan: Plan, manifest: Manifest) -> list[str]:
     """A sentence for each figure: which variant is best, or that no difference can be seen over the seeds."""
-    finished = [run for run in plan.runs if manifest.of(run).state == "finished"]
-    titles = list(dict.fromkeys(title for run in finished for title in manifest.of(run).results if title != SECONDS))
-    told = []
-    for title in titles:
-        values: dict[str, list[float]] = {variant.label: [] for variant in plan.variants}
-        for run in finished:
-            if title in manifest.of(run).results:
-                values[run.variant.label].append(manifest.of(run).results[title])
-        told.append(verdict(title, values)[1])
+    figures = _figures(plan, manifest)
+    told = [verdict(title, values)[1] for title, values in figures.items() if title != SECONDS]
     return [sentence for sentence in told if sentence]
 
 

@@ -35,7 +35,7 @@ EARLY = [
     (("explain", "ok.yaml", "--lenghts", "1"), "Did you mean --lengths?"),
     (("plan", "nowhere.yaml"), "nowhere.yaml cannot be read"),
     (("plan", "ok.yaml", "--max_stepz", "1"), "Did you mean --max_steps?"),
-    (("eval", "./nothing", "--dataset", "rows.jsonl", *GIVEN), "does not exist or holds no config.json"),
+    (("eval", "./nothing", "--dataset", "rows.jsonl", *GIVEN), "the folder './nothing' does not exist"),
     (("eval", "base", "--dataset", "nothing.jsonl", *GIVEN), "'nothing.jsonl' does not exist"),
     (("eval", "base", "--dataset", "rows.jsonl", "--verifier", "exat"), "Did you mean 'exact'?"),
     (("eval", "base", "--dataset", "rows.jsonl", "-k", "a", *GIVEN), "-k is 'a'"),

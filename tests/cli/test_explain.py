@@ -257,10 +257,7 @@ TOLD = [
     ({"use_transformers_continuous_batching": True}, "drawn by: transformers' continuous batching"),
     ({}, "selection: none, TRL's sampler|dead groups: keep|verifiers: none"),
     ({"loss_type": "dapo"}, "TRL's own|loss_type: dapo"),
-    (
-        {"prompt": ASKED},
-        FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, answer: a",
-    ),
+    ({"prompt": ASKED}, FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, answer: a"),
     ({"prompt": {"column": "prompt"}, "verifiers": ["think_format"]}, "the verifier 'think_format' rewards <think>"),
     ({"objective": {"name": "dr_grpo", "epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
     ({"selection": "uniform"}, "the history of the prompts is kept"),

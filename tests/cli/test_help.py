@@ -124,8 +124,6 @@ def test_the_help_of_every_other_command_can_be_read(command, monkeypatch, capsy
 
 
 MISTYPED = [
-    (("train", "--advantgae", "sign"), "--advantage"),
-    (("explain", "--lenghts", "1,2"), "--lengths"),
     (("sweep", "nowhere.yaml", "--vray", "a=1"), "--vary"),
     (("eval", "model", "--temperatur", "1"), "--temperature"),
     (("init", "--forec"), "--force"),

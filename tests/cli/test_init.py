@@ -42,20 +42,12 @@ def test_a_recipe_comes_whole_and_says_what_is_next(init, name):
             assert ((here / file).parent / reference).is_file(), (file, reference)
 
 
-def test_without_a_name_all_are_listed(init):
-    code, out, _ = init()
+@pytest.mark.parametrize("name", [None, "paper:", "paper"])
+def test_without_a_name_all_are_listed_and_those_by_paper_by_themselves(init, name):
+    code, out, _ = init(*filter(None, [name]))
     assert code == 0
-    for name, recipe in RECIPES.items():
-        assert re.search(rf"^  {name} +{re.escape(recipe.about)}$", out, re.MULTILINE)
-    assert not list(Path.cwd().iterdir())
-
-
-@pytest.mark.parametrize("name", ["paper:", "paper"])
-def test_recipes_by_paper_are_listed_by_themselves(init, name):
-    code, out, _ = init(name)
-    assert code == 0
-    listed = re.findall(r"^  (\S+) ", out, re.MULTILINE)
-    assert listed == [each for each in RECIPES if each.startswith("paper:")]
+    shown = {each: recipe.about for each, recipe in RECIPES.items() if name is None or each.startswith("paper:")}
+    assert re.findall(r"^  (\S+) +(.*)$", out, re.MULTILINE) == [*shown.items()]
     assert not list(Path.cwd().iterdir())
 
 

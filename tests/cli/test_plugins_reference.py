@@ -189,10 +189,45 @@ def test_a_reference_is_shown_as_what_it_is(cli, mine):
         assert yaml.safe_load(part.config)
 
 
+TOOLS = '''
+def ring(times: int, *, bell: str) -> str:
+    """Ring the bell.
+
+    Args:
+        times: How often.
+    """
+
+
+class Room:
+    def reset(self, door, **columns): ...
+
+    def leave(self) -> str:
+        """Leave the room."""
+
+
+def bad(x): ...
+'''
+
+
+def test_tools_and_environments_are_shown_with_what_a_model_may_call(cli, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(TOOLS)
+    monkeypatch.chdir(tmp_path)
+    out = cli.done("plugins", "calculator", "./mine.py:ring", "./mine.py:Room", "./mine.py:bad")
+    assert "tool calculator" in out
+    assert "- `digits`: an integer from 1 to 100 (12)." in out
+    assert "- `bell`: a string (required)." in out
+    assert '"name": "ring"' in out
+    assert "environment Room" in out
+    assert '"name": "leave"' in out
+    assert "cannot be used: bad: the argument 'x' has no type hint" in out
+
+
 def test_the_list_has_every_kind(cli):
     out = cli.done("plugins")
     assert re.search(r"^  math +built-in, grpo_verifiers.math:math$", out, re.MULTILINE)
-    kinds = ("segmenters", "KL schedules", "ways with dead groups", "tools", "ratios", "compositions of verifiers")
+    assert "search_documents" in out
+    kinds = ("segmenters", "KL schedules", "ways with dead groups", "tools", "environments", "ratios")
+    kinds += ("compositions of verifiers",)
     assert {*kinds} <= {*out.splitlines()}
 
 

@@ -7,7 +7,7 @@ import trl
 import yaml
 from transformers import AutoTokenizer
 
-from grpo_plus.cli._template_notes import template_notes, thinks_by_default
+from grpo_plus.cli._notes import template_notes, thinks_by_default
 from grpo_plus.config import GRPOPlusConfig
 
 ROOT = Path(__file__).parents[2]

@@ -129,7 +129,7 @@ def test_the_trainer_stops_at_the_tokens_that_the_report_names(case):
         case.edit("generation_config.json", eos_token_id=ends)
         rows = Dataset.from_list(ROWS)
         trainer = GRPOTrainer(str(case.model), lambda completions, **_: [0.0] * len(completions), args, rows)
-        assert model_files(str(case.model), {}).facts.ends == set(trainer.eos_token_ids)
+        assert model_files(str(case.model), {}).ends == set(trainer.eos_token_ids)
 
 
 def test_conversations_without_a_template(case, look):

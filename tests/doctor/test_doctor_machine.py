@@ -11,9 +11,8 @@ import pytest
 
 from grpo_plus import _trl
 from grpo_plus.doctor import machine
-from grpo_plus.doctor.boxes import box_findings, worker_findings
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.machine import Card, machine_findings
+from grpo_plus.doctor.machine import Card, box_findings, machine_findings, worker_findings
 from tests.doctor.conftest import Report
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +167,7 @@ program = Program(4, ctypes.cast(lines, ctypes.c_void_p))
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
 os.environ["PATH"] = "/nowhere"
-from grpo_plus.doctor.boxes import box_findings
+from grpo_plus.doctor.machine import box_findings
 print(json.dumps([{"code": f.code, "severity": f.severity, "value": f.value} for f in box_findings()]))
 """
 

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from grpo_plus import _trl
-from grpo_plus.doctor.template import TemplateFacts, template_facts, template_findings
-from grpo_plus.doctor.tokens import TokenFacts
+from grpo_plus.doctor.template import template_findings
 
 FOLDER = _trl.source_file("trl", "chat_templates")
 MARKS = r"<\|[^<>|]+\|>|<\w+_of_turn>|<\uff5c[^<>]+\uff5c>|<turn\|>|<\|turn>"
@@ -40,30 +39,28 @@ def tokenizer_of(name):
     return tokenizer
 
 
+def findings_of(tokenizer, ends, limit, prompt=PROMPT, **given):
+    found = template_findings(tokenizer, prompt, ends, limit, keywords={}, **given)
+    return {finding.code: finding.value for finding in found}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_what_the_templates_of_real_models_do(name):
     end, thinks, opens, shows_tools = MODELS[name]
     tokenizer = tokenizer_of(name)
-    facts = template_facts(tokenizer, PROMPT, {}, [TOOL])
-    assert facts.turn_end == (end, tokenizer.convert_tokens_to_ids(end))
-    assert (facts.thinks, facts.opening.endswith("<think>\n")) == (thinks, opens)
-    assert (facts.tools_problem == "") is shows_tools
-    assert facts.problem == ""
-
-    tokens = TokenFacts("m", "k", None, 1000, 10, (end, facts.turn_end[1]))
-    codes = {finding.code for finding in template_findings(facts, tokens, 1024)}
-    assert "turn-ends" in codes
-    assert ("thinking-cut-off" in codes) is (thinks or opens)
-    other = TokenFacts("m", "k", None, 1000, 10, ("<|endoftext|>", 0))
-    codes = {finding.code for finding in template_findings(facts, other, 8192)}
-    assert ("turn-without-end" if name == "glm4moe" else "turn-never-ends") in codes
-    assert "thinking-cut-off" not in codes
+    number = tokenizer.convert_tokens_to_ids(end)
+    found = findings_of(tokenizer, {number}, 1024, schemas=[TOOL])
+    assert found["turn-ends"].startswith(f"a turn ends with {end} ({number}), ")
+    assert ("thinking-cut-off" in found) is (thinks or opens)
+    assert not opens or "opens the thinking" in found["thinking-cut-off"]
+    assert ("tools-unsupported" in found) is not shows_tools
+    assert "template-fails" not in found
+    found = findings_of(tokenizer, {0}, 8192)
+    assert f"{end} ({number})" in found["turn-without-end" if name == "glm4moe" else "turn-never-ends"]
+    assert "thinking-cut-off" not in found
 
 
 def test_a_template_for_messages_of_parts_gives_no_false_alarm():
     """Those of models that see write nothing of a plain text: where their turns end cannot be told."""
-    facts = template_facts(tokenizer_of("idefics3"), PROMPT, {})
-    assert facts.turn_end is None
-    assert not list(template_findings(facts, TokenFacts("m", "k", None, 9, 8, ("e", 1)), 64))
-    text = TemplateFacts(written=False)
-    assert not list(template_findings(text, TokenFacts("m", "k", None, 9, 8, None), 64))
+    assert not findings_of(tokenizer_of("idefics3"), {1}, 64)
+    assert not findings_of(tokenizer_of("qwen3"), {1}, 64, prompt="2+2")

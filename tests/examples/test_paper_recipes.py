@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from grpo_plus.cli import main
-from grpo_plus.cli._papers import PAPERS
+from grpo_plus.cli.init import PAPERS
 from grpo_plus.recipe.forms import named
 from grpo_plus.record import open_run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_plus.cli._rewards import resolve_rewards
+from grpo_plus.cli._gather import resolve_rewards
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.saved import TakenError, place_problem, write_whole
 from grpo_verifiers.files import folder_lock
