@@ -13,8 +13,7 @@ from grpo_verifiers.math.compare.leaf import precise, quick
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.judge import decide_with
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import rational
+from grpo_verifiers.math.values.canon import canon, rational
 from grpo_verifiers.math.values.precise import agree
 
 LOOSE = Options(evaluated=False, reduced=False, decimals=0, percent="value")

@@ -7,7 +7,10 @@ from itertools import product
 
 from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.sets.regions import (
+from grpo_verifiers.math.tree import number
+from grpo_verifiers.math.values.numeric import refuted
+from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.sets import (
     HIGHEST,
     LOWEST,
     End,
@@ -18,9 +21,6 @@ from grpo_verifiers.math.sets.regions import (
     union,
     whole,
 )
-from grpo_verifiers.math.tree import number
-from grpo_verifiers.math.values.numeric import refuted
-from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.words.numerals import ordinal, spoken
 from tests.waiting import no_hang
 

@@ -15,7 +15,7 @@ from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options, options_of
 from grpo_verifiers.math.tree import survey, walk
-from grpo_verifiers.reading.finding import has, places
+from grpo_verifiers.reading.boxes import has, places
 
 DIGITS = st.text("0123456789", min_size=1, max_size=42)
 NUMBERS = st.one_of(

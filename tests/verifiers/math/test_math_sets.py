@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.sets.build import region_of
-from grpo_verifiers.math.sets.regions import complement, intersection, union
+from grpo_verifiers.math.values.sets import complement, intersection, region_of, union
 
 quickly = settings(max_examples=200, deadline=None)
 # All ends are integers between -3 and 3, so halves between -4 and 4 tell any two sets apart.

@@ -20,12 +20,11 @@ from grpo_verifiers.math.grammar.tokens import ParseError, facing_inward, tokeni
 from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import DEFAULTS, Options
 from grpo_verifiers.math.remarks import restated, without_remarks
-from grpo_verifiers.math.sets.build import region_of
-from grpo_verifiers.math.values.canon import canon, exact
+from grpo_verifiers.math.values.canon import canon, exact, same
 from grpo_verifiers.math.values.decimals import decimal_of, stands_for
-from grpo_verifiers.math.values.forms import same
 from grpo_verifiers.math.values.numeric import refuted
 from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.sets import region_of
 from grpo_verifiers.math.values.work import is_final, is_reduced, undone
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
 from grpo_verifiers.math.words.nouns import is_counted, is_label, noun_phrase, singular

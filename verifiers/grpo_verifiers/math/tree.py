@@ -28,25 +28,10 @@ from typing import Any, NamedTuple
 
 Node = tuple[Any, ...]
 # Kinds that are no single value.
-STRUCTURES = frozenset(
-    {
-        "list",
-        "set",
-        "paren",
-        "span",
-        "cup",
-        "cap",
-        "minus",
-        "matrix",
-        "cases",
-        "ratio",
-        "text",
-        "base",
-        "and",
-        "or",
-        "builder",
-    }
-)
+STRUCTURES = frozenset({
+    "list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "cases", "ratio", "text", "base", "and",
+    "or", "builder",
+})  # fmt: skip
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
 _LEAVES = frozenset({"n", "big", "v"})
 INFINITY: Node = ("v", "inf")
@@ -105,8 +90,7 @@ def walk(node: Node) -> Iterator[Node]:
     while waiting:
         top = waiting.pop()
         yield top
-        if top[0] not in _LEAVES:
-            waiting += children(top)
+        waiting += children(top)
 
 
 class Survey(NamedTuple):
@@ -126,19 +110,10 @@ def survey(node: Node) -> Survey:
     while waiting:
         top, level = waiting.pop()
         total += level
-        kind = top[0]
-        kinds.add(kind)
-        if kind == "v":
+        kinds.add(top[0])
+        if top[0] == "v":
             variables.add(top[1])
-        if kind in _LEAVES:
-            continue
-        level += 1
-        for part in top[1:]:
-            if isinstance(part, tuple) and part:
-                if isinstance(part[0], tuple):
-                    waiting += [(each, level) for each in part]
-                else:
-                    waiting.append((part, level))
+        waiting += [(part, level + 1) for part in children(top)]
     return Survey(kinds, variables, total)
 
 
@@ -154,8 +129,7 @@ def is_deeper(node: Node, limit: int) -> bool:
         top, level = waiting.pop()
         if level > limit:
             return True
-        if top[0] not in _LEAVES:
-            waiting += [(part, level + 1) for part in children(top)]
+        waiting += [(part, level + 1) for part in children(top)]
     return False
 
 

@@ -4,9 +4,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from grpo_verifiers.reading.boxes import has_box
+from grpo_verifiers.reading.boxes import has, has_box
 from grpo_verifiers.reading.budget import spend
-from grpo_verifiers.reading.finding import has
 
 
 class Tag(NamedTuple):

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from grpo_verifiers.steps._math_steps import math_steps as math_steps
     from grpo_verifiers.steps._math_steps import quick_math_steps as quick_math_steps
     from grpo_verifiers.steps._prm import prm as prm
-    from grpo_verifiers.steps._tool_used import tool_used as tool_used
-    from grpo_verifiers.steps._tool_valid import tool_valid as tool_valid
-    from grpo_verifiers.steps._turn_reward import turn_reward as turn_reward
-    from grpo_verifiers.steps._turns_overlong import turns_overlong as turns_overlong
+    from grpo_verifiers.steps._turns import tool_used as tool_used
+    from grpo_verifiers.steps._turns import tool_valid as tool_valid
+    from grpo_verifiers.steps._turns import turn_reward as turn_reward
+    from grpo_verifiers.steps._turns import turns_overlong as turns_overlong
     from grpo_verifiers.steps.aggregate import step_verdict as step_verdict
     from grpo_verifiers.steps.segments import SEGMENTERS as SEGMENTERS
     from grpo_verifiers.steps.segments import segment as segment

@@ -38,8 +38,7 @@ from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
-from grpo_verifiers.math.values.canon import canon, exact
-from grpo_verifiers.math.values.forms import NoFormError, TooBigError
+from grpo_verifiers.math.values.canon import NoFormError, TooBigError, canon, exact
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 from grpo_verifiers.reading.budget import spend

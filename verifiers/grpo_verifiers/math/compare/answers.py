@@ -6,26 +6,24 @@ Every comparison gives True, False or None (undecided: an algebra system has to 
 from dataclasses import replace
 from functools import lru_cache
 
-from grpo_verifiers.math.compare.constants import CONSTANTS, integers_of, is_angle_family, with_constants_of
-from grpo_verifiers.math.compare.leaf import Leaf, apart, show
-from grpo_verifiers.math.compare.naming import compare_named, group_assignments, without_labels
-from grpo_verifiers.math.compare.quantities import (
-    _in_letters,
-    _scale_between,
-    _scaled,
-    angles,
-    compound,
-    quantity,
+from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, apart, every, settled, show
+from grpo_verifiers.math.compare.naming import (
+    CONSTANTS,
+    compare_named,
+    group_assignments,
+    integers_of,
+    is_angle_family,
+    with_constants_of,
+    without_labels,
 )
-from grpo_verifiers.math.compare.relations import compare_relations
+from grpo_verifiers.math.compare.quantities import _in_letters, _scale_between, _scaled, angles, compound, quantity
+from grpo_verifiers.math.compare.relations import compare_relations, same_name
 from grpo_verifiers.math.compare.rewrite import as_tuple, expand_signs, transposed
-from grpo_verifiers.math.compare.sets import compare_sets
 from grpo_verifiers.math.compare.wording import texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.outcome import Equal, Outcome, every, settled
-from grpo_verifiers.math.sets.build import listed
-from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, survey
+from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, survey, walk
+from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, listed, region_of
 from grpo_verifiers.reading.budget import spend
 
 MAX_ITEMS = 64
@@ -246,3 +244,54 @@ def _ratios(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if len(parts[0]) != len(parts[1]):
         return False, "another number of parts"
     return every(equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+_POSSIBLE = frozenset({"paren", "set"})
+
+
+def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
+    """Compare two answers of which one is a set of numbers beyond doubt; None where they are not both sets."""
+    meant = is_set(gold), is_set(answer)
+    if not any(meant) or not all(
+        sure or node[0] in _POSSIBLE for sure, node in zip(meant, (gold, answer), strict=True)
+    ):
+        return None
+    if _closed_at_infinity(answer) and not _closed_at_infinity(gold):
+        return False, "other brackets"
+    try:
+        left, right = region_of(gold), region_of(answer)
+        if gold[0] == answer[0] == "rel" and any(
+            end.at is None for part in left.parts for end in (part.low, part.high)
+        ):
+            return None  # several unknowns: either may be the one that is solved for
+        return same_region(left, right, equal)
+    except NoRegionError:
+        return None
+
+
+def _closed_at_infinity(node: Node) -> bool:
+    r"""True if an interval has infinity as a member: ``[2, \infty]``."""
+    return any(
+        top[0] == "span" and ((top[1] == "[" and top[2] == LOWEST.node) or (top[4] == "]" and top[3] == HIGHEST.node))
+        for top in walk(node)
+    )
+
+
+def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
+    """True if two sets have the same numbers; their ends are compared by a callback."""
+    if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
+        return False, "another variable"
+    if gold.domain != answer.domain:
+        return False, "numbers of another kind"
+    if len(gold.parts) != len(answer.parts):
+        return False, "another set of numbers"
+    outcome: Outcome = True, ""
+    for left, right in zip(gold.parts, answer.parts, strict=True):
+        if (left.low_in, left.high_in) != (right.low_in, right.high_in):
+            return False, "other brackets"
+        for a, b in ((left.low, right.low), (left.high, right.high)):
+            result = equal(a.node, b.node)
+            if result[0] is False:
+                return result
+            outcome = outcome if result[0] else result
+    return outcome

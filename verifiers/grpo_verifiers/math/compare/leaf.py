@@ -1,18 +1,44 @@
 """Equality of two expressions as far as it can be decided exactly and at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.outcome import Outcome, settled
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
-from grpo_verifiers.math.values.canon import canon, exact
+from grpo_verifiers.math.values.canon import (
+    NoFormError,
+    NotAlgebraicError,
+    TooBigError,
+    UndefinedError,
+    canon,
+    exact,
+    same,
+)
 from grpo_verifiers.math.values.decimals import decimal_of, stands_for
-from grpo_verifiers.math.values.forms import NoFormError, NotAlgebraicError, TooBigError, UndefinedError, same
 from grpo_verifiers.math.values.numeric import refuted
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.values.work import is_final, is_reduced, undone
 from grpo_verifiers.reading.budget import spend
+
+Outcome = tuple[bool | None, str]
+Equal = Callable[[Node, Node], Outcome]
+
+
+def settled(same: bool | None, reason: str) -> Outcome:
+    """An outcome with the reason for a difference."""
+    return same, "" if same else reason
+
+
+def every(outcomes: Iterable[Outcome]) -> Outcome:
+    """True if all are; False with its reason as soon as one is."""
+    open_reason: str | None = None
+    for outcome, reason in outcomes:
+        if outcome is False:
+            return False, reason
+        if outcome is None:
+            open_reason = reason
+    return (True, "") if open_reason is None else (None, open_reason)
+
 
 _TEN = number(10)
 MAX_SHOWN = 30

@@ -3,20 +3,10 @@
 from contextlib import suppress
 from fractions import Fraction
 
-from grpo_verifiers.math.compare.leaf import show
+from grpo_verifiers.math.compare.leaf import Equal, Outcome, settled, show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
-from grpo_verifiers.math.outcome import Equal, Outcome, settled
 from grpo_verifiers.math.tree import Node, names, number, substitute
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import (
-    Form,
-    NotAlgebraicError,
-    TooBigError,
-    UndefinedError,
-    has_opaque,
-    quotient,
-    rational,
-)
+from grpo_verifiers.math.values.canon import Form, NoFormError, NotAlgebraicError, canon, has_opaque, quotient, rational
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
@@ -218,10 +208,10 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
     left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
         forms = [canon(left), canon(right)]
-    except (TooBigError, UndefinedError):
-        return False, "another relation"
     except NotAlgebraicError:
         forms = []
+    except NoFormError:
+        return False, "another relation"
     factor = _factor(*forms) if forms else None
     if factor is None:
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])

@@ -10,11 +10,10 @@ from grpo_verifiers.math.grammar.notations import notation
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import INFINITY, Node
-from grpo_verifiers.math.words.lexicon import word_list
 from grpo_verifiers.math.words.nouns import QUANTITY, is_counted
 from grpo_verifiers.math.words.numerals import is_numeral, spoken
 from grpo_verifiers.math.words.units import unit_readings
-from grpo_verifiers.math.words.vocabulary import FUNCTIONS, is_unit_word
+from grpo_verifiers.math.words.vocabulary import FUNCTIONS, is_unit_word, word_list
 
 MAX_PROSE = 400
 _DIRECT = word_list("direct")
