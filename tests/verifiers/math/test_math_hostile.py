@@ -18,11 +18,11 @@ from grpo_verifiers.math.gold import gold_of
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.grammar.tokens import tokenize
-from grpo_verifiers.math.judge import combine, decide, judge, judge_bounded
+from grpo_verifiers.math.judge import combine, decide, judge_bounded, judge_fully
 from grpo_verifiers.math.options import DEFAULTS
-from grpo_verifiers.math.sets import regions
 from grpo_verifiers.math.tree import number
-from grpo_verifiers.math.values import forms, numeric, powers
+from grpo_verifiers.math.values import canon as forms
+from grpo_verifiers.math.values import numeric, sets
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.reading.tags import tagged
@@ -228,12 +228,12 @@ def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
     assert counted(fast, GROWING[kind](1_000_000), "42")[0] < 20 * INLINE
 
 
-ENDS = [regions.end_of(number(at)) for at in (1, 2)]
+ENDS = [sets.end_of(number(at)) for at in (1, 2)]
 CHARGED = [
     lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.apart(number(1), number(2)),
-    lambda: rewrite.expand_signs(("pm", None, number(1))), lambda: regions.order(*ENDS), lambda: forms.key(forms.constant(7)),
+    lambda: rewrite.expand_signs(("pm", None, number(1))), lambda: sets.order(*ENDS), lambda: forms.key(forms.constant(7)),
     lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
-    lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: powers.root_of(forms.constant(9999991), 2),
+    lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: forms.root_of(forms.constant(9999991), 2),
     lambda: forms.rational(({forms.ONE: 2}, {forms.ONE: 3})), lambda: answers.compare(("v", "x"), ("v", "y"), DEFAULTS, lambda *_: (True, "")),
     lambda: combine(gold_of("3"), Found(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), Found((), asides=("?",)), DEFAULTS, decide),
 ]  # fmt: skip
@@ -296,7 +296,7 @@ def test_people_take_a_fraction_of_the_budget_and_a_thread_only_its_own():
                  "1,2,3,4,5,6,7,8,9,10", "\\frac{\\pi}{6}+2\\pi n"):  # fmt: skip
         cold()
         with limited() as budget:
-            judge(f"So it is \\boxed{{{text}}}.", text.replace("2", "4/2"), DEFAULTS)
+            judge_fully(f"So it is \\boxed{{{text}}}.", text.replace("2", "4/2"), DEFAULTS)
         assert budget.left > INLINE * 0.8
     raised = []
 

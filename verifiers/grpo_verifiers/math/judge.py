@@ -36,18 +36,13 @@ _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
-def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict | None:
-    """The verdict if exact arithmetic decides it; None where values at many digits have to."""
-    return _judged(completion, answer, options, prompt, decide)
-
-
 def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
-    """The verdict of `judge` within a budget; one that is used up leaves the answer undecided."""
+    """The verdict if exact arithmetic decides it within a budget; None where values at many digits have to."""
     try:
         with limited(units):
-            return judge(completion, answer, options, prompt)
+            return _judged(completion, answer, options, prompt, decide)
     except OverBudgetError:
         return None
 
