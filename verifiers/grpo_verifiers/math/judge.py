@@ -69,7 +69,7 @@ def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[G
         gold = gold_of(as_text(answer))
     except TypeError as error:
         return Verdict(None, Status.NOT_APPLICABLE, str(error))
-    if gold.empty:
+    if not gold.text:
         return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
     if gold.node is None:
         return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
@@ -302,7 +302,7 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
         gold = gold_of(as_text(answer))
     except TypeError as error:
         return GoldProblem(row, answer, str(error), "the rows of this gold are left out")
-    if gold.empty:
+    if not gold.text:
         return GoldProblem(row, answer, "it is empty", "its completions get no score and are left out")
     if gold.node is None:
         return GoldProblem(row, answer, f"it cannot be read ({gold.problem})", "its completions get no score")

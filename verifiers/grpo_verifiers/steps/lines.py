@@ -1,24 +1,16 @@
 """Steps by lines, paragraphs, "Step N:", sentences and tags."""
 
 import re
-from collections.abc import Iterator
 
+from grpo_verifiers.reading.tags import tagged
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
+_VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
+_PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
 # At the start of a line, perhaps behind markdown. "Step 1" without a mark after it, or within a line, refers to a step.
 _NUMBERED = re.compile(
     r"^[ \t]*+([*_#>-]{0,6}[ \t]*+[*_]{0,3}step[ \t]*+#?\d{1,6}[*_]{0,3}[ \t]*+[:.)–—-])", re.MULTILINE | re.IGNORECASE
 )
-
-
-def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of every line."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        yield at, end
-        at = end + 1
 
 
 def newline(text: str) -> list[Span]:
@@ -30,8 +22,7 @@ def newline(text: str) -> list[Span]:
     >>> segment("2 + 2 = 4\n\nso 4", "newline")
     [(0, 11), (11, 15)]
     """
-    starts = [first_visible(text, start, end) for start, end in _lines(text) if text[start:end].strip()]
-    return tiled(starts, len(text))
+    return tiled([match.start(1) for match in _VISIBLE_LINE.finditer(text)], len(text))
 
 
 def blank_line(text: str) -> list[Span]:
@@ -43,15 +34,8 @@ def blank_line(text: str) -> list[Span]:
     >>> segment("first\nline\n\nsecond", "blank_line")
     [(0, 12), (12, 18)]
     """
-    starts, fresh = [], True
-    for start, end in _lines(text):
-        visible = first_visible(text, start, end)
-        if visible == end:
-            fresh = True
-        elif fresh:
-            starts.append(visible)
-            fresh = False
-    return tiled(starts, len(text))
+    # behind the last visible character nothing begins: a long run of line ends there is looked at once
+    return tiled([match.start(1) for match in _PARAGRAPH.finditer(text.rstrip())], len(text))
 
 
 def numbered(text: str) -> list[Span]:
@@ -104,9 +88,6 @@ def sentence(text: str) -> list[Span]:
     return tiled([*starts, visible] if visible < len(text) else starts, len(text))
 
 
-_TAG = re.compile(r"<(/?)step>", re.IGNORECASE)
-
-
 def tags(text: str) -> list[Span]:
     """Each ``<step>…</step>`` is a step, its tags included; text outside of them belongs to none.
 
@@ -118,12 +99,4 @@ def tags(text: str) -> list[Span]:
     >>> segment("So: <step>2 + 2</step> then <step>4", "tags")
     [(4, 22), (28, 35)]
     """
-    found: list[Span] = []
-    start = -1
-    for match in _TAG.finditer(text):
-        if start >= 0:
-            found.append((start, match.end() if match[1] else match.start()))
-            start = -1
-        if not match[1]:
-            start = match.start()
-    return [*found, (start, len(text))] if start >= 0 else found
+    return [(tag.start, tag.end) for tag in tagged(text, "step")]

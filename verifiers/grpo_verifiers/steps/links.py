@@ -32,7 +32,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from grpo_verifiers.math.compare.leaf import precise, quick
+from grpo_verifiers.math.compare.leaf import precise, quick, with_base
 from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
@@ -175,17 +175,11 @@ def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], Fou
                 as_unit = Holds.NOTHING
             return as_unit, None
     if any(top[:2] == ("log", None) for node in (left, right) for top in walk(node)):
-        ten, two = (compare(_with_base(left, base), _with_base(right, base)) for base in (10, 2))
+        ten, two = (compare(with_base(left, base), with_base(right, base)) for base in (10, 2))
         return ten if ten[0] is not Holds.NO else (Holds.NOTHING, None) if two[0] is Holds.YES else two
     degrees = _in_degrees(left), _in_degrees(right)
     found = compare(*degrees) if degrees != (left, right) else no
     return (Holds.NOTHING, None) if found[0] is Holds.YES else found
-
-
-def _with_base(node: Node, base: int) -> Node:
-    if node[:2] == ("log", None):
-        return ("log", number(base), _with_base(node[2], base))
-    return rebuilt(node, lambda part: _with_base(part, base))
 
 
 def _in_degrees(node: Node) -> Node:

@@ -107,13 +107,14 @@ def same_logarithms(node: Node, other: Node) -> Node:
     """The tree with logarithms without a base read as decimal ones where the other side writes base 10."""
     if "log" not in survey(node).kinds or not any(top[0] == "log" and top[1] == _TEN for top in walk(other)):
         return node
-    return _with_base_ten(node)
+    return with_base(node, 10)
 
 
-def _with_base_ten(node: Node) -> Node:
-    if node[0] == "log":
-        return ("log", node[1] or _TEN, _with_base_ten(node[2]))
-    return rebuilt(node, _with_base_ten)
+def with_base(node: Node, base: int) -> Node:
+    """The tree with a base for the logarithms that have none."""
+    if node[:2] == ("log", None):
+        return ("log", number(base), with_base(node[2], base))
+    return rebuilt(node, lambda part: with_base(part, base))
 
 
 def form_problem(gold: Node, answer: Node, options: Options) -> str:

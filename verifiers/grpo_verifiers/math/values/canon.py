@@ -318,14 +318,8 @@ def _function(node: Node) -> Form:
     # the reciprocal functions in terms of sine and cosine, so that more answers meet in one form
     if len(args) == 1 and name in {"tan", "cot", "sec", "csc"}:
         sine, cosine = opaque("sin", *keys), opaque("cos", *keys)
-        quotients = {
-            "tan": (sine, cosine),
-            "cot": (cosine, sine),
-            "sec": (constant(1), cosine),
-            "csc": (constant(1), sine),
-        }
-        above, below = quotients[name]
-        return times(above, inverse(below))
+        above = {"tan": sine, "cot": cosine}.get(name, constant(1))
+        return quotient(above, sine if name in {"cot", "csc"} else cosine)
     return opaque(name, *keys)
 
 
