@@ -30,10 +30,10 @@ _NAMES = {
     "quick_math_steps": f"{__name__}._math_steps",
     "segment": f"{__name__}.segments",
     "step_verdict": f"{__name__}.aggregate",
-    "tool_used": f"{__name__}._tool_used",
-    "tool_valid": f"{__name__}._tool_valid",
-    "turn_reward": f"{__name__}._turn_reward",
-    "turns_overlong": f"{__name__}._turns_overlong",
+    "tool_used": f"{__name__}._turns",
+    "tool_valid": f"{__name__}._turns",
+    "turn_reward": f"{__name__}._turns",
+    "turns_overlong": f"{__name__}._turns",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
