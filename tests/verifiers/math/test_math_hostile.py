@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_gold, fast, math
-from grpo_verifiers.math.compare import answers, leaf, rewrite
+from grpo_verifiers.math.compare import answers, leaf
 from grpo_verifiers.math.extract import Found
 from grpo_verifiers.math.gold import gold_of
 from grpo_verifiers.math.grammar.parser import parse
@@ -24,8 +24,8 @@ from grpo_verifiers.math.tree import number
 from grpo_verifiers.math.values import canon as forms
 from grpo_verifiers.math.values import numeric, sets
 from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.reading.boxes import tagged
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
-from grpo_verifiers.reading.tags import tagged
 from tests.waiting import no_hang
 
 SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :
@@ -231,7 +231,7 @@ def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
 ENDS = [sets.end_of(number(at)) for at in (1, 2)]
 CHARGED = [
     lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.apart(number(1), number(2)),
-    lambda: rewrite.expand_signs(("pm", None, number(1))), lambda: sets.order(*ENDS), lambda: forms.key(forms.constant(7)),
+    lambda: answers.expand_signs(("pm", None, number(1))), lambda: sets.order(*ENDS), lambda: forms.key(forms.constant(7)),
     lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
     lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: forms.root_of(forms.constant(9999991), 2),
     lambda: forms.rational(({forms.ONE: 2}, {forms.ONE: 3})), lambda: answers.compare(("v", "x"), ("v", "y"), DEFAULTS, lambda *_: (True, "")),

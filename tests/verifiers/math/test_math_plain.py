@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_verifiers.math.compare.leaf import apart, quick
-from grpo_verifiers.math.grammar.notations import notation
 from grpo_verifiers.math.grammar.numbers import exact_value, plain
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.grammar.read import read
+from grpo_verifiers.math.grammar.read import notation, read
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options, options_of
 from grpo_verifiers.math.tree import survey, walk

@@ -57,7 +57,7 @@ a number in a box that is one sentence         correct                  none
 ``y = Ke^x`` for ``y = Ce^x``                  correct                  none
 ============================================== ======================== ==========================================
 
-Units are those of ``math/words/units.py``, notations those of ``math/grammar/notations.py``; what is said in words
+Units are those of ``math/words/units.py``, notations those of ``math/grammar/read.py``; what is said in words
 (no solution, does not exist, yes) is compared by ``math/compare/wording.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.

@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
-from grpo_verifiers.math.compare.answers import as_it_stands, compare
+from grpo_verifiers.math.compare.answers import as_it_stands, compare, expand_signs
 from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
 from grpo_verifiers.math.compare.naming import swapped
-from grpo_verifiers.math.compare.rewrite import expand_signs
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of

@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_verifiers.reading.tags import tagged
+from grpo_verifiers.reading.boxes import tagged
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
@@ -34,7 +34,7 @@ def blank_line(text: str) -> list[Span]:
     >>> segment("first\nline\n\nsecond", "blank_line")
     [(0, 12), (12, 18)]
     """
-    # behind the last visible character nothing begins: a long run of line ends there is looked at once
+    # after the last visible character nothing begins: a long run of line ends there is looked at once
     return tiled([match.start(1) for match in _PARAGRAPH.finditer(text.rstrip())], len(text))
 
 

@@ -11,6 +11,7 @@ from grpo_verifiers.lazy import lazy_names
 if TYPE_CHECKING:
     from grpo_verifiers.text._choice import choice as choice
     from grpo_verifiers.text._exact import exact as exact
+    from grpo_verifiers.text._exact import regex as regex
     from grpo_verifiers.text._format import tag_count as tag_count
     from grpo_verifiers.text._format import think_format as think_format
     from grpo_verifiers.text._json_schema import json_schema as json_schema
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from grpo_verifiers.text._length import length_kimi as length_kimi
     from grpo_verifiers.text._length import length_overlong as length_overlong
     from grpo_verifiers.text._numeric import numeric as numeric
-    from grpo_verifiers.text._regex import regex as regex
     from grpo_verifiers.text._repetition import repetition as repetition
 
 _NAMES = {
@@ -31,7 +31,7 @@ _NAMES = {
     "length_kimi": f"{__name__}._length",
     "length_overlong": f"{__name__}._length",
     "numeric": f"{__name__}._numeric",
-    "regex": f"{__name__}._regex",
+    "regex": f"{__name__}._exact",
     "repetition": f"{__name__}._repetition",
     "tag_count": f"{__name__}._format",
     "think_format": f"{__name__}._format",
