@@ -32,8 +32,13 @@ SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \in
 \text{cm} \text{or} and \sin \log \binom ^\circ $ \\ & \begin{pmatrix} \end{pmatrix} \boxed{ answer is #### <think> </think>
 <answer> </answer> 9 10^{9} 0.5 ' \in \mathbb{R} \% 999 f( \cdot \approx \ne \lfloor \langle _5 1,234 \setminus € π ½ \phantom{
 \int_0^1 \sum \lim gcd(10!, \! \, wait, the answer: or not"""
-PIECES = SPELLED.split()
+STRUCTURES = [
+    "x", "2", "9^{999}", "10^{-400}", "\\infty", "-", "<", "\\ge ", "\\ne ", "\\in ", "\\notin ", "\\mathbb{R}", "\\mathbb{N}", "\\cup ", "\\cap ", "\\setminus ", "(", "[", ")", "]", "\\{", "\\}", "\\mid ", ",", " and ", " or ", "|x|", "(1,2)", "]2,3[", "\\{1,2\\}", "x>3", "y=-4", "\\pmod 5",
+    "5k+2", "(9^{999},\\infty)", "\\begin{cases}", "\\end{cases}", "&", "\\\\", "\\text{if }", "\\text{otherwise}", "3\\mathbf{i}", "^T", "(x,y)=(1,2)",
+]  # fmt: skip
+PIECES = [*SPELLED.split(), *STRUCTURES]
 SOUP = st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join)
+MIXTURES = st.lists(st.sampled_from(STRUCTURES), min_size=1, max_size=8).map("".join)
 GOLDS = st.sampled_from(
     ["42", r"\frac12", "x^2+1", "(1,2)", "[0,1)", r"\text{yes}", "1,2", r"\{1,2\}", "x=5", "x>3", "5_8"]
 )
@@ -46,7 +51,7 @@ def bounded(call, *args):
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
-@given(SOUP, st.one_of(GOLDS, SOUP), st.booleans())
+@given(SOUP | MIXTURES, st.one_of(GOLDS, SOUP, MIXTURES), st.booleans())
 def test_junk_never_raises_and_is_decided_at_once(completion, gold, in_box):
     completion = "\\boxed{" + completion + "}" if in_box else completion
     verdict = bounded(fast, completion, gold)
