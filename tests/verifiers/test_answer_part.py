@@ -15,8 +15,8 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.math import fast, math
+from grpo_verifiers.reading.boxes import answer_tags, tagged
 from grpo_verifiers.reading.fences import last_block
-from grpo_verifiers.reading.tags import answer_tags, tagged
 from grpo_verifiers.reading.thinking import answer_part, answer_spans, blanked
 from grpo_verifiers.steps._code_steps import _program
 from grpo_verifiers.steps.segments import without_specials

@@ -12,28 +12,33 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_gold, fast, math
-from grpo_verifiers.math.compare import answers, leaf, rewrite
+from grpo_verifiers.math.compare import answers, leaf
 from grpo_verifiers.math.extract import Found
 from grpo_verifiers.math.gold import gold_of
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.grammar.tokens import tokenize
-from grpo_verifiers.math.judge import combine, decide, judge, judge_bounded
+from grpo_verifiers.math.judge import combine, decide, judge_bounded, judge_fully
 from grpo_verifiers.math.options import DEFAULTS
-from grpo_verifiers.math.sets import regions
 from grpo_verifiers.math.tree import number
-from grpo_verifiers.math.values import forms, numeric, powers
+from grpo_verifiers.math.values import canon as forms
+from grpo_verifiers.math.values import numeric, sets
 from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.reading.boxes import tagged
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
-from grpo_verifiers.reading.tags import tagged
 from tests.waiting import no_hang
 
 SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :
 \text{cm} \text{or} and \sin \log \binom ^\circ $ \\ & \begin{pmatrix} \end{pmatrix} \boxed{ answer is #### <think> </think>
 <answer> </answer> 9 10^{9} 0.5 ' \in \mathbb{R} \% 999 f( \cdot \approx \ne \lfloor \langle _5 1,234 \setminus € π ½ \phantom{
 \int_0^1 \sum \lim gcd(10!, \! \, wait, the answer: or not"""
-PIECES = SPELLED.split()
+STRUCTURES = [
+    "x", "2", "9^{999}", "10^{-400}", "\\infty", "-", "<", "\\ge ", "\\ne ", "\\in ", "\\notin ", "\\mathbb{R}", "\\mathbb{N}", "\\cup ", "\\cap ", "\\setminus ", "(", "[", ")", "]", "\\{", "\\}", "\\mid ", ",", " and ", " or ", "|x|", "(1,2)", "]2,3[", "\\{1,2\\}", "x>3", "y=-4", "\\pmod 5",
+    "5k+2", "(9^{999},\\infty)", "\\begin{cases}", "\\end{cases}", "&", "\\\\", "\\text{if }", "\\text{otherwise}", "3\\mathbf{i}", "^T", "(x,y)=(1,2)",
+]  # fmt: skip
+PIECES = [*SPELLED.split(), *STRUCTURES]
 SOUP = st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join)
+MIXTURES = st.lists(st.sampled_from(STRUCTURES), min_size=1, max_size=8).map("".join)
 GOLDS = st.sampled_from(
     ["42", r"\frac12", "x^2+1", "(1,2)", "[0,1)", r"\text{yes}", "1,2", r"\{1,2\}", "x=5", "x>3", "5_8"]
 )
@@ -46,7 +51,7 @@ def bounded(call, *args):
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
-@given(SOUP, st.one_of(GOLDS, SOUP), st.booleans())
+@given(SOUP | MIXTURES, st.one_of(GOLDS, SOUP, MIXTURES), st.booleans())
 def test_junk_never_raises_and_is_decided_at_once(completion, gold, in_box):
     completion = "\\boxed{" + completion + "}" if in_box else completion
     verdict = bounded(fast, completion, gold)
@@ -228,12 +233,12 @@ def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
     assert counted(fast, GROWING[kind](1_000_000), "42")[0] < 20 * INLINE
 
 
-ENDS = [regions.end_of(number(at)) for at in (1, 2)]
+ENDS = [sets.end_of(number(at)) for at in (1, 2)]
 CHARGED = [
     lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.apart(number(1), number(2)),
-    lambda: rewrite.expand_signs(("pm", None, number(1))), lambda: regions.order(*ENDS), lambda: forms.key(forms.constant(7)),
+    lambda: answers.expand_signs(("pm", None, number(1))), lambda: sets.order(*ENDS), lambda: forms.key(forms.constant(7)),
     lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
-    lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: powers.root_of(forms.constant(9999991), 2),
+    lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: forms.root_of(forms.constant(9999991), 2),
     lambda: forms.rational(({forms.ONE: 2}, {forms.ONE: 3})), lambda: answers.compare(("v", "x"), ("v", "y"), DEFAULTS, lambda *_: (True, "")),
     lambda: combine(gold_of("3"), Found(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), Found((), asides=("?",)), DEFAULTS, decide),
 ]  # fmt: skip
@@ -296,7 +301,7 @@ def test_people_take_a_fraction_of_the_budget_and_a_thread_only_its_own():
                  "1,2,3,4,5,6,7,8,9,10", "\\frac{\\pi}{6}+2\\pi n"):  # fmt: skip
         cold()
         with limited() as budget:
-            judge(f"So it is \\boxed{{{text}}}.", text.replace("2", "4/2"), DEFAULTS)
+            judge_fully(f"So it is \\boxed{{{text}}}.", text.replace("2", "4/2"), DEFAULTS)
         assert budget.left > INLINE * 0.8
     raised = []
 

@@ -10,8 +10,7 @@ import pytest
 
 from grpo_verifiers.math.tree import number
 from grpo_verifiers.math.values import numeric, precise
-from grpo_verifiers.math.values.canon import canon, exact
-from grpo_verifiers.math.values.forms import NoFormError, has_opaque, key, same
+from grpo_verifiers.math.values.canon import NoFormError, canon, exact, has_opaque, key, same
 
 X = 0.7391
 TINY = 1e-45

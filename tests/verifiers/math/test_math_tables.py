@@ -7,25 +7,22 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers.math.compare import wording
+from grpo_verifiers.math.compare.leaf import decimal_of, stands_for
 from grpo_verifiers.math.compare.quantities import compound, quantity, with_symbols
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.gold import gold_of, gold_text, option_of
-from grpo_verifiers.math.grammar.notations import notation
 from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.grammar.prose import phrase
-from grpo_verifiers.math.grammar.read import other_reading, read, set_in_words
+from grpo_verifiers.math.grammar.read import notation, other_reading, phrase, read, set_in_words
 from grpo_verifiers.math.grammar.relations import fronted
 from grpo_verifiers.math.grammar.tokens import ParseError, facing_inward, tokenize
 from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import DEFAULTS, Options
 from grpo_verifiers.math.remarks import restated, without_remarks
-from grpo_verifiers.math.sets.build import region_of
-from grpo_verifiers.math.values.canon import canon, exact
-from grpo_verifiers.math.values.decimals import decimal_of, stands_for
-from grpo_verifiers.math.values.forms import same
+from grpo_verifiers.math.values.canon import canon, exact, same
 from grpo_verifiers.math.values.numeric import refuted
 from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.sets import region_of
 from grpo_verifiers.math.values.work import is_final, is_reduced, undone
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
 from grpo_verifiers.math.words.nouns import is_counted, is_label, noun_phrase, singular

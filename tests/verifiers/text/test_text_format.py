@@ -23,8 +23,8 @@ from grpo_verifiers.text import (
     tag_count,
     think_format,
 )
+from grpo_verifiers.text._language import script_of, split_prose
 from grpo_verifiers.text._repetition import count_ngrams
-from grpo_verifiers.text._scripts import script_of, split_prose
 from grpo_verifiers.verdict import Status
 
 GOOD = ["<think>why</think>answer", "\n<think>\nwhy\n</think>\n\nanswer\n", "<think>数</think>答", "<think>a</think>🙂"]

@@ -57,7 +57,7 @@ a number in a box that is one sentence         correct                  none
 ``y = Ke^x`` for ``y = Ce^x``                  correct                  none
 ============================================== ======================== ==========================================
 
-Units are those of ``math/words/units.py``, notations those of ``math/grammar/notations.py``; what is said in words
+Units are those of ``math/words/units.py``, notations those of ``math/grammar/read.py``; what is said in words
 (no solution, does not exist, yes) is compared by ``math/compare/wording.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
@@ -92,7 +92,7 @@ def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
 
     >>> check_gold("1/2")
     """
-    from grpo_verifiers.math.golds import problem_of
+    from grpo_verifiers.math.judge import problem_of
 
     return problem_of(answer, options_of(**options))
 
@@ -103,7 +103,7 @@ def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
     >>> check_golds(["4", "1/2"]).ok
     True
     """
-    from grpo_verifiers.math.golds import check_answers
+    from grpo_verifiers.math.judge import check_answers
 
     return check_answers(answers, options_of(**options))
 

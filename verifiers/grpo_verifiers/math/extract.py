@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.reading.boxes import Box, stated_boxes
+from grpo_verifiers.reading.boxes import Box, Tag, answer_tags, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, last_number, phrases
-from grpo_verifiers.reading.tags import Tag, answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64

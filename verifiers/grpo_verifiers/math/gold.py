@@ -29,14 +29,12 @@ class Gold:
         node: its tree; None where this grammar cannot read it.
         option: the letter of a multiple-choice answer that is stored with its text.
         problem: why there is no tree, or no answer at all.
-        empty: there is nothing to compare with.
     """
 
     text: str
     node: Node | None = None
     option: str = ""
     problem: str = ""
-    empty: bool = False
 
 
 def as_text(answer: Any) -> str:
@@ -61,7 +59,7 @@ def gold_of(answer: str) -> Gold:
     """Read a gold answer as datasets store it: bare, delimited, boxed, or at the end of a worked solution."""
     text = gold_text(answer)
     if not text:
-        return Gold(text, problem="empty", empty=True)
+        return Gold(text, problem="empty")
     try:
         return Gold(text, read(text), option=option_of(text) or "")
     except ParseError as error:

@@ -4,22 +4,21 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from grpo_verifiers.math.compare.answers import as_it_stands, compare
-from grpo_verifiers.math.compare.constants import swapped
-from grpo_verifiers.math.compare.leaf import Leaf, precise, quick
-from grpo_verifiers.math.compare.rewrite import expand_signs
+from grpo_verifiers.base.golds import ColumnReport, GoldProblem
+from grpo_verifiers.math.compare.answers import as_it_stands, compare, expand_signs
+from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
+from grpo_verifiers.math.compare.naming import swapped
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
 from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, undelimited, without_text_commands
 from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.options import Options, option_for
-from grpo_verifiers.math.outcome import Outcome
 from grpo_verifiers.math.remarks import restated, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
@@ -36,18 +35,13 @@ _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
-def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict | None:
-    """The verdict if exact arithmetic decides it; None where values at many digits have to."""
-    return _judged(completion, answer, options, prompt, decide)
-
-
 def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
-    """The verdict of `judge` within a budget; one that is used up leaves the answer undecided."""
+    """The verdict if exact arithmetic decides it within a budget; None where values at many digits have to."""
     try:
         with limited(units):
-            return judge(completion, answer, options, prompt)
+            return _judged(completion, answer, options, prompt, decide)
     except OverBudgetError:
         return None
 
@@ -74,7 +68,7 @@ def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[G
         gold = gold_of(as_text(answer))
     except TypeError as error:
         return Verdict(None, Status.NOT_APPLICABLE, str(error))
-    if gold.empty:
+    if not gold.text:
         return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
     if gold.node is None:
         return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
@@ -299,3 +293,30 @@ def decide_fully(text: str, gold: str, options: Options) -> Outcome:
     if outcome is None:
         outcome, reason = decide_with(text, gold, options, precise)
     return (False, "not shown to be equal") if outcome is None else (outcome, reason)
+
+
+def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | None:
+    """The problem of one gold answer, found in bounded time; None when it accepts itself."""
+    try:
+        gold = gold_of(as_text(answer))
+    except TypeError as error:
+        return GoldProblem(row, answer, str(error), "the rows of this gold are left out")
+    if not gold.text:
+        return GoldProblem(row, answer, "it is empty", "its completions get no score and are left out")
+    if gold.node is None:
+        return GoldProblem(row, answer, f"it cannot be read ({gold.problem})", "its completions get no score")
+    try:
+        outcome, reason = decide(gold.text, gold.text, options)
+    except ParseError as error:
+        outcome, reason = False, str(error)
+    return None if outcome else GoldProblem(row, answer, f"it does not accept itself ({reason})", "no answer is right")
+
+
+def check_answers(answers: Iterable[Any], options: Options) -> ColumnReport:
+    """Check a column of gold answers."""
+    total, problems = 0, []
+    for row, answer in enumerate(answers):
+        total += 1
+        if (problem := problem_of(answer, options, row)) is not None:
+            problems.append(problem)
+    return ColumnReport(total, tuple(problems))

@@ -28,25 +28,10 @@ from typing import Any, NamedTuple
 
 Node = tuple[Any, ...]
 # Kinds that are no single value.
-STRUCTURES = frozenset(
-    {
-        "list",
-        "set",
-        "paren",
-        "span",
-        "cup",
-        "cap",
-        "minus",
-        "matrix",
-        "cases",
-        "ratio",
-        "text",
-        "base",
-        "and",
-        "or",
-        "builder",
-    }
-)
+STRUCTURES = frozenset({
+    "list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "cases", "ratio", "text", "base", "and",
+    "or", "builder",
+})  # fmt: skip
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
 _LEAVES = frozenset({"n", "big", "v"})
 INFINITY: Node = ("v", "inf")

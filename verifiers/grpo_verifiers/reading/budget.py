@@ -16,8 +16,10 @@ Traceback (most recent call last):
 grpo_verifiers.reading.budget.OverBudgetError: more work than 10 units
 """
 
-from contextvars import ContextVar, Token
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 INLINE = 25_000
 """Units of one completion in the trainer."""
@@ -27,40 +29,32 @@ class OverBudgetError(Exception):
     """More work than the budget allows. No ValueError: nobody may take it for a property of the answer."""
 
 
+@dataclass(slots=True)
 class Budget:
-    """Units of work that are left to this thread in a ``with`` block; ``left`` is below 0 once they are used up."""
+    """Units of work; ``left`` is below 0 once they are used up."""
 
-    __slots__ = ("_token", "left", "units")
-
-    def __init__(self, units: int) -> None:
-        self.units = self.left = units
-        self._token: Token[Budget | None] | None = None
-
-    def __enter__(self) -> Self:
-        self._token = _CURRENT.set(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._token is not None:
-            _CURRENT.reset(self._token)
-
-    def spend(self, units: int) -> None:
-        """Take units off, and raise OverBudgetError where none are left."""
-        self.left -= units
-        if self.left < 0:
-            raise OverBudgetError(f"more work than {self.units} units")
+    units: int
+    left: int
 
 
 _CURRENT: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
-def limited(units: int = INLINE) -> Budget:
+@contextmanager
+def limited(units: int = INLINE) -> Iterator[Budget]:
     """A budget for what this thread does in the ``with`` block."""
-    return Budget(units)
+    budget = Budget(units, units)
+    token = _CURRENT.set(budget)
+    try:
+        yield budget
+    finally:
+        _CURRENT.reset(token)
 
 
 def spend(units: int) -> None:
-    """Take units off the budget of this thread, if it has one."""
+    """Take units off the budget of this thread, if it has one; raise OverBudgetError where none are left."""
     budget = _CURRENT.get()
     if budget is not None:
-        budget.spend(units)
+        budget.left -= units
+        if budget.left < 0:
+            raise OverBudgetError(f"more work than {budget.units} units")

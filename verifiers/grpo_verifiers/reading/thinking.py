@@ -15,9 +15,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
+from grpo_verifiers.reading.boxes import has
 from grpo_verifiers.reading.budget import spend
-from grpo_verifiers.reading.finding import has
-from grpo_verifiers.reading.strings import long_strings
+from grpo_verifiers.reading.fences import long_strings
 
 _NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
 # A tag in a text in lower case has one of these in it: far cheaper to look for than the pattern.

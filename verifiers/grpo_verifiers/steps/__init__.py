@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from grpo_verifiers.steps._math_steps import math_steps as math_steps
     from grpo_verifiers.steps._math_steps import quick_math_steps as quick_math_steps
     from grpo_verifiers.steps._prm import prm as prm
-    from grpo_verifiers.steps._tool_used import tool_used as tool_used
-    from grpo_verifiers.steps._tool_valid import tool_valid as tool_valid
-    from grpo_verifiers.steps._turn_reward import turn_reward as turn_reward
-    from grpo_verifiers.steps._turns_overlong import turns_overlong as turns_overlong
+    from grpo_verifiers.steps._turns import tool_used as tool_used
+    from grpo_verifiers.steps._turns import tool_valid as tool_valid
+    from grpo_verifiers.steps._turns import turn_reward as turn_reward
+    from grpo_verifiers.steps._turns import turns_overlong as turns_overlong
     from grpo_verifiers.steps.aggregate import step_verdict as step_verdict
     from grpo_verifiers.steps.segments import SEGMENTERS as SEGMENTERS
     from grpo_verifiers.steps.segments import segment as segment
@@ -30,10 +30,10 @@ _NAMES = {
     "quick_math_steps": f"{__name__}._math_steps",
     "segment": f"{__name__}.segments",
     "step_verdict": f"{__name__}.aggregate",
-    "tool_used": f"{__name__}._tool_used",
-    "tool_valid": f"{__name__}._tool_valid",
-    "turn_reward": f"{__name__}._turn_reward",
-    "turns_overlong": f"{__name__}._turns_overlong",
+    "tool_used": f"{__name__}._turns",
+    "tool_valid": f"{__name__}._turns",
+    "turn_reward": f"{__name__}._turns",
+    "turns_overlong": f"{__name__}._turns",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

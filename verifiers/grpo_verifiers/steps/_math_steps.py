@@ -12,8 +12,7 @@ from grpo_verifiers.reading.budget import OverBudgetError, limited
 from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.equations import chains
-from grpo_verifiers.steps.links import Holds, links, shape
-from grpo_verifiers.steps.rounding import Drift
+from grpo_verifiers.steps.links import Drift, Holds, links, shape
 from grpo_verifiers.steps.segments import Span, own_text, segment, segmenter_problems, without_specials
 from grpo_verifiers.verdict import Verdict
 

@@ -1,24 +1,16 @@
-"""Steps by lines: at blank lines, at every line, at "Step N:"."""
+"""Steps by lines, paragraphs, "Step N:", sentences and tags."""
 
 import re
-from collections.abc import Iterator
 
+from grpo_verifiers.reading.boxes import tagged
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
+_VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
+_PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
 # At the start of a line, perhaps behind markdown. "Step 1" without a mark after it, or within a line, refers to a step.
 _NUMBERED = re.compile(
     r"^[ \t]*+([*_#>-]{0,6}[ \t]*+[*_]{0,3}step[ \t]*+#?\d{1,6}[*_]{0,3}[ \t]*+[:.)–—-])", re.MULTILINE | re.IGNORECASE
 )
-
-
-def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of every line."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
-        end = len(text) if end < 0 else end
-        yield at, end
-        at = end + 1
 
 
 def newline(text: str) -> list[Span]:
@@ -30,8 +22,7 @@ def newline(text: str) -> list[Span]:
     >>> segment("2 + 2 = 4\n\nso 4", "newline")
     [(0, 11), (11, 15)]
     """
-    starts = [first_visible(text, start, end) for start, end in _lines(text) if text[start:end].strip()]
-    return tiled(starts, len(text))
+    return tiled([match.start(1) for match in _VISIBLE_LINE.finditer(text)], len(text))
 
 
 def blank_line(text: str) -> list[Span]:
@@ -43,15 +34,8 @@ def blank_line(text: str) -> list[Span]:
     >>> segment("first\nline\n\nsecond", "blank_line")
     [(0, 12), (12, 18)]
     """
-    starts, fresh = [], True
-    for start, end in _lines(text):
-        visible = first_visible(text, start, end)
-        if visible == end:
-            fresh = True
-        elif fresh:
-            starts.append(visible)
-            fresh = False
-    return tiled(starts, len(text))
+    # after the last visible character nothing begins: a long run of line ends there is looked at once
+    return tiled([match.start(1) for match in _PARAGRAPH.finditer(text.rstrip())], len(text))
 
 
 def numbered(text: str) -> list[Span]:
@@ -66,3 +50,53 @@ def numbered(text: str) -> list[Span]:
     [(6, 18), (18, 31)]
     """
     return tiled([match.start(1) for match in _NUMBERED.finditer(text)], len(text))
+
+
+# A mark not preceded by another one: of a run of marks only the first is tried, which keeps hostile runs linear.
+_END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]*_]*+(?=\s)|[。！？]++[”’」』）]*+|\n")
+_SHORT = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|resp|eq|eqs|fig|mr|mrs|ms|dr|prof|st)|^\W{0,8}(?:\d{1,3}|[a-z]))\Z",
+    re.IGNORECASE,
+)
+
+
+def sentence(text: str) -> list[Span]:
+    """A step ends with a sentence (``.``, ``!``, ``?``, also ``。``) or with a line.
+
+    Decimal points, common abbreviations ("e.g.", "Dr.") and the number of an item ("2. Add") end nothing.
+
+    Use it when a completion reasons in prose, several sentences a line.
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("It is 3.5 m, e.g. here. So 7.", "sentence")
+    [(0, 24), (24, 29)]
+    """
+    starts: list[int] = []
+    at = line = 0
+    for match in _END.finditer(text):
+        newline = match.group() == "\n"
+        # enough before the mark to know an abbreviation or an item's number by
+        before = text[max(line, match.start() - 16) : match.start()]
+        if match.group() == "." and _SHORT.search(before if match.start() - line <= 16 else "…………" + before):
+            continue
+        visible = first_visible(text, at, match.end())
+        if visible < match.end():
+            starts.append(visible)
+        at = match.end()
+        line = at if newline else line
+    visible = first_visible(text, at, len(text))
+    return tiled([*starts, visible] if visible < len(text) else starts, len(text))
+
+
+def tags(text: str) -> list[Span]:
+    """Each ``<step>…</step>`` is a step, its tags included; text outside of them belongs to none.
+
+    A tag that opens inside an open step ends that one. A step that is never closed, being cut off, reaches to the end.
+
+    Use it when the prompt asks for ``<step>`` tags, so that the model itself says where its steps are.
+
+    >>> from grpo_verifiers.steps import segment
+    >>> segment("So: <step>2 + 2</step> then <step>4", "tags")
+    [(4, 22), (28, 35)]
+    """
+    return [(tag.start, tag.end) for tag in tagged(text, "step")]

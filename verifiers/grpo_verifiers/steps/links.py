@@ -23,6 +23,10 @@ statement                                           verdict       because
 ``0 \cdot 5 = 0``, ``x + 0 = x``                    unscored      nothing to be right or wrong about
 ``2x + 3 = 7``, ``5 km = 500 m``                    unscored      a condition, a definition; units
 =================================================== ============= =====================================================
+
+Each rounding is right to the digits shown, and still 0.9945 = 0.995 = 1.00 = 1.0045 = 1.005 = 1.01 walks as far as one
+likes. So values that are linked by rounding, in one chain or over many lines, may not spread over more than one unit of
+the last place of the coarsest decimal among them.
 """
 
 import math
@@ -32,19 +36,118 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from grpo_verifiers.math.compare.leaf import precise, quick
+from grpo_verifiers.math.compare.leaf import precise, quick, with_base
 from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
-from grpo_verifiers.math.values.canon import canon, exact
-from grpo_verifiers.math.values.forms import NoFormError, TooBigError
+from grpo_verifiers.math.values.canon import NoFormError, TooBigError, canon, exact
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.steps.equations import Chain
-from grpo_verifiers.steps.rounding import Rounding, cuts, rounds, shown
+
+MIN_ROUNDED, MIN_CUT = 2, 4
+"""Significant digits of a decimal that is rounded, and of one that is cut."""
+FARTHEST = Fraction(1, 20)
+"""Largest relative error of a rounded number: that of two digits."""
+_MAX_EXPONENT = 400
+
+
+class Shown(NamedTuple):
+    """A number as written: its value, the unit of its last digit, how many digits are significant."""
+
+    value: Fraction
+    unit: Fraction
+    digits: int
+
+
+def shown(node: Node, *, about: bool) -> Shown | None:
+    r"""A decimal, a percentage or ``6.02 \cdot 10^{23}`` as written; with ``about``, an integer as well."""
+    scale = Fraction(1)
+    if node[0] == "-":
+        scale, node = -scale, node[1]
+    if node[0] == "%":
+        scale, node = scale / 100, node[1]
+    if node[0] == "*" and len(node) == 3 and (power := _power_of_ten(node[2])) is not None:
+        scale, node = scale * power, node[1]
+    if node[0] != "n" or (node[2] is None and not about):
+        return None
+    value, places = node[1], node[2] or 0
+    digits = str(value.numerator * 10**places // value.denominator).lstrip("0")
+    zeros = 0
+    if node[2] is None and len(kept := digits.rstrip("0")) >= MIN_ROUNDED:
+        zeros = len(digits) - len(kept)
+    return Shown(value * scale, abs(scale) * Fraction(10) ** (zeros - places), len(digits) - zeros)
+
+
+def rounds(number: Shown, exact: Fraction, *, about: bool) -> bool:
+    """True if a number is a value rounded at its last digit, up or to even, and has the digits that this takes."""
+    off = abs(number.value - exact)
+    enough = about or number.digits >= MIN_ROUNDED
+    if off == number.unit / 2 and abs(number.value) < abs(exact) and number.value / number.unit % 2:
+        return False  # a half goes up, or to an even digit
+    return enough and off <= number.unit / 2 and off <= FARTHEST * max(abs(exact), abs(number.value))
+
+
+def cuts(number: Shown, exact: Fraction) -> bool:
+    """True if a number is a value cut at its last digit, and has the digits that this takes."""
+    short = abs(exact) - abs(number.value)
+    return number.digits >= MIN_CUT and number.value * exact > 0 and 0 <= short < number.unit
+
+
+def _power_of_ten(node: Node) -> Fraction | None:
+    if node[0] != "^" or node[1] != ("n", 10, None):
+        return None
+    sign, exponent = (-1, node[2][1]) if node[2][0] == "-" else (1, node[2])
+    if exponent[0] != "n" or exponent[2] is not None or exponent[1] > _MAX_EXPONENT:
+        return None
+    return Fraction(10) ** (sign * int(exponent[1]))
+
+
+class Rounding(NamedTuple):
+    """Two values that a rounding sets equal, and the unit of the last place shown."""
+
+    left: Fraction
+    right: Fraction
+    unit: Fraction
+
+
+class Drift:
+    """Groups of values linked by rounding: lowest, highest, coarsest unit."""
+
+    def __init__(self) -> None:
+        self._group: dict[Fraction, int] = {}
+        self._spans: list[tuple[Fraction, Fraction, Fraction]] = []
+        self._members: list[list[Fraction]] = []
+
+    def allows(self, link: Rounding) -> bool:
+        """True if the two values and all that are linked with them stay together; they are linked if so."""
+        first, second = self._of(link.left), self._of(link.right)
+        low, high, unit = (
+            pick(self._spans[first][at], self._spans[second][at]) for at, pick in enumerate((min, max, max))
+        )
+        unit = max(unit, link.unit)
+        if high - low > unit:
+            return False
+        if len(self._members[first]) < len(self._members[second]):
+            first, second = second, first
+        if first != second:
+            for value in self._members[second]:
+                self._group[value] = first
+            self._members[first] += self._members[second]
+            self._members[second] = []
+        self._spans[first] = low, high, unit
+        return True
+
+    def _of(self, value: Fraction) -> int:
+        if value not in self._group:
+            self._group[value] = len(self._spans)
+            self._spans.append((value, value, Fraction(0)))
+            self._members.append([value])
+        return self._group[value]
+
 
 _OPTIONS = Options(evaluated=False, reduced=False, percent="value", decimals=0)
 _NOT_VALUES = STRUCTURES | {"rel", "pm", "unit", "currency", "big"}
@@ -176,17 +279,11 @@ def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], Fou
                 as_unit = Holds.NOTHING
             return as_unit, None
     if any(top[:2] == ("log", None) for node in (left, right) for top in walk(node)):
-        ten, two = (compare(_with_base(left, base), _with_base(right, base)) for base in (10, 2))
+        ten, two = (compare(with_base(left, base), with_base(right, base)) for base in (10, 2))
         return ten if ten[0] is not Holds.NO else (Holds.NOTHING, None) if two[0] is Holds.YES else two
     degrees = _in_degrees(left), _in_degrees(right)
     found = compare(*degrees) if degrees != (left, right) else no
     return (Holds.NOTHING, None) if found[0] is Holds.YES else found
-
-
-def _with_base(node: Node, base: int) -> Node:
-    if node[:2] == ("log", None):
-        return ("log", number(base), _with_base(node[2], base))
-    return rebuilt(node, lambda part: _with_base(part, base))
 
 
 def _in_degrees(node: Node) -> Node:

@@ -25,9 +25,9 @@ SEGMENTERS: Registry[Segmenter] = Registry(
         "blank_line": f"{_HERE}.lines:blank_line",
         "newline": f"{_HERE}.lines:newline",
         "numbered": f"{_HERE}.lines:numbered",
-        "sentence": f"{_HERE}.sentences:sentence",
+        "sentence": f"{_HERE}.lines:sentence",
         "statements": f"{_HERE}.statements:statements",
-        "tags": f"{_HERE}.tags:tags",
+        "tags": f"{_HERE}.lines:tags",
         "turn": f"{_HERE}.segments:whole",
     },
 )

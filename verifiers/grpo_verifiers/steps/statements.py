@@ -3,8 +3,7 @@
 import re
 
 from grpo_verifiers.code.languages.python import LANGUAGE
-from grpo_verifiers.reading.fences import last_block_at
-from grpo_verifiers.reading.strings import MARK, after_string
+from grpo_verifiers.reading.fences import MARK, after_string, last_block_at
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
 PYTHON = LANGUAGE.names

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import Matches, TagName
-from grpo_verifiers.reading.boxes import stated_boxes
-from grpo_verifiers.reading.tags import answer_tags
+from grpo_verifiers.reading.boxes import answer_tags, stated_boxes
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 

@@ -10,9 +10,8 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.boxes import boxes, stated_boxes
+from grpo_verifiers.reading.boxes import answer_tags, boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases
-from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 

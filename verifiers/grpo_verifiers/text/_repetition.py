@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.options import Range
-from grpo_verifiers.text._tokens import token_ids
+from grpo_verifiers.text._length import token_ids
 from grpo_verifiers.verdict import Status, Verdict
 
 # Scripts written without spaces count a character at a time: Thai, Lao, Burmese, Khmer, kana, bopomofo, Han.

@@ -1,31 +1,30 @@
-"""Two answers compared part by part: quantities, lists, tuples, intervals, sets, matrices, text; leaves by a callback.
+r"""Two answers compared part by part: quantities, lists, tuples, intervals, sets, matrices, text; leaves by a callback.
 
 Every comparison gives True, False or None (undecided: an algebra system has to look) and a short reason.
+
+A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors such as ``3\mathbf{i} - 4\mathbf{j}``.
 """
 
 from dataclasses import replace
 from functools import lru_cache
 
-from grpo_verifiers.math.compare.constants import CONSTANTS, integers_of, is_angle_family, with_constants_of
-from grpo_verifiers.math.compare.leaf import Leaf, apart, show
-from grpo_verifiers.math.compare.naming import compare_named, group_assignments, without_labels
-from grpo_verifiers.math.compare.quantities import (
-    _in_letters,
-    _scale_between,
-    _scaled,
-    angles,
-    compound,
-    quantity,
+from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, apart, every, settled, show
+from grpo_verifiers.math.compare.naming import (
+    CONSTANTS,
+    compare_named,
+    group_assignments,
+    integers_of,
+    is_angle_family,
+    with_constants_of,
+    without_labels,
 )
-from grpo_verifiers.math.compare.relations import compare_relations
-from grpo_verifiers.math.compare.rewrite import as_tuple, expand_signs, transposed
-from grpo_verifiers.math.compare.sets import compare_sets
+from grpo_verifiers.math.compare.quantities import _in_letters, _scale_between, _scaled, angles, compound, quantity
+from grpo_verifiers.math.compare.relations import compare_relations, same_name
 from grpo_verifiers.math.compare.wording import texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.outcome import Equal, Outcome, every, settled
-from grpo_verifiers.math.sets.build import listed
-from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, survey
+from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, names, number, rebuilt, survey, walk, weight
+from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, listed, region_of
 from grpo_verifiers.reading.budget import spend
 
 MAX_ITEMS = 64
@@ -246,3 +245,155 @@ def _ratios(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if len(parts[0]) != len(parts[1]):
         return False, "another number of parts"
     return every(equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+_POSSIBLE = frozenset({"paren", "set"})
+
+
+def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
+    """Compare two answers of which one is a set of numbers beyond doubt; None where they are not both sets."""
+    meant = is_set(gold), is_set(answer)
+    if not any(meant) or not all(
+        sure or node[0] in _POSSIBLE for sure, node in zip(meant, (gold, answer), strict=True)
+    ):
+        return None
+    if _closed_at_infinity(answer) and not _closed_at_infinity(gold):
+        return False, "other brackets"
+    try:
+        left, right = region_of(gold), region_of(answer)
+        if gold[0] == answer[0] == "rel" and any(
+            end.at is None for part in left.parts for end in (part.low, part.high)
+        ):
+            return None  # several unknowns: either may be the one that is solved for
+        return same_region(left, right, equal)
+    except NoRegionError:
+        return None
+
+
+def _closed_at_infinity(node: Node) -> bool:
+    r"""True if an interval has infinity as a member: ``[2, \infty]``."""
+    return any(
+        top[0] == "span" and ((top[1] == "[" and top[2] == LOWEST.node) or (top[4] == "]" and top[3] == HIGHEST.node))
+        for top in walk(node)
+    )
+
+
+def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
+    """True if two sets have the same numbers; their ends are compared by a callback."""
+    if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
+        return False, "another variable"
+    if gold.domain != answer.domain:
+        return False, "numbers of another kind"
+    if len(gold.parts) != len(answer.parts):
+        return False, "another set of numbers"
+    outcome: Outcome = True, ""
+    for left, right in zip(gold.parts, answer.parts, strict=True):
+        if (left.low_in, left.high_in) != (right.low_in, right.high_in):
+            return False, "other brackets"
+        for a, b in ((left.low, right.low), (left.high, right.high)):
+            result = equal(a.node, b.node)
+            if result[0] is False:
+                return result
+            outcome = outcome if result[0] else result
+    return outcome
+
+
+MAX_SIGNS = 3
+
+
+def expand_signs(node: Node) -> Node:
+    r"""``a \pm b`` as the list of its two values."""
+    if node[0] in {"list", "set"}:
+        items: list[Node] = []
+        for part in node[1:]:
+            grown = expand_signs(part)
+            items.extend(grown[1:] if grown[0] == "list" and part[0] != "list" else [grown])
+        return (node[0], *items)
+    signs = sum(top[0] == "pm" for top in walk(node))
+    if not 0 < signs <= MAX_SIGNS:
+        return node
+    spend(2**signs * weight(node))
+    variants = [node]
+    for _ in range(signs):
+        variants = [_sign(each, plus=plus) for each in variants for plus in (True, False)]
+    return ("list", *dict.fromkeys(variants))
+
+
+def _sign(node: Node, *, plus: bool) -> Node:
+    """The tree with its first plus-or-minus sign decided."""
+    done = False
+
+    def visit(part: Node) -> Node:
+        nonlocal done
+        if done:
+            return part
+        if part[0] == "pm":
+            done = True
+            left, right = part[1], part[2] if plus else ("-", part[2])
+            return right if left is None else ("+", left, right)
+        return rebuilt(part, visit)
+
+    return visit(node)
+
+
+_UNITS = ("i", "j", "k")
+_ACCENTS = ("", "hat ", "vec ", "bar ")
+
+
+def as_tuple(node: Node, size: int) -> Node:
+    """A vector of so many parts as a tuple; anything else stays."""
+    if node[0] == "matrix":
+        if len(node) == 2:
+            return ("paren", *node[1][1:])
+        return ("paren", *(row[1] for row in node[1:])) if all(len(row) == 2 for row in node[1:]) else node
+    if node[0] == "f" and len(node[1]) == 1 and node[1].isupper() and node[2][0][0] == "paren":
+        return ("paren", *node[2][0][1:])  # the point P(1, 2)
+    if node[0] in {"+", "*", "-", "v"} and size in {2, 3}:
+        return _of_units(node, size) or node
+    return node
+
+
+def _of_units(node: Node, size: int) -> Node | None:
+    """A sum of multiples of unit vectors; None for other sums."""
+    marks = names(node)
+    accent = next((mark for mark in _ACCENTS if {f"{mark}j", f"{mark}k"} & marks), None)
+    if accent is None:
+        return None
+    basis = [("v", accent + unit) for unit in _UNITS[:size]]
+    parts: dict[Node, Node] = {}
+    for term in node[1:] if node[0] == "+" else (node,):
+        found = _coefficient(term, basis)
+        if found is None or found[0] in parts:
+            return None
+        parts[found[0]] = found[1]
+    return ("paren", *(parts.get(unit, number(0)) for unit in basis))
+
+
+def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
+    """The unit vector of a term and what multiplies it."""
+    if term[0] == "-":
+        inner = _coefficient(term[1], basis)
+        return inner and (inner[0], ("-", inner[1]))
+    factors = list(term[1:]) if term[0] == "*" else [term]
+    units = [factor for factor in factors if factor in basis]
+    if len(units) != 1:
+        return None
+    factors.remove(units[0])
+    if any(unit in walk(factor) for factor in factors for unit in basis):
+        return None
+    rest = factors[0] if len(factors) == 1 else ("*", *factors) if factors else number(1)
+    return units[0], rest
+
+
+def transposed(node: Node) -> Node:
+    """A matrix, or a row of numbers, turned where a T says so; anything else stays."""
+    if node[0] != "^" or node[2] not in {("v", "T"), ("v", "top")}:
+        return node
+    inner = node[1]
+    if inner[0] == "span" and inner[1::3] == ("[", "]"):
+        inner = ("paren", *inner[2:4])
+    if inner[0] == "paren":
+        return ("matrix", *(("row", part) for part in inner[1:]))
+    if inner[0] != "matrix":
+        return node
+    return ("matrix", *(("row", *column) for column in zip(*(row[1:] for row in inner[1:]), strict=True)))

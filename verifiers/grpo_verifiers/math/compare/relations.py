@@ -3,20 +3,10 @@
 from contextlib import suppress
 from fractions import Fraction
 
-from grpo_verifiers.math.compare.leaf import show
+from grpo_verifiers.math.compare.leaf import Equal, Outcome, settled, show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
-from grpo_verifiers.math.outcome import Equal, Outcome, settled
 from grpo_verifiers.math.tree import Node, names, number, substitute
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import (
-    Form,
-    NotAlgebraicError,
-    TooBigError,
-    UndefinedError,
-    has_opaque,
-    quotient,
-    rational,
-)
+from grpo_verifiers.math.values.canon import Form, NoFormError, NotAlgebraicError, canon, has_opaque, quotient, rational
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
@@ -43,7 +33,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if answer[0] != "rel":
             return equal(gold[1][1], answer)
         if answer[2] == "in":
-            return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
+            return _both(equal(gold[1][1], answer[1][1]), _same_names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, equal, same_value)
     if stated and answer[0] == "rel" and answer[2] in FLIPPED:
         return _solved(stated, given, equal)
@@ -53,13 +43,13 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
             return equal(pair[1], answer)
         return False, "a value where a relation is expected"
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
-        if _names(pair[0], answer[1][0])[0] is False:
+        if not same_name(pair[0], answer[1][0]):
             return False, "another variable"
         value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
     if answer[2] == "in":
         if pair:
-            return _both(equal(pair[1], answer[1][1]), _names(pair[0], answer[1][0]))
+            return _both(equal(pair[1], answer[1][1]), _same_names(pair[0], answer[1][0]))
         return False, "a value where a relation is expected"
     return _relations(gold, answer, equal, same_value)
 
@@ -68,7 +58,7 @@ def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
     """Compare with a gold that is solved: an answer that is not may be the question itself."""
     if answer is None:
         return False, "a relation that is not solved"
-    if _names(gold[1][0], answer[1][0])[0] is False:
+    if not same_name(gold[1][0], answer[1][0]):
         return False, "another variable"
     return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "another relation")
 
@@ -85,24 +75,21 @@ def _both(first: Outcome, second: Outcome) -> Outcome:
 
 
 def same_name(left: Node, right: Node) -> bool:
-    """True if two names are one."""
-    return bool(_names(left, right)[0])
-
-
-def _names(left: Node, right: Node) -> Outcome:
     """True if two names are one: the same, a function of a variable by any name, and ``y`` for ``f(x)``."""
     if left == right:
-        return True, ""
+        return True
     if left[0] == right[0] == "f" and left[1] == right[1]:
         with suppress(ValueError):  # no canonical form, or another number of arguments
             if all(canon(a) == canon(b) for a, b in zip(left[2], right[2], strict=True)):
-                return True, ""
-    for function, name in ((left, right), (right, left)):
-        if parameter(function) and name == ("v", function[1]):
-            return True, ""
-        if name == ("v", "y") and parameter(function) and "'" not in function[1]:
-            return True, ""
-    return False, "another variable"
+                return True
+    return any(
+        parameter(function) and (name == ("v", function[1]) or (name == ("v", "y") and "'" not in function[1]))
+        for function, name in ((left, right), (right, left))
+    )
+
+
+def _same_names(left: Node, right: Node) -> Outcome:
+    return settled(same_name(left, right), "another variable")
 
 
 def renamed(node: Node, gold: Node) -> Node:
@@ -191,7 +178,7 @@ def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Out
         return False, "another number of relations"
     reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
     left, right = assignment(gold), assignment(answer)
-    if left and right and _names(left[0], right[0])[0]:
+    if left and right and same_name(left[0], right[0]):
         return equal(left[1], right[1])
     if len(gold[1]) == 2:
         return _single(gold, answer, equal, same_value)
@@ -199,7 +186,7 @@ def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Out
     for candidate in (answer, reverse):
         if candidate[2] == gold[2]:
             pairs = zip(gold[1], candidate[1], strict=True)
-            found = [(_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
+            found = [(_same_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
             outcomes.append(False if False in found else None if None in found else True)
     if True in outcomes:
         return True, ""
@@ -218,10 +205,10 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
     left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
         forms = [canon(left), canon(right)]
-    except (TooBigError, UndefinedError):
-        return False, "another relation"
     except NotAlgebraicError:
         forms = []
+    except NoFormError:
+        return False, "another relation"
     factor = _factor(*forms) if forms else None
     if factor is None:
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])

@@ -6,11 +6,11 @@ closed table in ``words/lexicon.txt``.
 
 import re
 
-from grpo_verifiers.math.outcome import Outcome, settled
+from grpo_verifiers.math.compare.leaf import Outcome, settled
 from grpo_verifiers.math.tree import Node
-from grpo_verifiers.math.words.lexicon import section
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
 from grpo_verifiers.math.words.numerals import ordinal
+from grpo_verifiers.math.words.vocabulary import section
 
 _LINES = re.sub(r"\n +", " ", section("sayings").replace("'", " ")).splitlines()
 _MEANINGS = {saying: line.partition(",")[0] for line in _LINES for saying in line.split(", ")}

@@ -21,13 +21,10 @@ def plain(text: str) -> Node | None:
     if match is None:
         return None
     sign, whole, decimals, below, top, bottom = match.groups()
-    if decimals:
-        scale = 10 ** len(decimals)
-        node: Node = ("n", Fraction(int(whole) * scale + int(decimals), scale), len(decimals))
-    elif whole and below is None:
-        node = ("n", Fraction(int(whole)), None)
+    if below or bottom:
+        node: Node = ("/", plain_number(whole or top), plain_number(below or bottom))
     else:
-        node = ("/", ("n", Fraction(int(whole or top)), None), ("n", Fraction(int(below or bottom)), None))
+        node = plain_number(f"{whole}.{decimals or ''}")
     return ("-", node) if sign else node
 
 
@@ -42,12 +39,8 @@ def exact_value(node: Node) -> Fraction | None:
     if node[0] == "/":
         top, bottom = node[1], node[2]
         if top[0] == bottom[0] == "n" and top[2] is None and bottom[2] is None and bottom[1]:
-            return Fraction(top[1].numerator, bottom[1].numerator) if _whole(top, bottom) else None
+            return Fraction(top[1], bottom[1])
     return None
-
-
-def _whole(*nodes: Node) -> bool:
-    return all(node[1].denominator == 1 for node in nodes)
 
 
 def plain_number(text: str) -> Node:
@@ -57,12 +50,8 @@ def plain_number(text: str) -> Node:
         if point:
             raise ParseError(f"a decimal of more than {MAX_DIGITS} digits")
         return ("big", whole.lstrip("0") or "0")
-    if point and decimals:
-        return (
-            "n",
-            Fraction(int(whole or "0") * 10 ** len(decimals) + int(decimals), 10 ** len(decimals)),
-            len(decimals),
-        )
+    if decimals:
+        return ("n", Fraction(int(whole + decimals), 10 ** len(decimals)), len(decimals))
     return ("n", Fraction(int(whole)), None)
 
 

@@ -53,29 +53,29 @@ def parse(text: str) -> Node:
     return node
 
 
-class Parser:
+class Parser(Cursor):
     """The grammar, from a list of statements down to a single number or name.
 
     ``depth`` counts open constructs, ``bars`` open absolute values: a bar closes one before it opens another.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = Cursor(tokens)
+        super().__init__(tokens)
         self.depth = 0
         self.bars = 0
 
     def answer(self) -> Node:
-        """The tree of all tokens."""
-        every = self.tokens.tokens
+        """The tree of all self."""
+        every = self.tokens
         if not every:
             raise ParseError("empty")
         if every[-1][:2] == ("word", "min") and len(every) > 1:  # minutes: no minimum of nothing
             every[-1] = Token("text", "min", True)
-        while len(every) > 1 and _leads_up(self.tokens.peek()):
-            self.tokens.next()
+        while len(every) > 1 and _leads_up(self.peek()):
+            self.next()
         node = self._items()
-        if self.tokens.peek() is not END:
-            raise ParseError(f"unexpected {self.tokens.peek().text!r}")
+        if self.peek() is not END:
+            raise ParseError(f"unexpected {self.peek().text!r}")
         return node
 
     def _deeper(self) -> None:
@@ -91,7 +91,7 @@ class Parser:
         self._deeper()
         statements, joins = [self._statement()], []
         # "1 hour 30 minutes" has no separator
-        while (join := self.tokens.separator()) or (statements[-1][0] == "unit" and self.tokens.peek().kind == "num"):
+        while (join := self.separator()) or (statements[-1][0] == "unit" and self.peek().kind == "num"):
             statements.append(self._statement())
             joins.append(join or ",")
         self.depth -= 1
@@ -99,21 +99,20 @@ class Parser:
 
     def _statement(self) -> Node:
         """A chain of relations, or a value alone."""
-        tokens = self.tokens
         terms, ops = [self._sets()], []
-        while tokens.peek() is not END:
-            tokens.at += tokens.defines()
-            token = tokens.peek()
-            if token.text == "not" and token.kind == "cmd" and tokens.peek(1).text in _NOT:
-                tokens.next()
-                tokens.tokens[tokens.at] = token = _NOT[tokens.peek().text]
+        while self.peek() is not END:
+            self.at += self.defines()
+            token = self.peek()
+            if token.text == "not" and token.kind == "cmd" and self.peek(1).text in _NOT:
+                self.next()
+                self.tokens[self.at] = token = _NOT[self.peek().text]
             if token.kind == "cmd" and token.text in {"to", "Rightarrow", "implies"}:
                 raise ParseError(f"\\{token.text} in an answer")
             if not (token.kind == "op" and token.text in RELATIONS) and not (
                 token.kind == "cmd" and token.text in {"in", "notin", "equiv"}
             ):
                 break
-            ops.append(tokens.next().text)
+            ops.append(self.next().text)
             terms.append(self._sets(related=True))
         if "equiv" in ops and terms[-1][:2] == ("f", "mod"):
             ops = ["=" if op == "equiv" else op for op in ops]
@@ -122,100 +121,98 @@ class Parser:
     def _sets(self, *, related: bool = False) -> Node:
         """A union, intersection or difference; behind a relation, another relation ends it."""
         node = self._ratio()
-        while (token := self.tokens.peek()).kind == "cmd" and token.text in {"cup", "cap", "setminus", "backslash"}:
-            if related and self.tokens.relation_follows():
+        while (token := self.peek()).kind == "cmd" and token.text in {"cup", "cap", "setminus", "backslash"}:
+            if related and self.relation_follows():
                 break
-            op = self.tokens.next().text
+            op = self.next().text
             right = self._ratio()
             node = _flat(op, node, right) if op in {"cup", "cap"} else ("minus", node, right)
         return node
 
     def _ratio(self) -> Node:
         parts = [self._sum()]
-        while not self.bars and not self.tokens.defines() and self.tokens.take(":"):
+        while not self.bars and not self.defines() and self.take(":"):
             parts = [_no_words(part) for part in (*parts, self._sum())]
         return parts[0] if len(parts) == 1 else ("ratio", *parts)
 
     # Sums and products
 
     def _sum(self) -> Node:
-        tokens = self.tokens
         node = self._signed()
-        while (token := tokens.peek()) is not END:
-            if tokens.is_op("+", "-"):
+        while (token := self.peek()) is not END:
+            if self.is_op("+", "-"):
                 _no_words(node)
-            if tokens.take("+"):
+            if self.take("+"):
                 node = _flat("+", node, self._term())
-            elif tokens.take("-"):
+            elif self.take("-"):
                 node = _flat("+", node, ("-", self._term()))
             elif token.kind == "cmd" and token.text in {"pm", "mp"}:
-                tokens.next()
+                self.next()
                 node = ("pm", node, self._product())
             elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
-                tokens.next()
+                self.next()
                 node = ("f", "mod", (node, self._argument() if token.text == "pmod" else self._power()))
-            elif tokens.says_mod(0):
-                tokens.next()
+            elif self.says_mod(0):
+                self.next()
                 node = ("f", "mod", (node, self._power()))
-            elif tokens.is_op("(") and tokens.says_mod(1):
-                tokens.at += 2
+            elif self.is_op("(") and self.says_mod(1):
+                self.at += 2
                 node = ("f", "mod", (node, self._sum()))
-                tokens.expect(")")
+                self.expect(")")
             else:
                 break
         return _measured(node) if node[0] == "+" else node
 
     def _term(self) -> Node:
         """A product after a plus or minus; it may carry a sign of its own."""
-        return ("-", self._product()) if self.tokens.take("-") else self._product()
+        return ("-", self._product()) if self.take("-") else self._product()
 
     def _signed(self) -> Node:
         """The first term of a sum."""
-        token = self.tokens.peek()
-        if self.tokens.take("-"):
+        token = self.peek()
+        if self.take("-"):
             self._deeper()
             node: Node = ("-", self._signed())
             self.depth -= 1
             return node
         if token.kind == "cmd" and token.text in {"pm", "mp"}:
-            self.tokens.next()
+            self.next()
             return ("pm", None, self._product())
-        self.tokens.take("+")
+        self.take("+")
         return self._product()
 
     def _product(self) -> Node:
-        tokens = self.tokens
         factors = [self._power()]
-        while not tokens.ends_product():
-            token = tokens.peek()
-            if tokens.take("*"):
+        while not self.ends_product():
+            token = self.peek()
+            if self.take("*"):
                 factors.append(self._factor())
-            elif tokens.take("/"):
+            elif self.take("/"):
                 factors = [("/", _product_of(factors), self._factor())]
-            elif token.text == "\\{" or tokens.says_mod(tokens.is_op("(")):
+            elif token.text == "\\{" or self.says_mod(self.is_op("(")):
                 break
-            elif tokens.starts_fraction(factors[-1]):
-                top, _, bottom = (tokens.next() for _ in range(3))
+            elif self.starts_fraction(factors[-1]):
+                top, _, bottom = (self.next() for _ in range(3))
                 factors[-1] = ("mixed", factors[-1], ("/", plain_number(top.text), plain_number(bottom.text)))
-            elif token.kind == "cmd" and token.text == "frac" and tokens.starts_unit():
-                return ("unit", _no_words(_product_of(factors)), tokens.unit())
+            elif token.kind == "cmd" and token.text == "frac" and self.starts_unit():
+                return ("unit", _no_words(_product_of(factors)), self.unit())
             elif self._starts_factor(token):
                 self._attach(factors, token)
             elif token.kind == "text" or (token.kind == "word" and is_unit_word(token.text)):
                 if token.text.strip().lower() in CONNECTIVES:
                     break
-                return ("unit", _no_words(_product_of(factors)), tokens.unit())
+                return ("unit", _no_words(_product_of(factors)), self.unit())
             else:
                 break
         return factors[0] if len(factors) == 1 else ("*", *(_no_words(part) for part in factors))
 
     def _attach(self, factors: list[Node], token: Token) -> None:
         """Read a factor without a sign before it: one more, or the fraction of a mixed number."""
-        adjoining = self.tokens.tokens[self.tokens.at - 1]
+        adjoining = self.tokens[self.at - 1]
         right = self._power()
         sign, inner = (right[0], right[1]) if right[0] in {"%", "deg"} else ("", right)
         bracketed = token.kind == "op" and token.text in {"(", "["}  # 6(1/2) is a product
-        if not bracketed and _is_mixed(factors[-1], inner, self.tokens.peek()):
+        if not bracketed and _is_mixed(factors[-1], inner, self.peek()):
             mixed = ("mixed", factors[-1], inner)
             factors[-1] = (sign, mixed) if sign else mixed
         elif token.kind == "num" and adjoining.text not in {")", "]", "}", "!"}:
@@ -234,34 +231,33 @@ class Parser:
 
     def _factor(self) -> Node:
         """A factor after an explicit operator: it may carry a sign."""
-        if self.tokens.take("-"):
+        if self.take("-"):
             return ("-", self._power())
-        self.tokens.take("+")
+        self.take("+")
         return self._power()
 
     def _power(self) -> Node:
         """An atom with what is attached to it: exponents, bases, factorials, percent and degree signs."""
-        tokens = self.tokens
         node = self._atom()
-        while not tokens.ends_product():
-            token = tokens.peek()
-            if tokens.take("^"):
+        while not self.ends_product():
+            token = self.peek()
+            if self.take("^"):
                 node = self._raised(node)
-            elif tokens.is_op("_") and node[0] in {"n", "big"}:
-                tokens.next()
+            elif self.is_op("_") and node[0] in {"n", "big"}:
+                self.next()
                 node = self._based(node)
-            elif token.kind == "op" and token.text == "!" and not tokens.equals_follows():
-                tokens.next()
-                if node[0] == "!" and tokens.tokens[tokens.at - 2].text == "!":
+            elif token.kind == "op" and token.text == "!" and not self.equals_follows():
+                self.next()
+                if node[0] == "!" and self.tokens[self.at - 2].text == "!":
                     raise ParseError("a double factorial")
                 node = ("!", node)
-            elif tokens.take("%"):
+            elif self.take("%"):
                 node = _marked("%", node)
             elif token.kind == "cmd" and token.text == "circ":
-                tokens.next()
+                self.next()
                 node = _marked("deg", node)
             elif token.kind in {"text", "word"} and token.text.strip().lower() in _PERCENT:
-                tokens.next()
+                self.next()
                 node = _marked("%", node)
             else:
                 break
@@ -269,19 +265,18 @@ class Parser:
 
     def _raised(self, node: Node) -> Node:
         """Read an exponent or a degree sign behind ``^``."""
-        tokens = self.tokens
-        token = tokens.peek()
+        token = self.peek()
         if token[:2] in _DEGREE:
-            tokens.next()
+            self.next()
             return _marked("deg", node)
-        if tokens.is_op("{"):
-            first = tokens.peek(1)
-            if first[:2] in _DEGREE and tokens.peek(2).text == "}":
-                tokens.at += 3
+        if self.is_op("{"):
+            first = self.peek(1)
+            if first[:2] in _DEGREE and self.peek(2).text == "}":
+                self.at += 3
                 return _marked("deg", node)
             if first.text in {"'", "prime"}:
                 raise ParseError("a derivative")
-            if first.text in {"(", "["} and tokens.peek(3).text in {")", "]"} and node[0] != "n":
+            if first.text in {"(", "["} and self.peek(3).text in {")", "]"} and node[0] != "n":
                 raise ParseError("an exponent in brackets, which may say which derivative it is")
         if token.text == "prime":
             raise ParseError("a derivative")
@@ -290,12 +285,11 @@ class Parser:
 
     def _based(self, node: Node) -> Node:
         """Read the base of a number behind ``_``."""
-        tokens = self.tokens
-        if tokens.is_op("{") and tokens.peek(1).text.strip().lower() == "base":
-            tokens.next()
-            tokens.tokens[tokens.at] = Token("op", "{")
-        if tokens.is_op("{") and tokens.peek(1).text in BASES and tokens.peek(2).text == "}":
-            tokens.tokens[tokens.at + 1] = Token("num", str(BASES[tokens.peek(1).text]))
+        if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
+            self.next()
+            self.tokens[self.at] = Token("op", "{")
+        if self.is_op("{") and self.peek(1).text in BASES and self.peek(2).text == "}":
+            self.tokens[self.at + 1] = Token("num", str(BASES[self.peek(1).text]))
         base = self._argument()
         if base[0] == "text" and base[1].lower() in BASES:
             base = number(BASES[base[1].lower()])
@@ -313,15 +307,14 @@ class Parser:
     def _argument(self) -> Node:
         """The argument of a command or of ``^``: a group, one digit, one letter or one command."""
         self._deeper()
-        tokens = self.tokens
-        token = tokens.peek()
-        if tokens.take("{"):
+        token = self.peek()
+        if self.take("{"):
             node = self._group()
         elif token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
-            node = number(int(tokens.take_character()))
+            node = number(int(self.take_character()))
         elif token.kind == "word" and len(token.text) > 1:
-            node = ("v", tokens.take_character())
-        elif tokens.take("-"):
+            node = ("v", self.take_character())
+        elif self.take("-"):
             node = ("-", self._argument())
         else:
             node = self._atom()
@@ -336,9 +329,9 @@ class Parser:
         return node
 
     def _bare_atom(self) -> Node:
-        kind, text, _ = token = self.tokens.next()
+        kind, text, _ = token = self.next()
         if kind == "num":
-            return self.tokens.repeating(text) or plain_number(text)
+            return self.repeating(text) or plain_number(text)
         if kind == "word":
             return self._word(token)
         if kind == "text":
@@ -353,7 +346,7 @@ class Parser:
             if text in {"(", "["}:
                 return self._bracketed(text)
             if text == "\\{":
-                return self._system() if self.tokens.peek().kind == "begin" else self._braced_set()
+                return self._system() if self.peek().kind == "begin" else self._braced_set()
             if text == "|":
                 return self._absolute()
             if text == "$":
@@ -371,54 +364,52 @@ class Parser:
             return ("v", "inf")
         if text == "pi":
             return ("v", "pi")
-        every = self.tokens.tokens
+        every = self.tokens
         if len(text) >= 4 or (len(every) == 1 and is_word(text)):
             return ("text", text)
         if len(text) > 1:
-            every[self.tokens.at - 1] = token._replace(text=text[0])
-            every.insert(self.tokens.at, token._replace(text=text[1:], spaced=False))
+            every[self.at - 1] = token._replace(text=text[0])
+            every.insert(self.at, token._replace(text=text[1:], spaced=False))
         return self._variable(text[0])
 
     def _quoted(self, token: Token) -> Node:
         """The content of a text command: a letter, a function, or words."""
         text = token.text.strip()
         letter = text.strip("().:*")
-        if len(letter) == 1 and letter.isalpha() and (self.tokens.at == 1 or len(text) == 1):
+        if len(letter) == 1 and letter.isalpha() and (self.at == 1 or len(text) == 1):
             return self._variable(letter)
         if text in FUNCTIONS:
             return self._command(text)
         if text.lower() == "infinity":
             return ("v", "inf")
         words = [text]
-        while self.tokens.peek().kind in {"text", "word"} and len(words) < 40:
-            words.append(self.tokens.next().text.strip())
+        while self.peek().kind in {"text", "word"} and len(words) < 40:
+            words.append(self.next().text.strip())
         return ("text", " ".join(word for word in words if word))
 
     def _variable(self, name: str) -> Node:
         """A name with its subscript, or a call of an unknown function."""
-        tokens = self.tokens
         while True:
-            if tokens.take("_"):
-                name += "_" + subscript_name(tokens.subscript())
-            elif primes := tokens.primes():
+            if self.take("_"):
+                name += "_" + subscript_name(self.subscript())
+            elif primes := self.primes():
                 name += "'" * primes
             else:
                 break
         if name in _FACTORS or not name[0].isalpha():
             return ("v", name)
-        if tokens.spells("^", "{", "-", "1", "}", "("):
-            tokens.at += 5
+        if self.spells("^", "{", "-", "1", "}", "("):
+            self.at += 5
             name += "^{-1}"
-        if not tokens.is_op("(") or tokens.peek().spaced:
+        if not self.is_op("(") or self.peek().spaced:
             return ("v", name)
-        tokens.next()
-        return ("f", name, (tokens.condition() or self._bracketed("("),))
+        self.next()
+        return ("f", name, (self.condition() or self._bracketed("("),))
 
     # Commands
 
     def _command(self, name: str) -> Node:
         """A command with its arguments."""
-        tokens = self.tokens
         if name == "frac":
             return ("/", self._argument(), self._argument())
         if name == "sqrt":
@@ -436,29 +427,29 @@ class Parser:
         if name == "Pr":
             return self._variable("P")
         if name in ACCENTS:
-            below = tokens.accented()
-            return ("v", f"{SPELLINGS.get(name, name)} {below}{tokens.sign_restriction() if name == 'mathbb' else ''}")
+            below = self.accented()
+            return ("v", f"{SPELLINGS.get(name, name)} {below}{self.sign_restriction() if name == 'mathbb' else ''}")
         if name in {"log", "lg"}:
             base = number(10) if name == "lg" else None
-            if tokens.take("_"):
+            if self.take("_"):
                 base = self._argument()
             return ("log", base, self._operand())
         if name in {"lfloor", "lceil", "langle"}:
             inner = self._items()
-            if tokens.next().text != "r" + name[1:]:
+            if self.next().text != "r" + name[1:]:
                 raise ParseError(f"\\{name} is not closed")
             return ("paren", *_parts(inner)) if name == "langle" else ("f", name[1:], (inner,))
         if name in {"euro", "pounds", "yen"}:
             return ("currency", self._power(), name)
         if name in {"angle", "triangle"}:
-            return ("v", f"{name} {tokens.accented()}")
+            return ("v", f"{name} {self.accented()}")
         if name in FUNCTIONS:
             return self._call(SPELLINGS.get(name, name))
         raise ParseError(f"\\{name} in an answer")
 
     def _call(self, name: str) -> Node:
         """A function with its exponent and arguments."""
-        power = self._argument() if self.tokens.take("^") else None
+        power = self._argument() if self.take("^") else None
         if power == ("-", number(1)):
             if name not in INVERSES:
                 raise ParseError(f"\\{name}^{{-1}}, which may be an inverse or a reciprocal")
@@ -470,21 +461,21 @@ class Parser:
     def _root(self) -> Node:
         """A root; round brackets are taken for braces."""
         degree = number(2)
-        if self.tokens.take("["):
+        if self.take("["):
             degree = self._items()
-            self.tokens.expect("]")
-        return ("root", self._bracketed("(") if self.tokens.take("(") else self._argument(), degree)
+            self.expect("]")
+        return ("root", self._bracketed("(") if self.take("(") else self._argument(), degree)
 
     def _operand(self) -> Node:
         """The argument of a function: brackets, or a product without them."""
-        if self.tokens.take("("):
+        if self.take("("):
             return self._bracketed("(")
-        if self.tokens.is_op("{"):
+        if self.is_op("{"):
             return self._argument()
-        if self.tokens.take("-"):
+        if self.take("-"):
             return ("-", self._operand())
         factors = [self._power()]
-        while _is_operand(self.tokens.peek()):
+        while _is_operand(self.peek()):
             factors.append(self._power())
         return _product_of(factors)
 
@@ -493,17 +484,17 @@ class Parser:
     def _group(self) -> Node:
         """The rest of a group in braces."""
         node = self._items()
-        self.tokens.expect("}")
+        self.expect("}")
         return node
 
     def _bracketed(self, opener: str) -> Node:
         """The rest of a group, a tuple or an interval in brackets."""
-        if self.tokens.is_op(")", "]"):
+        if self.is_op(")", "]"):
             raise ParseError("empty brackets")
         bars, self.bars = self.bars, 0
         inner = self._items()
         self.bars = bars
-        token = self.tokens.next()
+        token = self.next()
         if token.kind != "op" or token.text not in {")", "]"}:
             raise ParseError(f"{opener!r} is not closed")
         parts = _parts(inner)
@@ -516,17 +507,16 @@ class Parser:
 
     def _braced_set(self) -> Node:
         """A set by its elements or by its property."""
-        tokens = self.tokens
-        if tokens.take("\\}"):
+        if self.take("\\}"):
             return ("set",)
         bars, self.bars = self.bars, 1
         inner = self._items()
         self.bars = bars
-        if not (tokens.take("|") or tokens.take(":")):
-            tokens.expect("\\}")
+        if not (self.take("|") or self.take(":")):
+            self.expect("\\}")
             return ("set", *_parts(inner))
         condition = self._items()
-        tokens.expect("\\}")
+        self.expect("\\}")
         if condition[0] == "list":
             condition = ("and", *condition[1:])
         statements = (condition,) if condition[0] == "rel" else (condition, *condition[1:])
@@ -536,8 +526,8 @@ class Parser:
 
     def _system(self) -> Node:
         r"""Equations behind one brace: ``\left\{ \begin{array}{l} ... \end{array} \right.``."""
-        node = self._matrix(self.tokens.next().text)
-        self.tokens.take("\\}")
+        node = self._matrix(self.next().text)
+        self.take("\\}")
         return ("cases", *node[1:]) if node[0] == "matrix" else node
 
     def _absolute(self) -> Node:
@@ -546,38 +536,37 @@ class Parser:
         if self.bars > 4:
             raise ParseError("too many bars")
         inner = self._sum()
-        self.tokens.expect("|")
+        self.expect("|")
         self.bars -= 1
         return ("abs", inner)
 
     def _matrix(self, kind: str) -> Node:
         """The rest of an environment."""
-        tokens = self.tokens
         aligned = kind.rstrip("*") in _ALIGNED
         if kind == "array":
-            if tokens.is_op("{"):
-                while tokens.next().text not in {"}", ""}:  # how its columns are set
+            if self.is_op("{"):
+                while self.next().text not in {"}", ""}:  # how its columns are set
                     pass
         elif aligned:
-            every = tokens.tokens
-            end = next((at for at in range(tokens.at, len(every)) if every[at].kind == "end"), tokens.at)
-            every[tokens.at : end] = [token for token in every[tokens.at : end] if token.text != "&"]
+            every = self.tokens
+            end = next((at for at in range(self.at, len(every)) if every[at].kind == "end"), self.at)
+            every[self.at : end] = [token for token in every[self.at : end] if token.text != "&"]
         elif kind != "cases" and not kind.endswith("matrix"):
             raise ParseError(f"the environment {kind}")
         rows: list[list[Node]] = [[]]
-        while tokens.peek()[:2] != ("end", kind):
+        while self.peek()[:2] != ("end", kind):
             rows[-1].append(self._case() if kind == "cases" and rows[-1] else self._items())
-            if tokens.is_op(",", ".", ";"):
-                tokens.next()
-            token = tokens.peek()
+            if self.is_op(",", ".", ";"):
+                self.next()
+            token = self.peek()
             if token.text == "\\":
                 rows.append([])
             elif token[:2] == ("end", kind):
                 break
             elif token.text != "&":
                 raise ParseError("a matrix that is not closed")
-            tokens.next()
-        tokens.next()
+            self.next()
+        self.next()
         kept = tuple(("row", *row) for row in rows if row)
         if not kept or len({len(row) for row in kept}) != 1:
             raise ParseError("a matrix with ragged rows")
@@ -587,11 +576,11 @@ class Parser:
 
     def _case(self) -> Node:
         """The condition of a case, its "if" left out."""
-        while self.tokens.peek().kind in {"text", "word"}:
-            word = self.tokens.peek().text.strip(" ,.").lower()
+        while self.peek().kind in {"text", "word"}:
+            word = self.peek().text.strip(" ,.").lower()
             if word not in LEADS | OTHERS:
                 break
-            self.tokens.next()
+            self.next()
             if word in OTHERS:
                 return OTHERWISE
         return self._items()

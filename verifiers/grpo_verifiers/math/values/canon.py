@@ -3,31 +3,200 @@
 Rational functions of variables, pi, e, i and square roots of integers are brought to one form. Anything else (a sine,
 a nested root, a power with a variable exponent) becomes a generator of its own, named by the canonical forms of its
 arguments: equal forms are equal values always, unequal forms are unequal values unless such a generator is involved.
+
+A form is a quotient of polynomials. A polynomial maps monomials to coefficients; a monomial is a square-free radicand,
+a power of i, and named generators with exponents. Monomials that differ are linearly independent over the rationals
+unless an opaque generator, which may depend on others, is in them.
 """
 
 from fractions import Fraction
 from functools import lru_cache, reduce
-from math import comb, factorial, gcd, lcm
+from hashlib import blake2b
+from math import comb, factorial, gcd, isqrt, lcm
 
 from grpo_verifiers.math.tree import Node
-from grpo_verifiers.math.values.forms import (
-    Form,
-    NoFormError,
-    NotAlgebraicError,
-    TooBigError,
-    UndefinedError,
-    constant,
-    generator,
-    inverse,
-    key,
-    negative,
-    opaque,
-    plus,
-    rational,
-    times,
-)
-from grpo_verifiers.math.values.powers import power_of, root_of
 from grpo_verifiers.reading.budget import spend
+
+MAX_TERMS = 150
+MAX_BITS = 6000
+MAX_DEGREE = 120
+Mono = tuple[int, int, tuple[tuple[str, int], ...]]  # radicand, power of i, generators with exponents
+Poly = dict[Mono, Fraction]
+Form = tuple[Poly, Poly]  # numerator, denominator
+ONE: Mono = (1, 0, ())
+UNIT: Poly = {ONE: Fraction(1)}  # the denominator of most forms; forms are never changed
+OPAQUE = "?"  # begins the name of a generator that may depend on others
+
+
+class NoFormError(ValueError):
+    """An expression without a canonical form."""
+
+
+class TooBigError(NoFormError):
+    """A number that is not worth computing: towers of powers, factorials of millions."""
+
+
+class UndefinedError(NoFormError):
+    """No value: a division by zero, a difference of infinities."""
+
+
+class NotAlgebraicError(NoFormError):
+    """A structure of several values, or more terms than this form is good for."""
+
+
+def constant(value: int | Fraction) -> Form:
+    """The form of a rational number."""
+    return ({ONE: Fraction(value)} if value else {}, UNIT)
+
+
+def rational(form: Form) -> Fraction | None:
+    """The value of a form that is a rational number."""
+    top, bottom = form
+    if not top:
+        return Fraction(0)
+    if bottom is UNIT and len(top) == 1 and ONE in top:
+        return top[ONE]
+    if top.keys() == bottom.keys():
+        spend(sum(_cost(value) for value in top.values()))
+        ratios = {top[mono] / bottom[mono] for mono in top}
+        if len(ratios) == 1:
+            return ratios.pop()
+    return None
+
+
+def same(left: Form, right: Form) -> bool | None:
+    """True if two forms have the same value; None where opaque generators leave that open."""
+    difference = _add(_mul(left[0], right[1]), _mul(right[0], left[1]), -1)
+    if not difference:
+        return True
+    return None if has_opaque(difference) else False
+
+
+def has_opaque(*parts: Poly) -> bool:
+    """True if a generator that may depend on others is in one of these polynomials."""
+    return any(name.startswith(OPAQUE) for part in parts for mono in part for name, _ in mono[2])
+
+
+def key(form: Form) -> str:
+    """A name that equal forms share in all common cases."""
+    top, bottom = form
+    if not top:
+        return "0"
+    lead = bottom[max(bottom)]
+    spend(sum(2 * _cost(value) for part in form for value in part.values()))
+    return "|".join(
+        ";".join(f"{coefficient / lead}*{mono}" for mono, coefficient in sorted(part.items())) for part in (top, bottom)
+    )
+
+
+def generator(name: str) -> Form:
+    """A variable or constant as a form."""
+    mono = (1, 1, ()) if name == "i" else (1, 0, ((name, 1),))
+    return {mono: UNIT[ONE]}, UNIT
+
+
+def opaque(*parts: str) -> Form:
+    """A generator that may depend on others, named by what it is made of."""
+    name = ",".join(parts)
+    if len(name) > 300:  # nested generators would otherwise double their names at every level
+        name = blake2b(name.encode(), digest_size=16).hexdigest()
+    return generator(f"{OPAQUE}({name})")
+
+
+def plus(left: Form, right: Form) -> Form:
+    """The sum."""
+    if left[1] == right[1]:
+        return _add(left[0], right[0]), left[1]
+    return _add(_mul(left[0], right[1]), _mul(right[0], left[1])), _mul(left[1], right[1])
+
+
+def times(left: Form, right: Form) -> Form:
+    """The product."""
+    return _mul(left[0], right[0]), _mul(left[1], right[1])
+
+
+def inverse(form: Form) -> Form:
+    """One over the form."""
+    if not form[0]:
+        raise UndefinedError("a division by zero")
+    return form[1], form[0]
+
+
+def _add(left: Poly, right: Poly, sign: int = 1) -> Poly:
+    total = dict(left)
+    for mono, value in right.items():
+        signed = value if sign > 0 else -value
+        new = total[mono] + signed if mono in total else signed
+        spend(_cost(new))
+        if new:
+            total[mono] = new
+        else:
+            total.pop(mono, None)
+    if len(total) > MAX_TERMS:
+        raise NotAlgebraicError("too many terms")
+    return total
+
+
+def _mul(left: Poly, right: Poly) -> Poly:
+    if left is UNIT or right is UNIT:
+        return right if left is UNIT else left
+    if len(left) * len(right) > 4 * MAX_TERMS:
+        raise NotAlgebraicError("too many terms")
+    total: Poly = {}
+    for (rad_a, im_a, gens_a), a in left.items():
+        for (rad_b, im_b, gens_b), b in right.items():
+            common = gcd(rad_a, rad_b)
+            value = a * b if common == 1 else a * b * common
+            cost = _cost(value)
+            if cost > _MAX_COST:
+                raise TooBigError("a number too large to compute")
+            spend(2 + 2 * cost)
+            if im_a and im_b:
+                value = -value
+            mono = ((rad_a // common) * (rad_b // common), im_a ^ im_b, _merge(gens_a, gens_b))
+            new = total[mono] + value if mono in total else value
+            if new:
+                total[mono] = new
+            else:
+                total.pop(mono, None)
+    if len(total) > MAX_TERMS:
+        raise NotAlgebraicError("too many terms")
+    return total
+
+
+def _cost(value: Fraction) -> int:
+    """Units of one operation that gives this fraction: greatest common divisors are quadratic in the bits."""
+    return _units(max(value.numerator.bit_length(), value.denominator.bit_length()))
+
+
+def _units(bits: int) -> int:
+    return 1 + (bits >> 7) + (bits * bits >> 19)
+
+
+_MAX_COST = _units(MAX_BITS)
+
+
+def _merge(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    if not left or not right:
+        return left or right
+    spend((len(left) + len(right)) >> 2)
+    exponents = dict(left)
+    for name, exponent in right:
+        exponents[name] = exponents.get(name, 0) + exponent
+        if exponents[name] > MAX_DEGREE:
+            raise NotAlgebraicError("too high a degree")
+    return tuple(sorted(exponents.items()))
+
+
+def quotient(left: Form, right: Form) -> Form:
+    """One form divided by another."""
+    return times(left, inverse(right))
+
+
+def negative(form: Form) -> Form:
+    """The form with its sign changed."""
+    return {mono: -value for mono, value in form[0].items()}, form[1]
+
 
 MAX_LOWER = 6  # binomials of a formula over a number up to this are polynomials
 
@@ -149,14 +318,8 @@ def _function(node: Node) -> Form:
     # the reciprocal functions in terms of sine and cosine, so that more answers meet in one form
     if len(args) == 1 and name in {"tan", "cot", "sec", "csc"}:
         sine, cosine = opaque("sin", *keys), opaque("cos", *keys)
-        quotients = {
-            "tan": (sine, cosine),
-            "cot": (cosine, sine),
-            "sec": (constant(1), cosine),
-            "csc": (constant(1), sine),
-        }
-        above, below = quotients[name]
-        return times(above, inverse(below))
+        above = {"tan": sine, "cot": cosine}.get(name, constant(1))
+        return quotient(above, sine if name in {"cot", "csc"} else cosine)
     return opaque(name, *keys)
 
 
@@ -165,3 +328,124 @@ def _remainder(value: Form, modulus: Form) -> Form:
     if number is not None and divisor is not None and number.denominator == divisor.denominator == 1 and divisor > 0:
         value = constant(number % divisor)
     return opaque("mod", key(value), key(modulus))
+
+
+MAX_RADICAND = 10**7
+
+
+def power_of(base: Form, exponent: Form) -> Form:
+    """One form to the power of another."""
+    power = rational(exponent)
+    value = rational(base)
+    if power is None:
+        if value in {Fraction(0), Fraction(1)}:
+            raise NotAlgebraicError("a power of 0 or 1")
+        return opaque("^", key(base), key(exponent))
+    if power == 0:
+        if value == 0:
+            raise UndefinedError("0^0")
+        return constant(1)
+    if power < 0:
+        base, power = inverse(base), -power
+        value = None if value is None else 1 / value
+    if power.denominator != 1:
+        if power.denominator > 100:
+            raise NotAlgebraicError("an unusual exponent")
+        return power_of(root_of(base, power.denominator), constant(power.numerator))
+    whole = power.numerator
+    if value is not None:
+        if abs(value) in {0, 1}:
+            return constant(value if whole % 2 else value * value)
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits * whole > MAX_BITS:
+            raise TooBigError("a power too large to compute")
+        return constant(value**whole)
+    if len(base[0]) == len(base[1]) == 1:
+        return tuple(_monomial_power(*next(iter(part.items())), whole) for part in base)  # type: ignore[return-value]
+    if whole > 24:
+        raise NotAlgebraicError("a high power of a sum")
+    result = base
+    for _ in range(whole - 1):
+        result = times(result, base)
+    return result
+
+
+def _monomial_power(mono: Mono, coefficient: Fraction, whole: int) -> Poly:
+    radicand, imaginary, generators = mono
+    size = max(coefficient.numerator.bit_length(), coefficient.denominator.bit_length()) + radicand.bit_length()
+    if whole * size > MAX_BITS and (abs(coefficient) != 1 or radicand != 1):
+        raise TooBigError("a power too large to compute")
+    if any(exponent * whole > 10**6 for _, exponent in generators):
+        raise NotAlgebraicError("too high a degree")
+    value = coefficient**whole * radicand ** (whole // 2)
+    if imaginary and whole % 4 in {2, 3}:
+        value = -value
+    new = (
+        radicand if whole % 2 else 1,
+        imaginary * (whole % 2),
+        tuple((name, exponent * whole) for name, exponent in generators),
+    )
+    return {new: value}
+
+
+def root_of(form: Form, degree: int) -> Form:
+    """The root of a form."""
+    value = rational(form)
+    if value is None:
+        inner = _power_inside(form) if degree % 2 else None
+        if inner is not None:  # the real root of odd degree of a power is the power of the root
+            return power_of(opaque("root", str(degree), key(inner[0])), constant(inner[1]))
+        return opaque("root", str(degree), key(form))
+    if value == 0:
+        return constant(0)
+    if value < 0:
+        if degree == 2:
+            return times(root_of(constant(-value), 2), generator("i"))
+        return opaque("root", str(degree), key(form))
+    if degree == 2 and (value.numerator * value.denominator <= MAX_RADICAND or _is_square(value)):
+        # sqrt(p/q) = sqrt(p q)/q
+        outside, inside = _square_free(value.numerator * value.denominator)
+        return {(inside, 0, ()): Fraction(outside, value.denominator)}, UNIT
+    top, bottom = _exact_root(value.numerator, degree), _exact_root(value.denominator, degree)
+    if top is not None and bottom is not None:
+        return constant(Fraction(top, bottom))
+    return opaque("root", str(degree), key(form))
+
+
+def _power_inside(form: Form) -> tuple[Form, int] | None:
+    """A name and its exponent, above one, where a form is nothing but that power."""
+    if form[1] != UNIT or len(form[0]) != 1:
+        return None
+    (radicand, imaginary, generators), coefficient = next(iter(form[0].items()))
+    if coefficient != 1 or radicand != 1 or imaginary or len(generators) != 1 or generators[0][1] < 2:
+        return None
+    return generator(generators[0][0]), generators[0][1]
+
+
+def _is_square(value: Fraction) -> bool:
+    return all(isqrt(part) ** 2 == part for part in (value.numerator, value.denominator))
+
+
+def _square_free(value: int) -> tuple[int, int]:
+    """``value`` as ``outside**2 * inside`` with ``inside`` square-free."""
+    root = isqrt(value)
+    if root * root == value:
+        return root, 1
+    outside, inside, prime = 1, 1, 2
+    while prime * prime <= value:
+        count = 0
+        while value % prime == 0:
+            value //= prime
+            count += 1
+        outside *= prime ** (count // 2)
+        inside *= prime ** (count % 2)
+        prime += 1 if prime == 2 else 2
+    spend(prime >> 3)
+    return outside, inside * value
+
+
+def _exact_root(value: int, degree: int) -> int | None:
+    if value.bit_length() > 1000:
+        return None
+    guess = round(value ** (1 / degree))
+    return next((near for near in (guess - 1, guess, guess + 1) if near >= 0 and near**degree == value), None)

@@ -3,8 +3,7 @@
 from math import gcd, prod
 
 from grpo_verifiers.math.tree import Node, children, names, walk
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.canon import NotAlgebraicError, TooBigError, UndefinedError, canon, rational
 
 _WORK = frozenset({"!", "binom"})
 _WORK_FUNCTIONS = frozenset({"gcd", "lcm", "min", "max", "det", "floor", "ceil", "Re", "Im"})

@@ -6,8 +6,8 @@ them: it would change the number before it.
 
 import re
 
-from grpo_verifiers.math.words.lexicon import word_list
 from grpo_verifiers.math.words.numerals import is_numeral
+from grpo_verifiers.math.words.vocabulary import word_list
 
 MAX_PHRASE = 4
 QUANTITY = word_list("quantity")

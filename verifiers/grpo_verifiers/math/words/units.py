@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from grpo_verifiers.math.words.lexicon import section
 from grpo_verifiers.math.words.nouns import noun_phrase
+from grpo_verifiers.math.words.vocabulary import section
 
 MAX_UNIT = 120  # characters
 _READINGS = 8

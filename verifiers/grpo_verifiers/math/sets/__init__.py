@@ -1,1 +1,0 @@
-"""Sets of real numbers: intervals, conditions, functions by cases."""
