@@ -15,6 +15,7 @@ from grpo_plus.recipe.recipe import Monitor, VerifierPart
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.function import FunctionVerifier
 
 FIELD = "diagnosis"
 STRICT = "strict"
@@ -50,10 +51,9 @@ def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple
     """The stricter twin of the verifier that is watched, or of the first one that has any."""
     watched = [part for part in verifiers if options.against in (None, part.label) and part.weight != 0]
     for part in watched:
-        strict = part.verifier.stricter
-        if strict:
+        if isinstance(part.verifier, FunctionVerifier) and (strict := part.verifier.stricter):
             kwargs: Mapping[str, Any] = {**part.entry.kwargs, **strict}
-            twin = VerifierPart(replace(part.entry, kwargs=kwargs, weight=None), part.verifier.made_strict())
+            twin = VerifierPart(replace(part.entry, kwargs=kwargs, weight=None), part.verifier.made_strict(strict))
             return Monitor(options.every, options.sample, twin, part.label), []
     names = ", ".join(part.label for part in watched) or "none that rewards"
     text = (

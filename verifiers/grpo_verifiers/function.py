@@ -60,12 +60,28 @@ class FunctionVerifier(Verifier):
         self.options = dict(options or {})
         self.traits = traits_of(fn) if traits is None else traits
         self.form: Form = form_of(name, fn)
+        self.gives_steps = False if self.traits.steps is None and settings.builtin else self.traits.steps
+        self.gold_sample = self.traits.gold_sample
+        self.reader = None if self.traits.stated is None else self._read
+        self._map_columns()
         source = None if settings.builtin else fn
         self._policy = Policy(self.label, source, settings.on_error, self.timeout, batch=self.form.batch)
         self.__doc__ = fn.__doc__
         self.__module__ = getattr(fn, "__module__", __name__)
 
     # -- settings
+
+    def _map_columns(self) -> None:
+        """Parameters that no option fills, with their columns."""
+        given, form = self.columns, self.form
+        open_to = {name: needed for name, needed in form.columns.items() if name not in self.options}
+        self.named_columns = {name: column for name, column in given.items() if name not in self.options}
+        self.required_columns = {name: given.get(name, name) for name, needed in open_to.items() if needed}
+        if form.open:
+            more = {name: column for name, column in self.named_columns.items() if name not in form.columns}
+            self.required_columns |= more
+        self.optional_columns = {name: given.get(name, name) for name, needed in open_to.items() if not needed}
+        self.tried_columns = {name: given.get(name, name) for name in self.traits.gold_columns}
 
     @property
     def isolation(self) -> str:
@@ -94,16 +110,6 @@ class FunctionVerifier(Verifier):
         """The score of a failure that may depend on the completion: ``"zero"``, ``"null"``, or ``"raise"``."""
         return self.settings.on_error or "zero"
 
-    @property
-    def gives_steps(self) -> bool | None:
-        """True: its verdicts have steps; False: they have none; None: only running it can tell."""
-        return False if self.traits.steps is None and self.settings.builtin else self.traits.steps
-
-    @property
-    def reader(self) -> Callable[[str], str | None] | None:
-        """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
-        return None if self.traits.stated is None else self._read
-
     def stated(self, completion: str) -> Any:
         """The answer that a completion states, as the check's own function gives it."""
         return None if self.traits.stated is None else self.traits.stated(completion, **self._only_options())
@@ -118,38 +124,6 @@ class FunctionVerifier(Verifier):
             return answer
         self._policy.unreadable(f"gave {short(answer)}")
         return None
-
-    @property
-    def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for the columns that it needs."""
-        found = {name: self.columns.get(name, name) for name, needed in self.form.columns.items() if needed}
-        if self.form.open:
-            found.update({name: column for name, column in self.columns.items() if name not in self.form.columns})
-        return {name: column for name, column in found.items() if name not in self.options}
-
-    @property
-    def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
-        return self.required_columns | {name: self.columns.get(name, name) for name in self.traits.gold_columns}
-
-    @property
-    def named_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, as its user named them: a training set must have them, needed or not."""
-        return {name: column for name, column in self.columns.items() if name not in self.options}
-
-    @property
-    def gold_sample(self) -> int | None:
-        """Rows that its check of golds looks at when training starts; None: all."""
-        return self.traits.gold_sample
-
-    @property
-    def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that it uses where the dataset has them."""
-        return {
-            name: self.columns.get(name, name)
-            for name, needed in self.form.columns.items()
-            if not needed and name not in self.options
-        }
 
     def derive(
         self,
@@ -180,10 +154,9 @@ class FunctionVerifier(Verifier):
             if name in given and self.options.get(name, given[name].default) != value
         }
 
-    def made_strict(self) -> "FunctionVerifier":
-        """Its stricter twin, which leaves out what it fails on; itself where there is none."""
-        strict = self.stricter
-        return self.derive(label=f"{self.label} (strict)", options=strict, on_error="null") if strict else self
+    def made_strict(self, stricter: Mapping[str, Any]) -> "FunctionVerifier":
+        """Its stricter twin, which leaves out what it fails on."""
+        return self.derive(label=f"{self.label} (strict)", options=stricter, on_error="null")
 
     def state_dict(self) -> dict[str, Any]:
         """The counts of its policy."""
@@ -315,8 +288,8 @@ class FunctionVerifier(Verifier):
             "isolation": self.isolation,
             "timeout": self.timeout,
             "on_error": self.on_error,
-            "required_columns": self.required_columns,
-            "optional_columns": self.optional_columns,
+            "required_columns": dict(self.required_columns),
+            "optional_columns": dict(self.optional_columns),
             "options": dict(self.options),
         }
 

@@ -169,12 +169,13 @@ def verifier(
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
-        made = FunctionVerifier(fn, name, traits.settings, traits=traits)
         problems = traits.problems(f"verifier {name!r}")
-        problems += [f"verifier {name!r}: {problem}" for problem in isolation_problems(made.isolation)]
-        if made.isolation == "inline" and timeout is not None and not made.form.is_async:
-            problems += [issue for issue in made.check() if issue not in problems]
-        if problems:
+        places = [] if isolation is None else isolation_problems(isolation)
+        if problems := [*problems, *(f"verifier {name!r}: {problem}" for problem in places)]:
+            raise KeywordError("\n".join(problems))
+        made = FunctionVerifier(fn, name, traits.settings, traits=traits)
+        unstoppable = made.isolation == "inline" and timeout is not None and not made.form.is_async
+        if unstoppable and (problems := made.check()):
             raise KeywordError("\n".join(problems))
         REGISTRY.register(name, made, source=_place(fn))
         return made

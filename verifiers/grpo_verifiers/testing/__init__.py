@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.base import Verifier
-from grpo_verifiers.compose import Composite
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.testing.contract import Check, as_tests, failures, in_words
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
@@ -150,7 +149,7 @@ def check_failures(contract: Contract) -> None:
 
 def _parts(verifier: Verifier) -> Iterator[Verifier]:
     """The verifiers that a composition is made of; itself, if it is none."""
-    if not isinstance(verifier, Composite):
+    if not verifier.parts:
         yield verifier
         return
     for part in verifier.parts:
