@@ -1,6 +1,6 @@
 """The diagnosis of a config: its judge and ``stop_on``, and every problem of the choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -52,9 +52,9 @@ def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple
     watched = [part for part in verifiers if options.against in (None, part.label) and part.weight != 0]
     for part in watched:
         if isinstance(part.verifier, FunctionVerifier) and (strict := part.verifier.stricter):
-            kwargs: Mapping[str, Any] = {**part.entry.kwargs, **strict}
-            twin = VerifierPart(replace(part.entry, kwargs=kwargs, weight=None), part.verifier.made_strict(strict))
-            return Monitor(options.every, options.sample, twin, part.label), []
+            entry = replace(part.entry, kwargs={**part.entry.kwargs, **strict}, weight=None)
+            twin = part.verifier.derive(label=f"{part.label} (strict)", options=strict, on_error="null")
+            return Monitor(options.every, options.sample, VerifierPart(entry, twin), part.label), []
     names = ", ".join(part.label for part in watched) or "none that rewards"
     text = (
         f"{FIELD} judge is 'strict', but of the verifiers ({names}) none has a stricter twin: they are as strict as "

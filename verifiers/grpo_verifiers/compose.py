@@ -120,7 +120,7 @@ class Composite(Verifier):
         merge: Callable[[list[Named]], Verdict],
         **settings: Any,
     ) -> None:
-        """Take the parts, or find them by name; ``settings`` are told beside them."""
+        """Take the parts, or find them by name; ``settings`` are for `describe`."""
         self.parts = [get_verifier(part) for part in parts]
         if not self.parts:
             raise KeywordError(f"{kind} needs at least one verifier.")

@@ -51,14 +51,14 @@ class Pending:
 class Verifier(ABC):
     """Judges completions; also a TRL reward function, picklable and with a name, its ``label``.
 
-    Columns map a parameter to the dataset column that fills it. What a class says nothing about is asked of ``parts``.
+    Columns map a parameter to the dataset column that fills it. Methods that a class leaves out ask its ``parts``.
 
     Attributes:
         parts: the verifiers that it is made of.
         required_columns: those that it needs.
         optional_columns: those that it uses where the dataset has them.
         named_columns: as its user named them: a training set must have them, needed or not.
-        tried_columns: those that its check of golds reads where the dataset has them, beside the required ones.
+        tried_columns: those that its check of golds reads where the dataset has them, and that it does not need.
         gold_sample: rows that its check of golds looks at when training starts; None: all.
         gives_steps: True: its verdicts have steps; False: they have none; None: only running it can tell.
         reader: reads the answer that a completion states, written as a gold answer; None: its samples cannot vote.
