@@ -10,8 +10,7 @@ from typing import Any
 
 from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
 from grpo_verifiers.base import Verifier
-from grpo_verifiers.base.golds import BrokenReport, ColumnReport, GoldProblem, GoldReports
-from grpo_verifiers.base.trials import IDLE_SCORES, RIGHT_FAILS
+from grpo_verifiers.base.golds import IDLE_SCORES, RIGHT_FAILS, BrokenReport, ColumnReport, GoldProblem, GoldReports
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.verdict import Status
 

@@ -1,6 +1,6 @@
 """The diagnosis of a config: its judge and ``stop_on``, and every problem of the choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -15,6 +15,7 @@ from grpo_plus.recipe.recipe import Monitor, VerifierPart
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.function import FunctionVerifier
 
 FIELD = "diagnosis"
 STRICT = "strict"
@@ -50,11 +51,10 @@ def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple
     """The stricter twin of the verifier that is watched, or of the first one that has any."""
     watched = [part for part in verifiers if options.against in (None, part.label) and part.weight != 0]
     for part in watched:
-        strict = part.verifier.stricter
-        if strict:
-            kwargs: Mapping[str, Any] = {**part.entry.kwargs, **strict}
-            twin = VerifierPart(replace(part.entry, kwargs=kwargs, weight=None), part.verifier.made_strict())
-            return Monitor(options.every, options.sample, twin, part.label), []
+        if isinstance(part.verifier, FunctionVerifier) and (strict := part.verifier.stricter):
+            entry = replace(part.entry, kwargs={**part.entry.kwargs, **strict}, weight=None)
+            twin = part.verifier.derive(label=f"{part.label} (strict)", options=strict, on_error="null")
+            return Monitor(options.every, options.sample, VerifierPart(entry, twin), part.label), []
     names = ", ".join(part.label for part in watched) or "none that rewards"
     text = (
         f"{FIELD} judge is 'strict', but of the verifiers ({names}) none has a stricter twin: they are as strict as "

@@ -24,6 +24,11 @@ def test_the_environment_of_a_worker_has_no_secrets_no_gpu_and_one_thread():
     assert confine.clean_environment(given, keep=["HF_TOKEN"]) == {**expected, "HF_TOKEN": "t"}
 
 
+class Sized:
+    def __len__(self):
+        return 2
+
+
 def test_a_batch_has_one_result_for_each_completion():
     right = ["correct", "", []]
     others = [[None, "not_applicable", "", []], [0.5, "partial", "", []]]
@@ -31,7 +36,7 @@ def test_a_batch_has_one_result_for_each_completion():
     assert to_rows(1, None) == to_rows((1.0,), 1) == to_rows([1], 1)
     texts = [isinstance(row, str) for row in to_rows([1, "a", float("nan"), "", [1]], 5)]
     assert texts == [False, True, True, True, True]
-    for wrong in (1, "ab", b"ab", {"a": 1, "b": 2}, None, (item for item in "ab"), len):
+    for wrong in (1, "ab", b"ab", {"a": 1, "b": 2}, None, (item for item in "ab"), Sized()):
         with pytest.raises(VerifierFailedError, match="for 2 completions, expected a list"):
             to_rows(wrong, 2)
     for wrong, rows in (([1], 2), ([1, 1, 1], 2), ([], 1), ((), 3)):
@@ -51,17 +56,12 @@ def test_only_heads_that_describe_an_object_are_taken():
         assert not records.is_head("m", head, len(head[1]))
     for name, bases, flag in product(["A", "1a"], [["A"], ["A", "A"], "A", ["for"], []], [True, 0]):
         good = name == "A" and bases in (["A"], []) and flag is True
-        assert [
-            records.is_head("e", [name, bases, third, flag], count) for third, count in (("b", 1), ("b", 2), ("1", 1))
-        ] == [good, False, False]
-        fields = ((["b", "c"], 2), (["b"], 2), (["b", "b"], 2), ([], 0), ("b", 1))
-        assert [records.is_head("o", [name, bases, third, flag], count) for third, count in fields] == [
-            good,
-            False,
-            False,
-            good,
-            False,
-        ]
+        members = {("e", "b", 1): good, ("e", "b", 2): False, ("e", "1", 1): False}
+        fields = {("o", "bc", 2): good, ("o", "b", 2): False, ("o", "bb", 2): False, ("o", "", 0): good}
+        for (kind, third, count), expected in (members | fields).items():
+            head = [name, bases, list(third) if kind == "o" else third, flag]
+            assert records.is_head(kind, head, count) is expected
+        assert not records.is_head("o", [name, bases, "b", flag], 1)
 
 
 def test_what_is_printed_is_kept_up_to_a_number_of_characters():

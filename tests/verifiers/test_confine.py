@@ -120,9 +120,8 @@ def test_workers_of_user_checks_have_network_and_files_but_no_tokens_and_no_gpu(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     allowed = [f"connect 127.0.0.1 {server}", f"write {tmp_path / 'new'}"]
     allowed += ["environment HF_HOME", "environment OPENAI_API_KEY", "environment DB_PASSWORD"]
-    hidden = [
-        *("environment HF_TOKEN", "environment MY_API_KEY", "environment AWS_ACCESS_KEY_ID", "gpu", "core", "threads"),
-    ]
+    hidden = [f"environment {name}" for name in ("HF_TOKEN", "MY_API_KEY", "AWS_ACCESS_KEY_ID")]
+    hidden += ["gpu", "core", "threads"]
     found, level = ask(make_spec(probe, env=["OPENAI_API_KEY"]), [*allowed, *hidden])
     assert (found, level) == ([1.0] * len(allowed) + [0.0] * len(hidden), {})
 

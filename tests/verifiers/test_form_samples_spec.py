@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError, VerifierFailedError
+from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError
 from grpo_verifiers.exec import spec, wire
 from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.outcome import Refused
@@ -96,14 +96,8 @@ def test_a_batch_has_one_entry_for_each_completion():
     assert completion_text([{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]) == "a"
     assert (completion_text([{"role": "user", "content": "b"}]), completion_text("x")) == ("", "x")
     assert rows_by_prompt(["a", "b", "a", [{"x": 1, "y": 2}], [{"y": 2, "x": 1}]]) == [[0, 2], [1], [3, 4]]
-    for wrong, error in (
-        ("abc", TypeError),
-        (5, TypeError),
-        ([5], TypeError),
-        ([b"a"], TypeError),
-        ([["x"]], TypeError),
-    ):
-        with pytest.raises(error):
+    for wrong in ("abc", 5, [5], [b"a"], [["x"]]):
+        with pytest.raises(TypeError):
             Samples.of("l", None, wrong, None, {})
     for prompts, ids in ((["p"], None), (None, [[1]])):
         with pytest.raises(ValueError, match=r"1 (prompts|completion_ids) for 2 completions"):
@@ -168,11 +162,7 @@ def test_a_function_is_referred_to_where_a_fresh_process_finds_it(tmp_path, monk
     beside.__file__ = str(tmp_path / "be_side.py")
     monkeypatch.setitem(sys.modules, "be_side", beside)
     assert set(spec._neighbours(SimpleNamespace(__module__="be_side"))) >= {beside}
-    assert (
-        spec._neighbours(SimpleNamespace(__module__="none"))
-        == spec._neighbours(SimpleNamespace(__module__="sys"))
-        == []
-    )
+    assert [spec._neighbours(SimpleNamespace(__module__=name)) for name in ("none", "sys")] == [[], []]
     away = make_spec(len_of, elsewhere=True)
     assert (away.target, away.load()("abc")) == ("", 3)
     assert make_spec(json.dumps, elsewhere=True).target == "json:dumps"
@@ -200,14 +190,6 @@ def test_rows_on_the_wire_are_bounded_and_read_as_a_strangers():
         with pytest.raises(wire.WireError, match="without a duration"):
             wire.duration_of(wrong)
     assert wire.from_rows([[1.0, "correct", "", []], "odd"], 2) == [Verdict(1.0), Refused("odd")]
-
-    class Sized:
-        def __len__(self):
-            return 2
-
-    for wrong in (Sized(), iter("ab"), "ab", b"ab", {"a": 1, "b": 2}, 5, None):
-        with pytest.raises(VerifierFailedError, match="2 completions"):
-            wire.to_rows(wrong, 2)
     for rows in ([], [[1.0, "correct", "", []]], "ab", None, [[1.0], [1.0]], [[1.0, "correct", "", [1]], "x"]):
         with pytest.raises(wire.WireError):
             wire.from_rows(rows, 2)

@@ -25,9 +25,8 @@ from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.math import math as built_in
 from grpo_verifiers.ray.bridge import actor_size, room
-from grpo_verifiers.ray.relay import pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.ray.runner import RayRunner
-from grpo_verifiers.ray.station import Station
+from grpo_verifiers.ray.station import Station, pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.redaction import remember
 from grpo_verifiers.verdict import Step, Verdict
 from tests.waiting import comes

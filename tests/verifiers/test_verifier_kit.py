@@ -117,15 +117,6 @@ class Excusing(Verifier):
         found = [scores.get(str(text).strip(), Verdict(None, Status.ERROR)) for text in completions]
         return Pending(lambda: (found, [0.0] * len(found)))
 
-    @property
-    def required_columns(self):
-        return {}
-
-    optional_columns = required_columns
-
-    def check(self):
-        return []
-
     def describe(self):
         return {}
 

@@ -85,14 +85,10 @@ def test_missing_columns_are_named_and_a_chat_is_read_for_its_last_text():
         (chat(("assistant", None)), ""), (chat(("user", "x")), ""), ([], ""),
     ]:  # fmt: skip
         assert inline(lambda completion: Verdict(1.0, detail=completion)).verify(content).detail == text
-    for error, prompts, completions, columns, said in [
-        (ColumnError, None, ["a"], {"answers": ["a"]}, r"needs the column 'answer' .*Did you mean 'answers'"),
-        (ColumnError, ["p"] * 2, ["a", "b"], {"answer": "abc"}, "'answer' is 'abc', expected a list with one value for each of the 2"),
-        (ValueError, ["p"] * 3, ["a", "b"], {"answer": ["a", "b"]}, "3 prompts for 2 completions"),
-        (TypeError, ["p"] * 2, ["a", 5], {"answer": ["a", "b"]}, "completion 1 is 5"),
-    ]:  # fmt: skip
-        with pytest.raises(error, match=said):
-            inline(same)(prompts, completions, **columns)
+    with pytest.raises(ColumnError, match=r"needs the column 'answer' .*Did you mean 'answers'"):
+        inline(same)(None, ["a"], answers=["a"])
+    with pytest.raises(TypeError, match="completion 1 is 5"):
+        inline(same)(["p"] * 2, ["a", 5], answer=["a", "b"])
 
 
 def test_wrong_settings_and_functions_are_refused_all_at_once():
@@ -106,12 +102,8 @@ def test_wrong_settings_and_functions_are_refused_all_at_once():
     ]:  # fmt: skip
         with pytest.raises(KeywordError, match=re.escape(said)):
             get_verifier(same, **settings)
-    for fn, said in [
-        (lambda: 1.0, "takes no completion"), (lambda *, completion: 1.0, "takes no completion"), (lambda answer, completion: 1.0, "'answer' before it"),
-        (lambda completion, *, timeout: 1.0, "'timeout'"), (lambda completion, answer, /: 1.0, "cannot be given by name"),
-    ]:  # fmt: skip
-        with pytest.raises(KeywordError, match=re.escape(said)):
-            get_verifier(fn)
+    with pytest.raises(KeywordError, match="'answer' before it"):
+        get_verifier(lambda answer, completion: 1.0)
     with pytest.raises(KeywordError) as caught:
         get_verifier(same, timeout=-1, bonsu=2, columns={"anwser": "x"})
     assert all(word in str(caught.value) for word in ("timeout", "bonsu", "anwser"))

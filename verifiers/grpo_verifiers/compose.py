@@ -7,16 +7,15 @@ the part that decided; a sum with a failed part has that one's status.
 """
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from grpo_verifiers.base import Pending, Verifier, merged
-from grpo_verifiers.base.golds import GoldReports
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
 from grpo_verifiers.options import Range, value_problems
-from grpo_verifiers.verdict import LARGEST, Status, Verdict
+from grpo_verifiers.verdict import LARGEST, Status, Verdict, blamed
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
@@ -37,7 +36,7 @@ def all_of(*parts: Part, label: str | None = None) -> Verifier:
         *parts: verifiers, or their names.
         label: its name in logs.
     """
-    return _Extreme("all_of", _made(parts), label)
+    return Composite("all_of", parts, label, partial(_extreme, sign=-1))
 
 
 def any_of(*parts: Part, label: str | None = None) -> Verifier:
@@ -52,7 +51,7 @@ def any_of(*parts: Part, label: str | None = None) -> Verifier:
         *parts: verifiers, or their names.
         label: its name in logs.
     """
-    return _Extreme("any_of", _made(parts), label)
+    return Composite("any_of", parts, label, partial(_extreme, sign=1))
 
 
 def weighted(
@@ -82,7 +81,8 @@ def weighted(
     for part, weight in zip(chosen, weights, strict=True):
         for problem in value_problems(f"the weight of {part!r}", weight, Score):
             raise KeywordError(f"weighted: {problem}")
-    return _Weighted(_made(chosen), [float(weight) for weight in weights], label)
+    floats = [float(weight) for weight in weights]
+    return Composite("weighted", chosen, label, partial(_sum, weights=floats), weights=floats)
 
 
 def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:
@@ -103,84 +103,46 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
         lazy: ask ``then`` only about what passed, and only then: for parts that cost money.
         label: its name in logs.
     """
-    return _Gated(_made([gate, then]), threshold, label, lazy=lazy)
+    for problem in value_problems("threshold", threshold, Score):
+        raise KeywordError(f"gated: {problem}")
+    made = _LazilyGated if lazy else Composite
+    return made("gated", [gate, then], label, partial(_gated, threshold=threshold), threshold=threshold, lazy=lazy)
 
 
 class Composite(Verifier):
-    """A verifier with parts."""
+    """A verifier with parts, whose verdicts on a completion ``merge`` makes one of."""
 
-    kind = "composite"
-
-    def __init__(self, parts: Sequence[Verifier], label: str | None) -> None:
-        if not parts:
-            raise KeywordError(f"{self.kind} needs at least one verifier.")
+    def __init__(
+        self,
+        kind: str,
+        parts: Iterable[Part],
+        label: str | None,
+        merge: Callable[[list[Named]], Verdict],
+        **settings: Any,
+    ) -> None:
+        """Take the parts, or find them by name; ``settings`` are for `describe`."""
+        self.parts = [get_verifier(part) for part in parts]
+        if not self.parts:
+            raise KeywordError(f"{kind} needs at least one verifier.")
         if label is not None and (problem := label_problem(label)):
-            raise KeywordError(f"{self.kind}: {problem}")
-        super().__init__(label or f"{self.kind}({', '.join(part.label for part in parts)})")
-        self.parts = list(parts)
-
-    @property
-    def gives_steps(self) -> bool | None:
-        """True: a part gives steps; False: none does; None: only running them can tell."""
-        told = {part.gives_steps for part in self.parts}
-        return True if True in told else None if None in told else False
-
-    @property
-    def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for the columns that it needs."""
-        return merged([part.required_columns for part in self.parts])
-
-    @property
-    def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that it uses where the dataset has them."""
+            raise KeywordError(f"{kind}: {problem}")
+        super().__init__(label or f"{kind}({', '.join(part.label for part in self.parts)})")
+        self.kind, self.settings = kind, settings
+        self._merge = merge
+        self.required_columns = merged([part.required_columns for part in self.parts])
         needed = set(self.required_columns.values())
-        found = merged([part.optional_columns for part in self.parts])
-        return {parameter: column for parameter, column in found.items() if column not in needed}
-
-    @property
-    def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
-        return merged([self.required_columns, *(part.gold_columns for part in self.parts)])
-
-    @property
-    def named_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, as the user named them for its parts."""
-        return merged([part.named_columns for part in self.parts])
-
-    @property
-    def gold_sample(self) -> int | None:
-        """The smallest sample of a part; None: all rows."""
-        return min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)
-
-    def check(self) -> list[str]:
-        """The problems with the settings of its parts; empty when there are none."""
-        return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
+        optional = merged([part.optional_columns for part in self.parts])
+        self.optional_columns = {name: column for name, column in optional.items() if column not in needed}
+        self.named_columns = merged([part.named_columns for part in self.parts])
+        self.tried_columns = merged([part.gold_columns for part in self.parts])
+        self.gold_sample = min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)
+        steps = {part.gives_steps for part in self.parts}
+        self.gives_steps = True if True in steps else None if None in steps else False
 
     def describe(self) -> dict[str, Any]:
         """Its settings, for people."""
-        return {"label": self.label, "kind": self.kind, "parts": [part.describe() for part in self.parts]}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Of its parts, where any has some."""
-        states = [part.state_dict() for part in self.parts]
-        return {"parts": states} if any(states) else {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Give each part its own."""
-        for part, own in zip(self.parts, state["parts"], strict=True):
-            if own:
-                part.load_state_dict(own)
-
-    def check_golds(self, rows: Any) -> GoldReports | None:
-        """The reports of the parts that have gold answers to check; None where none has."""
-        reports = [(part.label, part.check_golds(rows)) for part in self.parts]
-        found = tuple((label, report) for label, report in reports if report is not None)
-        return GoldReports(found) if found else None
-
-    def warm(self) -> None:
-        """Start what it runs in, without waiting."""
-        for part in self.parts:
-            part.warm()
+        parts = [part.describe() for part in self.parts]
+        return {"label": self.label, "kind": self.kind, "parts": parts, **self.settings}
 
     def start(
         self,
@@ -201,51 +163,57 @@ class Composite(Verifier):
 
         return Pending(finish)
 
-    @abstractmethod
-    def _merge(self, row: list[Named]) -> Verdict:
-        """One verdict out of the parts' verdicts on one completion."""
+
+class _LazilyGated(Composite):
+    def start(
+        self,
+        /,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> Pending:
+        gate, then = self.parts
+        opening = gate.start(prompts, completions, completion_ids, **columns)
+
+        def finish() -> tuple[list[Verdict], list[float]]:
+            gates, seconds = opening.result(), opening.seconds
+            rows = [row for row, verdict in enumerate(gates) if _passes(verdict, self.settings["threshold"])]
+            later = _start_rows(then, rows, prompts, completions, completion_ids, columns)
+            verdicts = [self._merge([(gate.label, verdict), (then.label, verdict)]) for verdict in gates]
+            for row, verdict, extra in zip(rows, later.result(), later.seconds, strict=True):
+                verdicts[row] = self._merge([(gate.label, gates[row]), (then.label, verdict)])
+                seconds[row] += extra
+            return verdicts, seconds
+
+        return Pending(finish)
 
 
-class _Extreme(Composite):
-    def __init__(self, kind: str, parts: Sequence[Verifier], label: str | None) -> None:
-        self.kind = kind
-        self._sign = 1 if kind == "any_of" else -1
-        super().__init__(parts, label)
-
-    def _merge(self, row: list[Named]) -> Verdict:
-        scored = [(named, named[1].score) for named in row if named[1].score is not None]
-        if scored:
-            best, score = max(scored, key=lambda pair: self._sign * pair[1])
-            decided = score >= 1 if self._sign > 0 else score <= 0
-            if decided or not _failed(row):
-                return _as(best, score, steps=_steps(row))
-        return _as(_failed(row) or row[0], None)
+def _extreme(row: list[Named], *, sign: int) -> Verdict:
+    """The highest score with a ``sign`` of 1, the lowest with -1."""
+    scored = [(named, named[1].score) for named in row if named[1].score is not None]
+    if scored:
+        best, score = max(scored, key=lambda pair: sign * pair[1])
+        decided = score >= 1 if sign > 0 else score <= 0
+        if decided or not _failed(row):
+            return _as(best, score, steps=_steps(row))
+    return _as(_failed(row) or row[0], None)
 
 
-class _Weighted(Composite):
-    kind = "weighted"
-
-    def __init__(self, parts: Sequence[Verifier], weights: list[float], label: str | None) -> None:
-        super().__init__(parts, label)
-        self.weights = weights
-
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "weights": list(self.weights)}
-
-    def _merge(self, row: list[Named]) -> Verdict:
-        failed = _failed(row)
-        if failed:  # a sum without one of its terms compares with no other
-            return _as(failed, None)
-        scored = [(w, v.score) for w, (_, v) in zip(self.weights, row, strict=True) if v.score is not None]
-        if not scored:
-            return _as(row[0], None)
-        detail = ", ".join(f"{name}={verdict.score:g}" for name, verdict in row if verdict.score is not None)
-        try:
-            total = math.fsum(weight * score for weight, score in scored)
-            most = math.fsum(weight for weight, _ in scored if weight > 0)
-            return Verdict(total, _sum_status(row, total, most), detail, _steps(row))
-        except (OverflowError, ValueError) as error:  # terms or their sum beyond what a score may be
-            return self.failed(f"the weighted sum is no score: {error} ({detail})")
+def _sum(row: list[Named], *, weights: Sequence[float]) -> Verdict:
+    failed = _failed(row)
+    if failed:  # a sum without one of its terms compares with no other
+        return _as(failed, None)
+    scored = [(w, v.score) for w, (_, v) in zip(weights, row, strict=True) if v.score is not None]
+    if not scored:
+        return _as(row[0], None)
+    detail = ", ".join(f"{name}={verdict.score:g}" for name, verdict in row if verdict.score is not None)
+    try:
+        total = math.fsum(weight * score for weight, score in scored)
+        most = math.fsum(weight for weight, _ in scored if weight > 0)
+        return Verdict(total, _sum_status(row, total, most), detail, _steps(row))
+    except (OverflowError, ValueError) as error:  # terms or their sum beyond what a score may be
+        return blamed(f"the weighted sum is no score: {error} ({detail})")
 
 
 def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
@@ -258,59 +226,18 @@ def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
     return Status.CORRECT if total >= most > 0 else Status.WRONG if total <= 0 else Status.PARTIAL
 
 
-class _Gated(Composite):
-    kind = "gated"
-
-    def __init__(self, parts: Sequence[Verifier], threshold: float, label: str | None, *, lazy: bool) -> None:
-        super().__init__(parts, label)
-        for problem in value_problems("threshold", threshold, Score):
-            raise KeywordError(f"gated: {problem}")
-        self.threshold = threshold
-        self.lazy = lazy
-
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "threshold": self.threshold, "lazy": self.lazy}
-
-    def start(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
-    ) -> Pending:
-        if not self.lazy:
-            return super().start(prompts, completions, completion_ids, **columns)
-        gate, then = self.parts
-        opening = gate.start(prompts, completions, completion_ids, **columns)
-
-        def finish() -> tuple[list[Verdict], list[float]]:
-            gates, seconds = opening.result(), opening.seconds
-            rows = [row for row, verdict in enumerate(gates) if self._passes(verdict)]
-            later = _start_rows(then, rows, prompts, completions, completion_ids, columns)
-            verdicts = [self._merge([(gate.label, verdict), (then.label, verdict)]) for verdict in gates]
-            for row, verdict, extra in zip(rows, later.result(), later.seconds, strict=True):
-                verdicts[row] = self._merge([(gate.label, gates[row]), (then.label, verdict)])
-                seconds[row] += extra
-            return verdicts, seconds
-
-        return Pending(finish)
-
-    def _passes(self, gate: Verdict) -> bool:
-        return gate.score is not None and gate.score >= self.threshold
-
-    def _merge(self, row: list[Named]) -> Verdict:
-        gate, then = row
-        if self._passes(gate[1]):
-            return _as(then, then[1].score, steps=then[1].steps)
-        if gate[1].score is None:
-            return _as(gate, None)
-        status = Status.WRONG if gate[1].status in {Status.CORRECT, Status.PARTIAL} else gate[1].status
-        return Verdict(0.0, status, _detail(gate))
+def _gated(row: list[Named], *, threshold: float) -> Verdict:
+    gate, then = row
+    if _passes(gate[1], threshold):
+        return _as(then, then[1].score, steps=then[1].steps)
+    if gate[1].score is None:
+        return _as(gate, None)
+    status = Status.WRONG if gate[1].status in {Status.CORRECT, Status.PARTIAL} else gate[1].status
+    return Verdict(0.0, status, _detail(gate))
 
 
-def _made(parts: Sequence[Part]) -> list[Verifier]:
-    return [get_verifier(part) for part in parts]
+def _passes(gate: Verdict, threshold: float) -> bool:
+    return gate.score is not None and gate.score >= threshold
 
 
 def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows

@@ -5,14 +5,13 @@ import inspect
 import os
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.base.golds import BrokenReport, GoldReport
+from grpo_verifiers.base.golds import BrokenReport, GoldReport, Trial, check_trials
 from grpo_verifiers.base.traits import OnError, Settings, Traits, traits_of
-from grpo_verifiers.base.trials import Trial, check_trials
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.errors.messages import short, type_name, unknown
 from grpo_verifiers.exec.form import Form, arguments, form_of
@@ -22,7 +21,7 @@ from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.verdict import FAULTS, Fault, Verdict
+from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers.exec.calls import Place
@@ -60,12 +59,29 @@ class FunctionVerifier(Verifier):
         self.options = dict(options or {})
         self.traits = traits_of(fn) if traits is None else traits
         self.form: Form = form_of(name, fn)
+        self._options = {name: value for name, value in self.options.items() if name in self.form.options}
+        self.gives_steps = False if self.traits.steps is None and settings.builtin else self.traits.steps
+        self.gold_sample = self.traits.gold_sample
+        self.reader = None if self.traits.stated is None else self._read
+        self._map_columns()
         source = None if settings.builtin else fn
         self._policy = Policy(self.label, source, settings.on_error, self.timeout, batch=self.form.batch)
         self.__doc__ = fn.__doc__
         self.__module__ = getattr(fn, "__module__", __name__)
 
     # -- settings
+
+    def _map_columns(self) -> None:
+        """Parameters that no option fills, with their columns."""
+        columns, form = self.columns, self.form
+        open_to = {name: needed for name, needed in form.columns.items() if name not in self.options}
+        self.named_columns = {name: column for name, column in columns.items() if name not in self.options}
+        self.required_columns = {name: columns.get(name, name) for name, needed in open_to.items() if needed}
+        if form.open:
+            more = {name: column for name, column in self.named_columns.items() if name not in form.columns}
+            self.required_columns |= more
+        self.optional_columns = {name: columns.get(name, name) for name, needed in open_to.items() if not needed}
+        self.tried_columns = {name: columns.get(name, name) for name in self.traits.gold_columns}
 
     @property
     def isolation(self) -> str:
@@ -94,19 +110,9 @@ class FunctionVerifier(Verifier):
         """The score of a failure that may depend on the completion: ``"zero"``, ``"null"``, or ``"raise"``."""
         return self.settings.on_error or "zero"
 
-    @property
-    def gives_steps(self) -> bool | None:
-        """True: its verdicts have steps; False: they have none; None: only running it can tell."""
-        return False if self.traits.steps is None and self.settings.builtin else self.traits.steps
-
-    @property
-    def reader(self) -> Callable[[str], str | None] | None:
-        """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
-        return None if self.traits.stated is None else self._read
-
     def stated(self, completion: str) -> Any:
         """The answer that a completion states, as the check's own function gives it."""
-        return None if self.traits.stated is None else self.traits.stated(completion, **self._only_options())
+        return None if self.traits.stated is None else self.traits.stated(completion, **self._options)
 
     def _read(self, completion: str) -> str | None:
         try:
@@ -118,38 +124,6 @@ class FunctionVerifier(Verifier):
             return answer
         self._policy.unreadable(f"gave {short(answer)}")
         return None
-
-    @property
-    def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for the columns that it needs."""
-        found = {name: self.columns.get(name, name) for name, needed in self.form.columns.items() if needed}
-        if self.form.open:
-            found.update({name: column for name, column in self.columns.items() if name not in self.form.columns})
-        return {name: column for name, column in found.items() if name not in self.options}
-
-    @property
-    def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
-        return self.required_columns | {name: self.columns.get(name, name) for name in self.traits.gold_columns}
-
-    @property
-    def named_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, as its user named them: a training set must have them, needed or not."""
-        return {name: column for name, column in self.columns.items() if name not in self.options}
-
-    @property
-    def gold_sample(self) -> int | None:
-        """Rows that its check of golds looks at when training starts; None: all."""
-        return self.traits.gold_sample
-
-    @property
-    def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that it uses where the dataset has them."""
-        return {
-            name: self.columns.get(name, name)
-            for name, needed in self.form.columns.items()
-            if not needed and name not in self.options
-        }
 
     def derive(
         self,
@@ -180,11 +154,6 @@ class FunctionVerifier(Verifier):
             if name in given and self.options.get(name, given[name].default) != value
         }
 
-    def made_strict(self) -> "FunctionVerifier":
-        """Its stricter twin, which leaves out what it fails on; itself where there is none."""
-        strict = self.stricter
-        return self.derive(label=f"{self.label} (strict)", options=strict, on_error="null") if strict else self
-
     def state_dict(self) -> dict[str, Any]:
         """The counts of its policy."""
         counts = {name: getattr(self._policy, name) for name in ("failures", "late", "silent")}
@@ -204,17 +173,7 @@ class FunctionVerifier(Verifier):
         problems += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
         here = not is_elsewhere(self.isolation)
         own = [*isolation_problems(self.isolation), *self._column_problems()]
-        own += self.traits.declared_problems(self.fn, self._only_options(), here=here)
-        if self.isolation == "inline" and self._timeout_needs_process():
-            own.append(
-                f"timeout is {self.settings.timeout!r}, but isolation is 'inline': only a worker process can be "
-                "stopped. Leave one of them out."
-            )
-        if self.isolation != "inline" and form.extras:
-            own.append(
-                f"it asks for {form.extras[0]!r}, which exists in the trainer's process only; choose "
-                "isolation='inline'."
-            )
+        own += self.traits.declared_problems(self.fn, self._options, here=here)
         own += self._place_problems()
         problems += [f"{what}: {problem}" for problem in own]
         if self.isolation != "inline" and not problems:
@@ -226,6 +185,16 @@ class FunctionVerifier(Verifier):
 
     def _place_problems(self) -> Iterator[str]:
         """Problems with where it is to run."""
+        if self.isolation == "inline" and self._timeout_needs_process():
+            yield (
+                f"timeout is {self.settings.timeout!r}, but isolation is 'inline': only a worker process can be "
+                "stopped. Leave one of them out."
+            )
+        if self.isolation != "inline" and self.form.extras:
+            yield (
+                f"it asks for {self.form.extras[0]!r}, which exists in the trainer's process only; choose "
+                "isolation='inline'."
+            )
         if self.isolation != "inline" and self.settings.builtin and self.form.is_async:
             if not self.traits.boxes:
                 yield (
@@ -257,53 +226,53 @@ class FunctionVerifier(Verifier):
 
     def check_golds(self, rows: Any) -> GoldReport | None:
         """Check the gold answers, or the tests, of a dataset; None where there are none to check."""
-        if self.traits.trials is not None:
-            return self._try_rows(rows, self.traits.trials)
-        if self.traits.golds is None:
-            return None
-        options = self._only_options()
-        if GOLD in self.options:
-            answers = [self.options[GOLD]]
+        golds, trials = self.traits.golds, self.traits.trials
+        check: Callable[[], GoldReport | None]
+        if trials is not None:
+            names = self._columns_of(rows, self.required_columns.values())
+            cells = {name: list(rows[column]) for name, column in self.gold_columns.items() if column in names}
+            kind, check = "trials", functools.partial(self._try_rows, cells, trials)
+        elif golds is not None:
+            answers, column = [self.options.get(GOLD)], self.columns.get(GOLD, GOLD)
+            if GOLD not in self.options:
+                self._columns_of(rows, [column])
+                answers = rows[column]
+            kind, check = "golds", functools.partial(golds, answers, **self._options)
         else:
-            column = self.columns.get(GOLD, GOLD)
-            names = _columns_of(rows)
-            if column not in names:
-                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
-            answers = rows[column]
+            return None
         try:
-            report: GoldReport | None = self.traits.golds(answers, **options)
+            report = check()
             sound = report is None or (hasattr(report, "ok") and callable(getattr(report, "lines", None)))
         except VerifierError:
             raise
         except Exception as error:  # noqa: BLE001 - of a plug-in: a report, not the end of a run
-            return BrokenReport.of("golds", error)
-        return report if sound else BrokenReport(f"golds gave {short(report)}, expected a report or None.")
+            return BrokenReport(f"{kind} raised {short(error)}.")
+        return report if sound else BrokenReport(f"{kind} gave {short(report)}, expected a report or None.")
 
-    def _try_rows(self, rows: Any, trials: Callable[..., Sequence[Trial]]) -> GoldReport:
-        """The report of trials on each row of a dataset."""
-        names = _columns_of(rows)
-        for column in self.required_columns.values():
-            if column not in names:
-                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
-        columns = {name: column for name, column in self.gold_columns.items() if column in names}
+    def _columns_of(self, rows: Any, needed: Iterable[str]) -> list[str]:
+        """The columns of a dataset, or of a mapping, which has to have those that are needed."""
+        names = getattr(rows, "column_names", None)
+        if names is None and not isinstance(rows, Mapping):
+            raise ColumnError(
+                f"check_golds takes a dataset or columns, as in {{'answer': ['4']}}, got {type_name(rows)}."
+            )
+        found = list(rows if names is None else names)
+        for column in needed:
+            if column not in found:
+                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, found)}")
+        return found
+
+    def _try_rows(self, cells: Mapping[str, Sequence[Any]], trials: Callable[..., Sequence[Trial]]) -> GoldReport:
+        """The report of trials on rows, as the values of each parameter."""
         fixed = {name: value for name, value in self.options.items() if name in self.form.columns}
-        held = {name: list(rows[column]) for name, column in columns.items()}
-        size = len(next(iter(held.values()), [None]))
-        values = [{name: held[name][row] for name in held} for row in range(size)]
+        size = len(next(iter(cells.values()), [None]))
+        values = [{name: cells[name][row] for name in cells} for row in range(size)]
 
         def verify(completions: Sequence[str], given: Sequence[Mapping[str, Any]]) -> list[Verdict]:
             told = {column: [row[name] for row in given] for name, column in self.required_columns.items()}
             return self.verify_batch(None, completions, None, **told)
 
-        try:
-            return check_trials(values, lambda row: trials(**fixed, **row, **self._only_options()), verify)
-        except VerifierError:
-            raise
-        except Exception as error:  # noqa: BLE001 - of a plug-in: a report, not the end of a run
-            return BrokenReport.of("trials", error)
-
-    def _only_options(self) -> dict[str, Any]:
-        return {name: value for name, value in self.options.items() if name in self.form.options}
+        return check_trials(values, lambda row: trials(**fixed, **row, **self._options), verify)
 
     def describe(self) -> dict[str, Any]:
         """Its settings, for people."""
@@ -315,8 +284,8 @@ class FunctionVerifier(Verifier):
             "isolation": self.isolation,
             "timeout": self.timeout,
             "on_error": self.on_error,
-            "required_columns": self.required_columns,
-            "optional_columns": self.optional_columns,
+            "required_columns": dict(self.required_columns),
+            "optional_columns": dict(self.optional_columns),
             "options": dict(self.options),
         }
 
@@ -413,7 +382,7 @@ class FunctionVerifier(Verifier):
         found = ask(random.Random(0).sample(range(len(parts)), min(HOPELESS, len(parts))))  # noqa: S311 - no secret
         failures = [outcome for outcome in found.values() if outcome.kind != "value"]
         if len(failures) == len(found):
-            broken = (each for each in failures if each.kind != "value" and FAULTS[each.kind] is Fault.VERIFIER)
+            broken = (each for each in failures if each.kind == "broken")
             return [(range(len(samples)), next(broken, failed))]
         found |= ask([index for index in range(len(parts)) if index not in found])
         return [(part, found[index]) for index, part in enumerate(parts)]
@@ -448,13 +417,6 @@ class FunctionVerifier(Verifier):
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that the check failed on, by policy."""
         return self._policy.failed(reason)
-
-
-def _columns_of(rows: Any) -> list[str]:
-    names = getattr(rows, "column_names", None)
-    if names is None and not isinstance(rows, Mapping):
-        raise ColumnError(f"check_golds takes a dataset or columns, as in {{'answer': ['4']}}, got {type_name(rows)}.")
-    return list(rows if names is None else names)
 
 
 def _rebuild(  # noqa: PLR0917 - what __reduce__ saved

@@ -161,13 +161,14 @@ def option_problems(
     """
     allowed = keywords_of(fn, skip)
     hints = hints_of(fn)
+    is_open = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
     problems = []
     for name, value in given.items():
         if name in allowed:
             hint = hints.get(name, Any)
-            spelled = name if bare and has_type(value, hint) else f"{where} {name!r}"
+            spelled = name if bare and fits(value, hint, ranges=False) else f"{where} {name!r}"
             problems += [f"{what}: {problem}" for problem in value_problems(spelled, value, hint)]
-        elif not takes_any_keyword(fn) or name in skip:
+        elif not is_open or name in skip:
             problems.append(f"{what}: {unknown(where, name, allowed)}")
     missing = [name for name, p in allowed.items() if p.default is p.empty and name not in given]
     return problems + [f"{what}: {where} {name!r} is required and missing." for name in missing]
@@ -238,11 +239,6 @@ def first_parameter(fn: Callable[..., Any], raises: type[TypeError], *, of: str,
     return parameters[0].name
 
 
-def takes_any_keyword(fn: Callable[..., Any]) -> bool:
-    """True where ``fn`` has a ``**kwargs``."""
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
-
-
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
     """The evaluated annotations of a function, class or callable object, ``Annotated`` included.
 
@@ -260,8 +256,8 @@ def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """True where a value from a config fits an annotation.
+def fits(value: Any, hint: Any, *, ranges: bool = True) -> bool:
+    """True where a value from a config fits an annotation; without ``ranges`` where it has its type.
 
     >>> fits(True, int), fits(1, float), fits(0, Annotated[int, Range(1)])
     (False, True, False)
@@ -270,9 +266,10 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return fits(value, args[0]) and not any(isinstance(m, Constraint) and m.problem(value) for m in args[1:])
+        marks = [mark for mark in args[1:] if ranges and isinstance(mark, Constraint)]
+        return fits(value, args[0], ranges=ranges) and not any(mark.problem(value) for mark in marks)
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, arg) for arg in args)
+        return any(fits(value, arg, ranges=ranges) for arg in args)
     if origin is typing.Literal:
         return any(type(value) is type(arg) and value == arg for arg in args)
     if hint is None or hint is type(None):
@@ -287,32 +284,17 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if not isinstance(value, origin) or isinstance(value, str | bytes):
         return False
-    return _items_fit(value, origin, args)
-
-
-def has_type(value: Any, hint: Any) -> bool:
-    """True where a value has an annotation's type, within its range or not."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Annotated:
-        return has_type(value, args[0])
-    if origin in (typing.Union, types.UnionType):
-        return any(has_type(value, arg) for arg in args)
-    if origin in (list, Sequence) and args and fits(value, origin):
-        return not isinstance(value, str | bytes) and all(has_type(item, args[0]) for item in value)
-    return fits(value, hint)
-
-
-def _items_fit(value: Any, origin: type, args: tuple[Any, ...]) -> bool:
-    """True where the items of a collection fit the arguments of its annotation."""
+    items: Any = value
+    pairs: list[tuple[Any, Any]] = []
     if issubclass(origin, Mapping) and len(args) == 2:
-        return all(fits(k, args[0]) and fits(v, args[1]) for k, v in value.items())
-    if issubclass(origin, tuple):
-        if len(args) == 2 and args[1] is Ellipsis:
-            return all(fits(item, args[0]) for item in value)
-        return len(value) == len(args) and all(fits(item, arg) for item, arg in zip(value, args, strict=True))
-    if issubclass(origin, Collection) and len(args) == 1:
-        return all(fits(item, args[0]) for item in value)
-    return True
+        pairs = [pair for key, item in items.items() for pair in ((key, args[0]), (item, args[1]))]
+    elif issubclass(origin, tuple) and not (len(args) == 2 and args[1] is Ellipsis):
+        if len(items) != len(args):
+            return False
+        pairs = list(zip(items, args, strict=True))
+    elif issubclass(origin, tuple) or (issubclass(origin, Collection) and len(args) == 1):
+        pairs = [(item, args[0]) for item in items]
+    return all(fits(item, arg, ranges=ranges) for item, arg in pairs)
 
 
 def spell(hint: Any) -> str:

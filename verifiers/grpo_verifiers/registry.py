@@ -165,7 +165,7 @@ class Registry(Generic[T]):
         name) replaces the entry.
 
         Raises:
-            DuplicateNameError: the name is taken; the message shows both sides.
+            DuplicateNameError: the name is in use; the message shows both sides.
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise ValueError(
@@ -173,22 +173,17 @@ class Registry(Generic[T]):
                 "letter (a ':' would make it a reference)."
             )
         source = source or source_of(value)
-        if name in self._builtins:
-            raise DuplicateNameError(
-                f"the {self.kind} {name!r} exists already: built in as {self._builtins[name]}, registered again at "
-                f"{source}. Choose another name."
-            )
         before = self._registered.get(name)
-        if before is not None and not _same_definition(before, value, source):
+        owner = ""
+        if name in self._builtins:
+            owner = f"built in as {self._builtins[name]}"
+        elif before is not None and not _same_definition(before, value, source):
+            owner = f"registered at {before.source}"
+        elif (point := self._entry_points().get(name)) is not None and not _same_module(point.value, value):
+            owner = f"entry point {point.value} of {_distribution(point)}"
+        if owner:
             raise DuplicateNameError(
-                f"the {self.kind} {name!r} exists already: registered at {before.source}, registered again at "
-                f"{source}. Choose another name for one of them."
-            )
-        point = self._entry_points().get(name)
-        if point is not None and not _same_module(point.value, value):
-            raise DuplicateNameError(
-                f"the {self.kind} {name!r} exists already: entry point {point.value} of "
-                f"{_distribution(point)}, registered again at {source}. Choose another name."
+                f"the {self.kind} {name!r} exists already: {owner}, registered again at {source}. Choose another name."
             )
         Registry.replacements += before is not None
         self._registered[name] = _Registered(value, source)

@@ -2,17 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 Test = Callable[[Any], Any]
-"""Looks at a choice of parts and fields."""
-
-
-class Fields(Protocol):
-    """What rules are read for: fields and keys by name, None for those that are not set."""
-
-    def get(self, key: str, /) -> Any:
-        """The value of one."""
+"""Looks at a choice of parts and fields, whose ``get`` gives the value of a field or key; None: not set."""
 
 
 _TEXTS = {
@@ -47,7 +40,7 @@ class Rule:
     when: Test | None = None
     only: tuple[Any, ...] = ()
 
-    def broken(self, choice: Fields) -> bool:
+    def broken(self, choice: Any) -> bool:
         """Whether a choice breaks the rule."""
         if self.when is not None:
             return bool(self.when(choice))
@@ -57,7 +50,7 @@ class Rule:
         fits = value in self.only if self.only else value is not None
         return not fits if self.relation == "needs" else fits
 
-    def text(self, who: str, choice: Fields) -> str:
+    def text(self, who: str, choice: Any) -> str:
         """The rule in a sentence, with the value of its field."""
         value = choice.get(self.what)
         shown = "" if value is None else f" ({value!r})"
@@ -101,7 +94,7 @@ class Part:
     rules: tuple[Rule, ...] = field(default=())
 
 
-def broken_rules(parts: Iterable[Part], choice: Fields, *, notes: bool = False) -> list[str]:
+def broken_rules(parts: Iterable[Part], choice: Any, *, notes: bool = False) -> list[str]:
     """A sentence for each rule that a choice breaks; with ``notes`` those that are only notes."""
     return [
         rule.text(part.who.format(c=choice), choice)

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice, pairwise
@@ -14,7 +14,15 @@ from grpo_verifiers.errors import UnavailableError, VerifierFailedError
 from grpo_verifiers.errors.messages import exact, short
 
 Kind = Literal["raised", "timeout", "died", "outside", "broken"]
-"""The ways in which a call may give no verdict."""
+"""The ways in which a call may give no verdict: this is the one place for their meaning.
+
+A failure that may depend on the completion scores 0: left out of its group's statistics, a completion that breaks its
+check would do better than a wrong one. That is one that raised, returned what is no verdict, was late, or lost its
+process; ``on_error`` may say otherwise of the first two. A failure that cannot depend on it leaves the completion out:
+``outside``, a server is down, or the row's gold cannot be used. A check says so with ``UnavailableError``, or with a
+verdict of score None and status error. What is ``broken`` for every completion stops the run: the check cannot be
+loaded, or says with ``VerifierFailedError`` that it cannot work.
+"""
 LARGEST = 3.4028234663852886e38
 """The largest score, and its negative the smallest: rewards are float32, where what lies beyond is infinite."""
 MAX_DETAIL = 2000
@@ -72,7 +80,7 @@ class Verdict:
 
     Attributes:
         score: None leaves the completion out of the group's statistics; reserved for "does not apply" and for
-            failures that do not depend on the completion (see `Fault`).
+            failures that do not depend on the completion (see `Kind`).
         status: the kind of outcome; unless given, read off the score (1 and more: correct, 0 and less: wrong,
             between: partial, None: not applicable).
         detail: the reason, for people; its first 2,000 characters are kept.
@@ -185,34 +193,6 @@ def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
                 f"steps overlap: {one.start} to {one.end} and {two.start} to {two.end}. End one where the next starts."
             )
     return ordered
-
-
-class Fault(StrEnum):
-    """Whose fault a failed check is: the one place that says what a failure means for the completion's score.
-
-    A failure that may depend on the completion scores 0: left out of its group's statistics, a completion that breaks
-    its check would do better than a wrong one. A failure that cannot depend on it leaves the completion out. What is
-    broken for every completion stops the run.
-    """
-
-    COMPLETION = "completion"
-    """The check raised, returned what is no verdict, was late, or lost its process: score 0, unless ``on_error`` says
-    otherwise of the first two."""
-    OUTSIDE = "outside"
-    """A server is down, the row's gold cannot be used: score None. A check says so with ``UnavailableError``, or with
-    a verdict of score None and status error."""
-    VERIFIER = "verifier"
-    """The check cannot be loaded, or says with ``VerifierFailedError`` that it cannot work: the run stops."""
-
-
-FAULTS: Mapping[Kind, Fault] = {
-    "raised": Fault.COMPLETION,
-    "timeout": Fault.COMPLETION,
-    "died": Fault.COMPLETION,
-    "outside": Fault.OUTSIDE,
-    "broken": Fault.VERIFIER,
-}
-"""The fault behind each of them."""
 
 
 def kind_of(error: BaseException) -> Kind:

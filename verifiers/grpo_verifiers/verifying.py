@@ -150,7 +150,8 @@ def verifier(
         steps: whether it gives scores of steps; None: only running it can tell.
         fast: a function of the same arguments for the trainer's process, in bounded time: it returns a verdict, or None
             to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
-        option_problems: takes the options and returns what is wrong with them beyond what the signature says.
+        option_problems: takes the options and returns what is wrong with them beyond what the signature says; an error
+            of this package that it raises counts as one more problem.
         golds: takes gold answers and options, and returns a report on those that cannot be used.
         trials: takes the values of a row and options, and returns completions whose verdicts are known beforehand.
         gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, beside the check's own.
@@ -169,12 +170,13 @@ def verifier(
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
-        made = FunctionVerifier(fn, name, traits.settings, traits=traits)
         problems = traits.problems(f"verifier {name!r}")
-        problems += [f"verifier {name!r}: {problem}" for problem in isolation_problems(made.isolation)]
-        if made.isolation == "inline" and timeout is not None and not made.form.is_async:
-            problems += [issue for issue in made.check() if issue not in problems]
-        if problems:
+        places = [] if isolation is None else isolation_problems(isolation)
+        if problems := [*problems, *(f"verifier {name!r}: {problem}" for problem in places)]:
+            raise KeywordError("\n".join(problems))
+        made = FunctionVerifier(fn, name, traits.settings, traits=traits)
+        unstoppable = made.isolation == "inline" and timeout is not None and not made.form.is_async
+        if unstoppable and (problems := made.check()):
             raise KeywordError("\n".join(problems))
         REGISTRY.register(name, made, source=_place(fn))
         return made

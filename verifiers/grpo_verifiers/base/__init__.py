@@ -5,10 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers.base.golds import GoldReport
+from grpo_verifiers.base.golds import GoldReport, GoldReports
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Verdict, blamed, metrics_of
+
+_NONE: dict[str, str] = {}
 
 
 class Pending:
@@ -47,7 +49,29 @@ class Pending:
 
 
 class Verifier(ABC):
-    """Judges completions; also a TRL reward function, picklable and with a name, its ``label``."""
+    """Judges completions; also a TRL reward function, picklable and with a name, its ``label``.
+
+    Columns map a parameter to the dataset column that fills it. Methods that a class leaves out ask its ``parts``.
+
+    Attributes:
+        parts: the verifiers that it is made of.
+        required_columns: those that it needs.
+        optional_columns: those that it uses where the dataset has them.
+        named_columns: as its user named them: a training set must have them, needed or not.
+        tried_columns: those that its check of golds reads where the dataset has them, and that it does not need.
+        gold_sample: rows that its check of golds looks at when training starts; None: all.
+        gives_steps: True: its verdicts have steps; False: they have none; None: only running it can tell.
+        reader: reads the answer that a completion states, written as a gold answer; None: its samples cannot vote.
+    """
+
+    parts: Sequence["Verifier"] = ()
+    required_columns: dict[str, str] = _NONE
+    optional_columns: dict[str, str] = _NONE
+    named_columns: dict[str, str] = _NONE
+    tried_columns: dict[str, str] = _NONE
+    gold_sample: int | None = None
+    gives_steps: bool | None = None
+    reader: Callable[[str], str | None] | None = None
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -65,77 +89,46 @@ class Verifier(ABC):
         """Submit everything without waiting, so that all verifiers of a step run at the same time."""
 
     @property
-    @abstractmethod
-    def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for the columns that it needs."""
-
-    @property
-    @abstractmethod
-    def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that it uses where the dataset has them."""
-
-    @property
     def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
-        return self.required_columns
-
-    @property
-    def named_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, as its user named them: a training set must have them, needed or not."""
-        return {}
-
-    @property
-    def gold_sample(self) -> int | None:
-        """Rows that its check of golds looks at when training starts; None: all."""
-        return None
-
-    @property
-    def gives_steps(self) -> bool | None:
-        """True: its verdicts have steps; False: they have none; None: only running it can tell."""
-        return None
-
-    @property
-    def reader(self) -> Callable[[str], str | None] | None:
-        """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
-        return None
-
-    @property
-    def stricter(self) -> dict[str, Any]:
-        """Options of its stricter twin that differ from its own; empty where it is as strict as it can be."""
-        return {}
-
-    def made_strict(self) -> "Verifier":
-        """Its stricter twin; itself where there is none."""
-        return self
+        """All columns that its check of golds reads where the dataset has them."""
+        return merged([self.required_columns, self.tried_columns])
 
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that it failed on: 0 and an error, unless it has a policy of its own."""
         return blamed(reason)
 
-    @abstractmethod
     def check(self) -> list[str]:
         """The problems with its settings; empty when there are none."""
+        return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Its settings, for people."""
 
-    def warm(self) -> None:  # noqa: B027 - most have nothing to start
+    def warm(self) -> None:
         """Start what it runs in, without waiting; before the first generation, say."""
+        for part in self.parts:
+            part.warm()
 
     def state_dict(self) -> dict[str, Any]:
         """Counts that carry over from batch to batch, as JSON values; empty at the start. Checkpoints keep them."""
-        return {}
+        states = [part.state_dict() for part in self.parts]
+        return {"parts": states} if any(states) else {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most have none
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
+        for part, own in zip(self.parts, state["parts"] if self.parts else (), strict=True):
+            if own:
+                part.load_state_dict(own)
 
-    def check_golds(self, rows: Any) -> GoldReport | None:  # noqa: ARG002 - for those that have golds
+    def check_golds(self, rows: Any) -> GoldReport | None:
         """Check the gold answers of a dataset, or a mapping of column to values, before a run relies on them.
 
         None for a verifier without gold answers that it can check.
         """
-        return None
+        reports = [(part.label, part.check_golds(rows)) for part in self.parts]
+        found = tuple((label, report) for label, report in reports if report is not None)
+        return GoldReports(found) if found else None
 
     def verify(
         self,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import short, unknown
-from grpo_verifiers.options import Range, fits, has_type, hints_of, value_problems
+from grpo_verifiers.options import Range, fits, hints_of, value_problems
 
 Home = Literal["process", "inline"]
 OnError = Literal["null", "zero", "raise"]
@@ -22,19 +22,9 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class Settings:
-    """Where and within which limits a check runs.
+    """Where and within which limits a check runs; what is not explained here is a keyword of ``@verifier``.
 
     Attributes:
-        timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
-        isolation: ``"process"``: in a worker process that can be killed; ``"inline"``: in the trainer; or the name of
-            one of `ELSEWHERE`, as ``"ray"``. None: processes, but for async functions.
-        on_error: for a check that raises, or returns no verdict: ``"zero"`` scores the completion
-            0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
-            the run, too.
-        max_concurrency: how many calls of an async check run at a time.
-        memory: GiB of address space of a worker, 0 for no cap; None for the default.
-        env: environment variables that workers of this check may see although they look like secrets.
-        home: like ``isolation``, but a timeout moves an inline check to a worker process.
         builtin: comes with this package: its workers are confined.
         raw: wants the completions as TRL has them: chats as lists of messages.
         by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
@@ -72,7 +62,7 @@ class Traits(Settings):
     """The declarations of a check: its settings, unless a user changes them, and its further abilities.
 
     As a decorator it leaves a plain function, whose options are checked on direct calls, too. ``@verifier`` takes the
-    same keywords and registers the function under a name.
+    same keywords, says what they mean, and registers the function under a name.
 
     >>> from typing import Annotated
     >>> from grpo_verifiers import Verdict, get_verifier
@@ -88,23 +78,9 @@ class Traits(Settings):
     ValueError: brief: most is 0, expected an integer of at least 1.
 
     Attributes:
-        pure: its verdicts depend on its arguments only: equal questions are asked once.
-        steps: whether it gives scores of steps; None: only running it can tell.
-        fast: a function of the same arguments that runs in the trainer, in bounded time. It returns a verdict, or None
-            to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
-        option_problems: takes the options and returns what is wrong with them beyond what the signature says; an error
-            of this package that it raises counts as one more problem.
-        golds: takes gold answers and options and returns a report on those that cannot be used.
-        trials: takes the values of a row and options, and returns completions whose verdicts are known beforehand.
-        gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, beside the check's own.
-        gold_sample: rows that are looked at when training starts; None: all.
-        stated: takes a completion and options and returns the answer that it states, as a gold answer would be
-            written, or None. With it samples can vote (maj@k).
         boxes: an async check that runs programs in boxes of its own and only waits for them: with ``isolation="ray"``
             it waits on the nodes, where the boxes then are. Its ``option_problems`` takes ``here``, too: whether the
             boxes are to be on this machine.
-        stricter: values of options that close its loopholes (several answers in turn, say) and that an honest
-            completion passes as well: with these its twin judges what lenient settings let pass, and rewards nothing.
     """
 
     _: KW_ONLY
@@ -138,7 +114,7 @@ class Traits(Settings):
         hints = hints_of(fn)
         options = {name: given.get(name, p.default) for name, p in _options(fn).items()}
         typed = (
-            value is not inspect.Parameter.empty and has_type(value, hints.get(name, Any))
+            value is not inspect.Parameter.empty and fits(value, hints.get(name, Any), ranges=False)
             for name, value in options.items()
         )
         if not all(typed):

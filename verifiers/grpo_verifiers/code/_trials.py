@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grpo_verifiers.base.trials import Trial
+from grpo_verifiers.base.golds import Trial
 from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.languages import language_of
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests

@@ -1,6 +1,6 @@
 """Other machines as a place of worker processes, by the name that `isolation` gives."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import Registry
@@ -9,32 +9,12 @@ HERE = ("inline", "process")
 """In the trainer, and in worker processes of this machine."""
 
 
-class Elsewhere(Protocol):
-    """A class whose instances run calls on other machines, as `Runner` does here."""
-
-    closed: bool
-
-    @staticmethod
-    def problem() -> str:
-        """What this machine lacks for it, in words; empty: nothing that shows yet."""
-
-    def submit(self, spec: Any, calls: Any, timeout: float, rows: Any = None) -> Any:
-        """Hand over calls without waiting."""
-
-    def warm(self, spec: Any) -> None:
-        """Start what the calls will need, without waiting."""
-
-    def close(self) -> None:
-        """End everything that was started."""
-
-    def abandon(self) -> None:
-        """In a forked child: let go of the parent's connections."""
-
-
-ELSEWHERE: Registry[type[Elsewhere]] = Registry(
+ELSEWHERE: Registry[Any] = Registry(
     "isolation", builtins={"ray": "grpo_verifiers.ray.runner:RayRunner"}, group="grpo_plus.isolation"
 )
-"""Checks travel there by value."""
+"""Classes whose instances run calls on other machines, as `Runner` does here: ``submit``, ``warm``, ``close``,
+``abandon`` and ``closed``. Their static ``problem`` returns in words why a machine cannot have them; empty: no reason
+shows yet. Checks travel there by value."""
 
 
 def is_elsewhere(isolation: Any) -> bool:

@@ -23,7 +23,7 @@ class Outcome:
 
     ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
     ``died``: took two workers with it. ``outside``: the check says that something else is missing. ``broken``: no
-    worker could start or load the check, or it says itself that it cannot work. ``fault`` says what each means.
+    worker could start or load the check, or it says itself that it cannot work. `Kind` says what each means.
     """
 
     kind: Literal["value"] | Kind

@@ -13,7 +13,7 @@ from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.printed import LABEL
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.verdict import FAULTS, MAX_DETAIL, Fault, Status, Verdict, blamed, excused
+from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict, blamed, excused
 
 HOPELESS = 32
 """Failures in a row, with nothing else between, after which the verifier is broken and not the completions."""
@@ -58,7 +58,7 @@ class Policy:
             return [self._row(verdict) for verdict in outcome.verdicts]
         if outcome.kind == "timeout":
             return self._timeouts(outcome, rows)
-        if FAULTS[outcome.kind] is Fault.VERIFIER:
+        if outcome.kind == "broken":
             raise VerifierFailedError(self._story("cannot run", outcome))
         self._warn(outcome)
         if outcome.kind != "died" and self.on_error == "raise":
@@ -68,7 +68,7 @@ class Policy:
             counted, self.failures = self.failures, 0
             what = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
             raise VerifierFailedError(self._story(what, outcome))
-        if FAULTS[outcome.kind] is Fault.OUTSIDE:
+        if outcome.kind == "outside":
             return [excused(outcome.message)] * rows
         return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from grpo_verifiers.exec.batch import Batch, Call, pack
-from grpo_verifiers.exec.isolation import ELSEWHERE, Elsewhere
+from grpo_verifiers.exec.isolation import ELSEWHERE
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
@@ -128,14 +128,19 @@ class Runner:
     ) -> None:
         self.close()
 
+    def _made(self) -> Scheduler:
+        return Scheduler(self.workers)
+
     def _running(self) -> Scheduler:
         with self._lock:
             if self.closed:
-                raise RuntimeError("this Runner is closed: make a new one, or use shared_runner().")
+                raise RuntimeError(f"this {type(self).__name__} is closed: make a new one, or use shared_runner().")
             if self._owner != os.getpid():
-                raise RuntimeError("this Runner belongs to the process that forked this one: make a new one here.")
+                raise RuntimeError(
+                    f"this {type(self).__name__} belongs to the process that forked this one: make a new one here."
+                )
             if self._scheduler is None:
-                self._scheduler = Scheduler(self.workers)
+                self._scheduler = self._made()
             return self._scheduler
 
     def abandon(self) -> None:
@@ -148,11 +153,11 @@ def _kind(spec: CheckSpec) -> WorkerKind:
     return WorkerKind(spec.confined, spec.memory, spec.env)
 
 
-_shared: dict[str, Runner | Elsewhere] = {}
+_shared: dict[str, Runner] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_runner(isolation: str = "process") -> Runner | Elsewhere:
+def shared_runner(isolation: str = "process") -> Runner:
     """The runner that all verifiers of this process use; made on first use, kept from step to step.
 
     Its workers are of this machine, or where another ``isolation`` has them.

@@ -55,7 +55,7 @@ class _Pool:
 
 
 class Scheduler:
-    """The thread, its inbox and its pools of workers."""
+    """The thread, its inbox and its pools of workers; a subclass may run the calls in another way."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -119,8 +119,7 @@ class Scheduler:
                 self._take()
                 if self._closing:  # looked at after the bell is drained: its ring may have been for this
                     break
-                for pool in self._pools.values():
-                    self._feed(pool)
+                self._go_on()
                 for key, events in self._selector.select(self._pause()):
                     self._event(key, events)
                 self._expire()
@@ -131,14 +130,7 @@ class Scheduler:
             with self._lock:
                 self._closing = reason
             self._take()
-            for pool in self._pools.values():
-                for worker in list(pool.workers):
-                    self._bury(worker)
-                    if worker.item is not None:
-                        pool.queue.append(worker.item)
-                while pool.queue:
-                    item = pool.queue.popleft()
-                    item.batch.put(item.index, Outcome("broken", message=reason))
+            self._end(reason)
             self._selector.close()
             self._bell.close()
             self._ringer.close()
@@ -148,15 +140,31 @@ class Scheduler:
             while self._bell.recv(4096):
                 pass
         while self._inbox:
-            kind, spec, items, workers = self._inbox.popleft()
-            pool = self._pools.setdefault(kind, _Pool(kind))
-            pool.queue.extend(items)
-            pool.minimum = min(self.limit, max(pool.minimum, workers))
-            if workers:
-                pool.specs[spec.key] = spec
-                for worker in list(pool.idle):
-                    pool.idle.remove(worker)
-                    self._next(worker)
+            self._accept(*self._inbox.popleft())
+
+    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:
+        pool = self._pools.setdefault(kind, _Pool(kind))
+        pool.queue.extend(items)
+        pool.minimum = min(self.limit, max(pool.minimum, workers))
+        if workers:
+            pool.specs[spec.key] = spec
+            for worker in list(pool.idle):
+                pool.idle.remove(worker)
+                self._next(worker)
+
+    def _go_on(self) -> None:
+        for pool in self._pools.values():
+            self._feed(pool)
+
+    def _end(self, reason: str) -> None:
+        for pool in self._pools.values():
+            for worker in list(pool.workers):
+                self._bury(worker)
+                if worker.item is not None:
+                    pool.queue.append(worker.item)
+            while pool.queue:
+                item = pool.queue.popleft()
+                item.batch.put(item.index, Outcome("broken", message=reason))
 
     def _feed(self, pool: _Pool) -> None:
         while pool.queue and pool.idle:

@@ -20,8 +20,8 @@ from grpo_verifiers.judge._request import (
     JudgeRefusalError,
     JudgeRequestError,
     ask,
+    requests_to,
 )
-from grpo_verifiers.judge._requests import requests_to
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part

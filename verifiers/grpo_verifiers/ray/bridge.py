@@ -25,8 +25,7 @@ from typing import Any
 
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.wire import WireError, pack_reply, read_call
-from grpo_verifiers.ray.relay import pack_outcome, read_fields, unpack_outcome
-from grpo_verifiers.ray.station import JUDGES, Station, code_digest
+from grpo_verifiers.ray.station import JUDGES, Station, code_digest, pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.sandbox import confine
 
 BEAT_SECONDS = 1.0

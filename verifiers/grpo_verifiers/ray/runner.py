@@ -12,21 +12,22 @@ import selectors
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.exec.batch import Batch, Call
+from grpo_verifiers.exec.batch import Item
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import python_path
+from grpo_verifiers.exec.process import WorkerKind, python_path
+from grpo_verifiers.exec.runner import Runner
+from grpo_verifiers.exec.scheduler import Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.lazy import installed
-from grpo_verifiers.ray.relay import unpack_outcome
+from grpo_verifiers.ray.station import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
 
@@ -63,9 +64,12 @@ class RaySettings:
 
 def ray_settings() -> RaySettings:
     """The settings in the environment."""
-    return RaySettings(
-        _whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), os.environ.get(RESOURCE_VARIABLE, ""), _patience()
-    )
+    patience = os.environ.get(PATIENCE_VARIABLE, str(DEFAULT_PATIENCE))
+    with contextlib.suppress(ValueError):
+        if 1 <= float(patience) <= 86_400:
+            resource = os.environ.get(RESOURCE_VARIABLE, "")
+            return RaySettings(_whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), resource, float(patience))
+    raise KeywordError(f"{PATIENCE_VARIABLE} is {patience!r}, expected seconds from 1 to 86400.")
 
 
 def _whole(name: str) -> int | None:
@@ -75,16 +79,6 @@ def _whole(name: str) -> int | None:
     if not wish.isdecimal() or not 1 <= int(wish) <= 100_000:
         raise KeywordError(f"{name} is {wish!r}, expected a whole number of at least 1.")
     return int(wish)
-
-
-def _patience() -> float:
-    wish = os.environ.get(PATIENCE_VARIABLE)
-    if wish is None:
-        return DEFAULT_PATIENCE
-    with contextlib.suppress(ValueError):
-        if 1 <= float(wish) <= 86_400:
-            return float(wish)
-    raise KeywordError(f"{PATIENCE_VARIABLE} is {wish!r}, expected seconds from 1 to 86400.")
 
 
 class _Link:
@@ -149,30 +143,13 @@ class _Link:
         disown(self.process)
 
 
-class RayRunner:
+class RayRunner(Runner):
     """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed."""
 
     def __init__(self) -> None:
         """Read the settings from the environment."""
+        super().__init__(1)
         self.settings = ray_settings()
-        self.closed = False
-        self._owner = os.getpid()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._inbox: collections.deque[tuple[str, Any]] = collections.deque()
-        self._bell, self._ringer = socket_pair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._bell, selectors.EVENT_READ)
-        # the thread's own
-        self._link: _Link | None = None
-        self._specs: dict[str, CheckSpec] = {}
-        self._open: dict[int, tuple[Batch, int]] = {}
-        self._number = 0
-        self._needed = self._was_ready = False
-        self._lost_at = self._retry_at = 0.0
-        self._losses = 0
 
     @staticmethod
     def problem() -> str:
@@ -190,105 +167,46 @@ class RayRunner:
             return str(error)
         return ""
 
-    # -- called from any thread
+    def _made(self) -> Scheduler:
+        return _Cluster(self.settings)
 
-    def submit(
-        self,
-        spec: CheckSpec,
-        calls: Sequence[Call | bytes],
-        timeout: float,
-        rows: Sequence[int | None] | None = None,
-    ) -> Batch:
-        """Hand over calls without waiting, as `Runner.submit`."""
-        batch = Batch.of(spec, calls, timeout, rows)
-        self._put("batch", batch)
-        return batch
 
-    def warm(self, spec: CheckSpec) -> None:
-        """Connect to the cluster, start actors and have them load a check, without waiting."""
-        self._put("warm", spec)
+class _Cluster(Scheduler):
+    """The thread that owns the child, and has no workers here."""
+
+    def __init__(self, settings: RaySettings) -> None:
+        self.settings = settings
+        self._link: _Link | None = None
+        self._specs: dict[str, CheckSpec] = {}
+        self._open: dict[int, Item] = {}
+        self._number = 0
+        self._needed = self._was_ready = False
+        self._lost_at = self._retry_at = 0.0
+        self._losses = 0
+        super().__init__(0)
 
     def pids(self) -> list[int]:
-        """The process id of the child that speaks Ray, while it lives."""
+        """The process id of the child, while it lives."""
         link = self._link
         return [link.process.pid] if link is not None else []
-
-    def close(self) -> None:
-        """End the child, and with it this process's actors; open calls get an outcome that says so. Safe to repeat."""
-        with self._lock:
-            self.closed, thread = True, self._thread
-        if thread is not None and self._owner == os.getpid():
-            self._ring()
-            thread.join(30)
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's connection."""
         if self._link is not None:
             self._link.forget()
 
-    def _put(self, kind: str, about: Any) -> None:
-        with self._lock:
-            if self.closed:
-                raise RuntimeError("this RayRunner is closed: make a new one, or use shared_runner('ray').")
-            if self._owner != os.getpid():
-                raise RuntimeError("this RayRunner belongs to the process that forked this one: make a new one here.")
-            self._inbox.append((kind, about))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._main, name="grpo-verifiers-ray", daemon=True)
-                self._thread.start()
-        self._ring()
-
-    def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody listens
-            self._ringer.send(b"!")
-
-    # -- the thread
-
-    def _main(self) -> None:
-        reason = "the runner was closed"
-        try:
-            while True:
-                self._take()
-                if self.closed:
-                    break
-                self._keep_link()
-                found = self._selector.select(0.5 if self._link or self._needed else None)
-                told = [events for key, events in found if key.fileobj is not self._bell]
-                for events in told:
-                    self._event(events)
-                if not told:  # else it speaks, however late this thread is
-                    self._expire()
-        except BaseException as error:  # whatever it is, nobody may wait for ever
-            reason = f"the runner's thread failed: {type(error).__name__}: {error}"
-            raise
-        finally:
-            with self._lock:
-                self.closed = True
-            with contextlib.suppress(Exception):
-                self._drop_link(CLOSING_SECONDS)
-            self._take()
-            self._fail_all(reason)
-            self._selector.close()
-            self._bell.close()
-            self._ringer.close()
-
-    def _take(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._bell.recv(4096):
-                pass
-        while self._inbox:
-            kind, about = self._inbox.popleft()
-            self._needed = True
-            if kind == "warm":
-                self._specs[about.identity] = about
-                while len(self._specs) > KEPT_SPECS:
-                    del self._specs[next(iter(self._specs))]
-                self._send_spec(about)
-            else:
-                for index in range(len(about.payloads)):
-                    self._number += 1
-                    self._open[self._number] = about, index
-                    self._send(self._number)
+    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:
+        del kind
+        self._needed = True
+        if workers:
+            self._specs[spec.identity] = spec
+            while len(self._specs) > KEPT_SPECS:
+                del self._specs[next(iter(self._specs))]
+            self._send_spec(spec)
+        for item in items:
+            self._number += 1
+            self._open[self._number] = item
+            self._send(self._number)
 
     def _send_spec(self, spec: CheckSpec) -> None:
         link = self._link
@@ -298,30 +216,32 @@ class RayRunner:
 
     def _send(self, number: int) -> None:
         if self._link is not None and self._link.ready:
-            batch, index = self._open[number]
+            batch, index = self._open[number].batch, self._open[number].index
             self._send_spec(batch.spec)
             extra = batch.timeout, batch.rows[index]
             self._link.send(("run", number, batch.spec.identity, extra), batch.payloads[index])
 
-    def _keep_link(self) -> None:
-        """Start the child where there is none; send what waits."""
+    def _go_on(self) -> None:
         now = time.monotonic()
         if self._link is None:
             if self._needed and now >= self._retry_at:
                 try:
                     self._link = _Link(self.settings)
                 except Exception as error:  # noqa: BLE001 - no memory, no descriptors: all mean no child
-                    self._lost(f"the process that speaks Ray cannot be started: {type(error).__name__}: {error}")
+                    self._lose_link(f"the process that speaks Ray cannot be started: {type(error).__name__}: {error}")
                     return
-                self._selector.register(self._link.sock, selectors.EVENT_READ)
+                self._selector.register(self._link.sock, selectors.EVENT_READ, self._link)
             return
         try:
             self._link.flush()
         except OSError:
-            self._lost("the process that speaks Ray ended")
+            self._lose_link("the process that speaks Ray ended")
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._link.out else 0)
-        self._selector.modify(self._link.sock, wanted)
+        self._selector.modify(self._link.sock, wanted, self._link)
+
+    def _pause(self) -> float | None:
+        return 0.5 if self._link or self._needed else None
 
     def _expire(self) -> None:
         """Lose a child that says nothing any more: it stands still inside Ray."""
@@ -329,36 +249,35 @@ class RayRunner:
         if link is not None and not link.ready:
             patience = max(patience, BOOT_SECONDS)
         if link is not None and time.monotonic() - link.heard > patience:
-            self._lost(f"nothing was heard of the process that speaks Ray for {patience:g} s")
+            self._lose_link(f"nothing was heard of the process that speaks Ray for {patience:g} s")
 
-    def _event(self, events: int) -> None:
-        link = self._link
+    def _event(self, key: selectors.SelectorKey, events: int) -> None:
+        link: _Link | None = key.data
         if link is None or not events & selectors.EVENT_READ:
             return
+        link.heard = time.monotonic()
         try:
             data = link.sock.recv(1 << 18)
             replies = link.replies.feed(data)
             for reply in replies:
-                link.heard = time.monotonic()
                 self._reply(link, reply)
                 if self._link is not link:
                     return
         except BlockingIOError:
             return
         except (OSError, WireError) as error:
-            self._lost(f"the process that speaks Ray {error}")
+            self._lose_link(f"the process that speaks Ray {error}")
             return
         if not data:
-            self._lost("the process that speaks Ray ended")
+            self._lose_link("the process that speaks Ray ended")
 
     def _reply(self, link: _Link, reply: Mapping[str, Any]) -> None:
         if "id" in reply:
             number = reply["id"] if type(reply["id"]) is int else 0
-            if (asked := self._open.get(number)) is not None:
-                batch, index = asked
-                outcome = unpack_outcome(reply, batch.rows[index])
+            if (item := self._open.get(number)) is not None:
+                outcome = unpack_outcome(reply, item.batch.rows[item.index])
                 del self._open[number]
-                batch.put(index, outcome)
+                item.batch.put(item.index, outcome)
                 self._losses = 0
         elif "ready" in reply:
             link.ready = self._was_ready = True
@@ -369,9 +288,9 @@ class RayRunner:
         elif "note" in reply:
             _log.warning("verifiers on Ray: %s", readable(redact_text(str(reply["note"])), 2000))
         elif "gone" in reply:
-            self._lost(redact_text(str(reply["gone"])), final=link.ready or not self._was_ready)
+            self._lose_link(redact_text(str(reply["gone"])), final=link.ready or not self._was_ready)
 
-    def _lost(self, why: str, *, final: bool = False) -> None:
+    def _lose_link(self, why: str, *, final: bool = False) -> None:
         """Start the child anew after a pause, or, where the cluster stays away, fail all that waits."""
         now = time.monotonic()
         printed = self._drop_link()
@@ -397,8 +316,13 @@ class RayRunner:
 
     def _fail_all(self, reason: str) -> None:
         waiting, self._open = list(self._open.values()), {}
-        for batch, index in waiting:
-            batch.put(index, Outcome("broken", message=reason))
+        for item in waiting:
+            item.batch.put(item.index, Outcome("broken", message=reason))
+
+    def _end(self, reason: str) -> None:
+        with contextlib.suppress(Exception):
+            self._drop_link(CLOSING_SECONDS)
+        self._fail_all(reason)
 
 
 def _advice(why: str) -> str:

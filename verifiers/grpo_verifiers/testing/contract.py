@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from grpo_verifiers.errors.messages import unknown
@@ -26,22 +27,6 @@ class Check(Generic[S]):
         return (self.run.__doc__ or self.name).strip().partition("\n")[0]
 
 
-@dataclass(frozen=True)
-class BoundCheck(Generic[S]):
-    """A check together with its subject: call it."""
-
-    check: Check[S]
-    subject: S
-    label: str
-
-    def __call__(self) -> None:
-        """Run it."""
-        self.check.run(self.subject)
-
-    def __str__(self) -> str:
-        return f"{self.label}-{self.check.name}"
-
-
 def failures(
     subject: S, checks: Iterable[Check[S]], skip: Collection[str] = ()
 ) -> Iterator[tuple[Check[S], Exception]]:
@@ -55,6 +40,20 @@ def failures(
             yield check, error
 
 
+def require(part: str, subject: S, checks: Sequence[Check[S]], skip: Sequence[str]) -> None:
+    """Run every check but those named in ``skip``, and raise one ``AssertionError`` with all that a part does not hold.
+
+    ``part`` names it.
+    """
+    known = [check.name for check in checks]
+    for name in skip:
+        if name not in known:
+            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(known)}.")
+    broken = [f"{c.name}: {c.about}\n    {in_words(error)}" for c, error in failures(subject, checks, skip)]
+    if broken:
+        raise AssertionError(f"{part} breaks {len(broken)} of its promises:\n" + "\n".join(broken))
+
+
 def in_words(error: Exception) -> str:
     """The error of a check; assertions speak for themselves."""
     return str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
@@ -64,7 +63,7 @@ def as_tests(
     subjects: Sequence[tuple[str, S]],
     checks: Sequence[Check[S]],
     expected_failures: Mapping[str, Mapping[str, str]] | None = None,
-    values: Callable[[BoundCheck[S]], tuple[Any, ...]] = lambda bound: (bound,),
+    values: Callable[[Check[S], S], tuple[Any, ...]] = lambda check, subject: (partial(check.run, subject),),
 ) -> list[Any]:
     """Parameters for pytest: one set for each subject, after its label, and check that applies to it.
 
@@ -85,8 +84,7 @@ def as_tests(
     sets = []
     for label, subject in subjects:
         for check in (each for each in checks if each.applies(subject)):
-            bound = BoundCheck(check, subject, label)
             reason = expected.get(label, {}).get(check.name)
             marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if reason is not None else []
-            sets.append(pytest.param(*values(bound), id=str(bound), marks=marks))
+            sets.append(pytest.param(*values(check, subject), id=f"{label}-{check.name}", marks=marks))
     return sets

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.registry import import_reference
-from grpo_verifiers.testing.contract import Check, failures, in_words
+from grpo_verifiers.testing.contract import Check, require
 from grpo_verifiers.tools.arguments import argument_problem
 from grpo_verifiers.tools.part import Method, ToolPart
 from grpo_verifiers.tools.registry import get_environment, get_tool
@@ -227,10 +227,5 @@ def check_environment(
 def _run(contract: ToolContract, skip: Sequence[str]) -> None:
     if not contract.calls and contract.part.methods:
         raise ValueError("the check needs at least one call.")
-    for name in skip:
-        if name not in (known := [check.name for check in CHECKS]):
-            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(known)}.")
-    broken = [f"{c.name}: {c.about}\n    {in_words(error)}" for c, error in failures(contract, CHECKS, skip)]
-    if broken:
-        what = f"{'environment' if _is_environment(contract) else 'tool'} {contract.part.label!r}"
-        raise AssertionError(f"{what} breaks {len(broken)} of its promises:\n" + "\n".join(broken))
+    kind = "environment" if _is_environment(contract) else "tool"
+    require(f"{kind} {contract.part.label!r}", contract, CHECKS, skip)
