@@ -8,7 +8,7 @@ import pytest
 
 from grpo_verifiers.code import _results, run
 from grpo_verifiers.exec import scheduler, wire
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import Limits
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "verifiers" / "grpo_verifiers"

@@ -16,8 +16,7 @@ from grpo_verifiers.code._results import Passed, Unseen
 from grpo_verifiers.code.languages import language_of
 from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.tests import CallTest, CodeTest
-from grpo_verifiers.sandbox.box import BoxKind
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxKind, Limits
 
 pytestmark = pytest.mark.slow
 

@@ -21,9 +21,8 @@ from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.exec.runner import worker_count
-from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
 from grpo_verifiers.sandbox.inside.proc import descendants
-from grpo_verifiers.sandbox.limits import Limits
 
 from .programs import ONE
 

@@ -18,8 +18,7 @@ from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Status, Verdict, blamed, excused
 
 ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]

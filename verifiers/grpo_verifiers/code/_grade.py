@@ -8,15 +8,13 @@ from typing import Any
 
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._results import Failed, Passed, Result, Results, Unseen, pack_results, quote, spell
-from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.values import check, dump
 from grpo_verifiers.code.levels import SandboxError
-from grpo_verifiers.code.question import Question, unpack, unpack_kind
+from grpo_verifiers.code.question import Question, TimeBudget, unpack, unpack_kind
+from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
-from grpo_verifiers.sandbox.box import BoxError
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, Limits
 
 _CALLS_IN_TESTS = 100_000
 _KINDS_OF_VALUES = {"value", "awaited", "part"}

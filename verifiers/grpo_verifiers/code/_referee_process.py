@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers.code.box_set import BoxSet
+from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.exec.wire import pack_reply, read_exactly
 from grpo_verifiers.sandbox import confine, leftovers
 from grpo_verifiers.sandbox.inside import proc

@@ -19,8 +19,7 @@ from grpo_verifiers.code._grade import run_nothing
 from grpo_verifiers.code.levels import SandboxError, choose, probe
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.exec.runner import worker_count
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Verdict, blamed
 
 Job = Callable[[Referee], Any]

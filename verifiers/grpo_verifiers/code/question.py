@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.languages import Language
 from grpo_verifiers.code.tests import CallTest, CodeTest, StdioTest, Test
-from grpo_verifiers.sandbox.box import BoxKind
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxKind, Limits
 
 _SHAPES: dict[str, type[Test]] = {"stdio": StdioTest, "call": CallTest, "code": CodeTest}
 _NAMES = {shape: name for name, shape in _SHAPES.items()}
@@ -51,6 +51,27 @@ class Question:
                 with contextlib.suppress(Exception):  # a broken test is told of where it is run
                     names += [[name] for name in sorted(unknown_names(ast.parse(test.code)))]
         return {"source": list(self.blocks), "names": names, "bare": self.bare}
+
+
+class TimeBudget:
+    """The time that all runs of a program share."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def over(self) -> bool:
+        """True once it is spent."""
+        return time.monotonic() >= self._end
+
+    @property
+    def why(self) -> str:
+        """The reason that a test was not reached."""
+        return f"all runs together took {self._seconds:g} s (total_limit)"
+
+    def bounded(self, limits: Limits) -> Limits:
+        """The bounds of a run that begins now."""
+        return replace(limits, wall=min(limits.wall, max(0.01, self._end - time.monotonic())))
 
 
 def _owners(function: str) -> list[str]:

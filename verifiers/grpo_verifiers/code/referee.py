@@ -11,13 +11,12 @@ from pathlib import Path
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError
 from grpo_verifiers.sandbox import confine
-from grpo_verifiers.sandbox.box import START_SECONDS, BoxError
+from grpo_verifiers.sandbox.box import START_SECONDS, Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
 
 if TYPE_CHECKING:
@@ -33,7 +32,38 @@ _BOOT = (
 _CLOSING = 5.0
 _GRACE = 2 * START_SECONDS + 30
 """Seconds beyond the time of all runs after which a referee must be broken: it may have to start two boxes first."""
+_RECYCLE = 20_000
+"""Programs after which a box is replaced: whatever a long life gathers ends there."""
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError, SandboxError)}
+
+
+class BoxSet:
+    """One box for programs, and, from its first use on, one for tests."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[BoxKind, str], Box] = {}
+        self._uses: dict[tuple[BoxKind, str], int] = {}
+
+    def box(self, plan: BoxKind, purpose: str = "programs") -> Box:
+        """The box for a purpose, started where there is none."""
+        key = (plan, purpose)
+        self._uses[key] = self._uses.get(key, 0) + 1
+        if self._uses[key] > _RECYCLE and key in self._boxes:
+            self._boxes.pop(key).close()
+            self._uses[key] = 1
+        if key not in self._boxes:
+            self._boxes[key] = Box(plan)
+        return self._boxes[key]
+
+    def end(self) -> None:
+        """End the processes of them all, which `close` does, too; their folders stay."""
+        for box in self._boxes.values():
+            box.end()
+
+    def close(self) -> None:
+        """End them all; the next use starts new ones."""
+        while self._boxes:
+            self._boxes.popitem()[1].close()
 
 
 class Referee:

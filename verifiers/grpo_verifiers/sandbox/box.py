@@ -24,7 +24,6 @@ from grpo_verifiers.sandbox.cleaner import MARK
 from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
 from grpo_verifiers.sandbox.leftovers import OwnFolder
-from grpo_verifiers.sandbox.limits import Limits
 
 Level = Literal["full", "process", "none"]
 
@@ -52,6 +51,33 @@ _BOOT = (
 
 class BoxError(Exception):
     """A box failed to start, or broke."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one run.
+
+    Attributes:
+        wall: seconds from its start to its end.
+        cpu: whole seconds of processor time of each process; the wall bounds all of them together.
+        memory: bytes of address space of each process, and of memory of all of them together.
+        processes: processes and threads at a time.
+        files: open files of each process.
+        disk: bytes in the private folder, and in one file.
+        output: bytes of standard output that are read.
+        message: bytes of one answer.
+        sent: bytes of all answers together; each question adds a little.
+    """
+
+    wall: float = 5.0
+    cpu: int = 5
+    memory: int = 1 << 30
+    processes: int = 32
+    files: int = 64
+    disk: int = 64 << 20
+    output: int = 1 << 20
+    message: int = 4 << 20
+    sent: int = 16 << 20
 
 
 @dataclass(frozen=True)

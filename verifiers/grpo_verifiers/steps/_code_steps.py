@@ -14,20 +14,17 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
-from grpo_verifiers.code.question import pack_tests, unpack_kind, unpack_tests
-from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.question import TimeBudget, pack_tests, unpack_kind, unpack_tests
+from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON

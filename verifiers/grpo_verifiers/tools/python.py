@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.levels import choose
 from grpo_verifiers.code.question import unpack_kind
-from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.options import Range
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.tools.guest import MAX_TEXT, cut
 
 REFERENCE = "grpo_verifiers.tools.python:python"
