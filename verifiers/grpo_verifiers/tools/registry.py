@@ -22,16 +22,17 @@ from grpo_verifiers.lazy import installed
 from grpo_verifiers.options import FolderPath, hints_of, keywords_of, option_problems
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
-from grpo_verifiers.tools.methods import (
+from grpo_verifiers.tools.part import Method, ToolPart
+from grpo_verifiers.tools.schema import (
     NOT_TOOLS,
     blank,
     environment_members,
     reset_columns,
     reset_problems,
     reset_takes,
+    schema_of,
+    signature_problems,
 )
-from grpo_verifiers.tools.part import Method, ToolPart
-from grpo_verifiers.tools.schema import schema_of, signature_problems
 
 F = TypeVar("F", bound=Callable[..., Any])
 
