@@ -139,7 +139,6 @@ async def code(
         processes=processes,
         disk=disk << 20,
     )
-    lowest: Level = level
     in_process = assert_mode == "in_process"
     whole = scoring == "all"
 
@@ -147,13 +146,9 @@ async def code(
     tolerance = float(float_tolerance)
 
     def work(referee: Referee) -> list[Result]:
-        if piston is not None:
-            nowhere = BoxKind("none")  # boxes of this machine stay unused
-            question = Question(blocks, bare, read, tongue, nowhere, limits, tolerance, in_process, whole, total)
-            return grade_remote(question, Server(piston))
-        plan = BoxKind(choose(lowest, highest), tuple(preload))
-        question = Question(blocks, bare, read, tongue, plan, limits, tolerance, in_process, whole, total)
-        return ask_referee(question, referee)
+        kind = BoxKind("none" if piston else choose(level, highest), tuple(preload))  # unused where a server runs them
+        question = Question(blocks, bare, read, tongue, kind, limits, tolerance, in_process, whole, total)
+        return grade_remote(question, Server(piston)) if piston else ask_referee(question, referee)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
@@ -163,7 +158,7 @@ async def code(
     except BadTestsError as error:
         return excused(str(error))
     except BoxError as error:
-        return await blame_for_box(error, lowest, highest, tuple(preload))
+        return await blame_for_box(error, level, highest, tuple(preload))
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
 

@@ -11,17 +11,13 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from grpo_verifiers.exec.batch import Batch, Call, pack
+from grpo_verifiers.exec.batch import Batch, Call
 from grpo_verifiers.exec.isolation import ELSEWHERE, Elsewhere
-from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
-from grpo_verifiers.exec.spec import CheckSpec, make_spec
-
-__all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "pack", "shared_runner"]
+from grpo_verifiers.exec.spec import CheckSpec
 
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
 DEFAULT_MEMORY = 2 << 30
@@ -123,9 +119,7 @@ class Runner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _running(self) -> Scheduler:

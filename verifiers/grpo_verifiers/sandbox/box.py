@@ -123,10 +123,13 @@ class Box:
         readable = _whole([*_SYSTEM, *_python(), *packages])
         read, listed = _without_packages(_whole([*_SYSTEM, *_python()]))
         me = off_stdio(os.pidfd_open(os.getpid()))
+        # Folders of the packages ``inside`` and ``guest``, as the zygote sees them.
+        folders = ("/box", "/box") if self.kind.level == "full" else (str(_FOLDER), str(_GUEST))
+        python = [os.path.realpath(sys.executable), *("-I", "-S", "-B", "-X", "utf8", "-c", _BOOT)]
         with tempfile.TemporaryFile() as log:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
-                    [*self._wrapping(readable), *_interpreter(self._packages(), theirs.fileno(), me)],
+                    [*self._wrapping(readable), *python, *folders, str(theirs.fileno()), str(me)],
                     stdin=subprocess.DEVNULL,
                     stdout=me,  # it has no position, like a program's pipe: the interpreter looks once, as it starts
                     stderr=log,
@@ -179,10 +182,6 @@ class Box:
                 self.cgroup.close()
                 self.cgroup = None
         self.reached["memory"] = f"cgroup {self.cgroup.kind}" if self.cgroup else "polled"
-
-    def _packages(self) -> tuple[str, str]:
-        """Folders of the packages ``inside`` and ``guest``, as the zygote sees them."""
-        return ("/box", "/box") if self.kind.level == "full" else (str(_FOLDER), str(_GUEST))
 
     def _wrapping(self, readable: Sequence[str]) -> list[str]:
         """The command line of bubblewrap, up to the program."""
@@ -337,11 +336,6 @@ def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
         return [part for name in names for part in parts(f"{path}/{name}")]
 
     return [part for path in paths for part in parts(path)], listed
-
-
-def _interpreter(packages: Sequence[str], control: int, parent: int) -> list[str]:
-    python = str(Path(sys.executable).resolve())
-    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, *packages, str(control), str(parent)]
 
 
 def _claim_uid() -> tuple[socket.socket | None, int | None]:

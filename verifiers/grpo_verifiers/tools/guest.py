@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
+from grpo_verifiers.exec.failure import awaited
 from grpo_verifiers.exec.wire import pack_reply, read_exactly
 from grpo_verifiers.exec.worker import silence_again
 from grpo_verifiers.sandbox.inside import proc
@@ -148,11 +149,7 @@ def number_of(kind: str, value: Any) -> float:
 
 def _run(loop: asyncio.AbstractEventLoop, fn: Any, arguments: dict[str, Any]) -> Any:
     value = fn(**arguments)
-    return loop.run_until_complete(_awaited(value)) if hasattr(value, "__await__") else value
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
+    return loop.run_until_complete(awaited(value)) if hasattr(value, "__await__") else value
 
 
 def text_of(value: Any) -> str:
