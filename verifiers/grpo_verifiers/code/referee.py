@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, receive_replies
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.box import START_SECONDS, Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
@@ -117,18 +117,12 @@ class Referee:
             os.close(me)
 
     def _exchange(self, message: bytes, until: float) -> dict[str, Any]:
-        connection, buffer = self._socket, ReplyBuffer()
+        connection = self._socket
         if connection is None:
             raise OSError("it is closed")
         connection.settimeout(max(0.01, until - time.monotonic()))
         connection.sendall(message)
-        while True:
-            connection.settimeout(max(0.01, until - time.monotonic()))
-            data = connection.recv(1 << 18)
-            if not data:
-                raise OSError("it ended")
-            for reply in buffer.feed(data):
-                return reply
+        return receive_replies(connection, ReplyBuffer(), until)[0]
 
     def close(self) -> None:
         """End it with its boxes; the next job starts another."""

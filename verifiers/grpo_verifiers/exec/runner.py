@@ -91,14 +91,14 @@ class Runner:
         A call is the first argument, the keyword arguments, and for a batch function the number of results it owes
         (None for one that judges a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
         """
-        batch = Batch.of(spec, calls, timeout, rows)
+        batch = Batch(spec, calls, timeout, rows)
         if batch.payloads:
             self._running().submit(_kind(spec), batch)
         return batch
 
     def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
-        self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), self.workers)
+        self._running().submit(_kind(spec), Batch(spec, [], 0.0), self.workers)
 
     @property
     def confinement(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ import json
 import pickle
 import socket
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -98,6 +99,17 @@ class ReplyBuffer:
             if not isinstance(reply, dict):
                 raise WireError(f"sent {body[:80]!r}, which is no reply")
             yield reply
+
+
+def receive_replies(sock: socket.socket, buffer: ReplyBuffer, until: float) -> list[dict[str, Any]]:
+    """The next replies, at least one; TimeoutError, ConnectionError or WireError where none comes before ``until``."""
+    while True:
+        sock.settimeout(max(0.001, until - time.monotonic()))
+        data = sock.recv(1 << 18)
+        if not data:
+            raise ConnectionError("it ended")
+        if replies := list(buffer.feed(data)):
+            return replies
 
 
 def duration_of(reply: Mapping[str, Any]) -> float:

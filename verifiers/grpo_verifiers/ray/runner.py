@@ -200,7 +200,7 @@ class RayRunner:
         rows: Sequence[int | None] | None = None,
     ) -> Batch:
         """Hand over calls without waiting, as `Runner.submit`."""
-        batch = Batch.of(spec, calls, timeout, rows)
+        batch = Batch(spec, calls, timeout, rows)
         self._put("batch", batch)
         return batch
 
