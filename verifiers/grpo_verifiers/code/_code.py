@@ -12,7 +12,7 @@ from grpo_verifiers.code._trials import trials
 from grpo_verifiers.code.languages import Language, available, language_of
 from grpo_verifiers.code.levels import SandboxError, choose, level_problems
 from grpo_verifiers.code.pool import Pool, blame_for_box, remote_pool, shared_pool
-from grpo_verifiers.code.question import Question, pack
+from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
@@ -179,7 +179,7 @@ def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
 
 def ask_referee(question: Question, referee: Referee) -> list[Result]:
     """``grade`` in the referee's process; BoxError where that process fails, too."""
-    packed = referee.run(grade_packed, pack(question), question.total + question.limits.wall)
+    packed = referee.run(grade_packed, question, question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError, receive_replies
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call, receive_replies
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.box import START_SECONDS, Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
@@ -74,7 +73,7 @@ class Referee:
         self._socket: socket | None = None
 
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
-        """The result of ``job(question, boxes)`` in the referee; question and answer travel as JSON.
+        """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
         The job, a function of a module, may take so many seconds beside the start of boxes.
 
@@ -82,7 +81,7 @@ class Referee:
             BoxError: a box failed, or the referee did.
             BadTestsError: the job raised it, as it may SandboxError.
         """
-        message = dump({"job": [job.__module__, job.__qualname__], "question": question})
+        message = pack_call((job, question))
         until = time.monotonic() + seconds + _GRACE
         if self._process is None or self._process.poll() is not None:
             self.close()
