@@ -75,11 +75,8 @@ class Referee:
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
         """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
-        The job, a function of a module, may take so many seconds beside the start of boxes.
-
-        Raises:
-            BoxError: a box failed, or the referee did.
-            BadTestsError: the job raised it, as it may SandboxError.
+        The job, a function of a module, may take so many seconds beside the start of boxes. BoxError where a box or the
+        referee failed; BadTestsError and SandboxError where the job raised them.
         """
         message = pack_call((job, question))
         until = time.monotonic() + seconds + _GRACE

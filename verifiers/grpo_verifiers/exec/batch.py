@@ -61,12 +61,7 @@ class Batch:
                 self._done.set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:
-        """Every outcome, in order.
-
-        Raises:
-            TimeoutError: not all are there in time.
-            RuntimeError: another process has submitted it.
-        """
+        """Every outcome, in order; TimeoutError where not all are there in time."""
         if not self._done.is_set():
             only_in(self._owner)
         if not self._done.wait(timeout):

@@ -125,11 +125,7 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
 
     A batch function was given so many ``rows``; None: one that judges a single completion. A result of a batch that is
     no verdict is a row of its own, the text of what is wrong with it: the other completions have nothing to do with it.
-
-    Raises:
-        TypeError: it returned what it may not.
-        ValueError: it returned what it may not, in every row.
-        VerifierFailedError: it returned not one result for each completion, so that none can be assigned.
+    TypeError or ValueError where that is so of every row; VerifierFailedError where there is not one a completion.
     """
     if rows is None:
         return [_row(value)]

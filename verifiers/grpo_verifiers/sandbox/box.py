@@ -229,16 +229,7 @@ class Box:
                 self.cgroup.bound(limits.memory + limits.disk, limits.processes)
             except OSError as error:
                 raise BoxError(f"the kernel takes no bound on memory: {error}") from error
-        job = {
-            "run": self._runs,
-            "fds": list(roles),
-            "wall": limits.wall,
-            "cpu": limits.cpu,
-            "memory": limits.memory,
-            "processes": limits.processes,
-            "files": limits.files,
-            "disk": limits.disk,
-        }
+        job = {"run": self._runs, "fds": list(roles), **vars(limits)}
         try:
             socket.send_fds(self.control, [json.dumps(job).encode()], list(roles.values()))
         except OSError as error:
