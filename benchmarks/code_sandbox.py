@@ -21,9 +21,8 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.code.run import ProgramRun
-from grpo_verifiers.sandbox.box import Box, BoxKind
+from grpo_verifiers.sandbox.box import Box, BoxKind, Limits
 from grpo_verifiers.sandbox.inside.proc import descendants
-from grpo_verifiers.sandbox.limits import Limits
 
 SOURCE = "def add(a, b):\n    return a + b\n"
 CALL = {"name": "add", "args": ["l", 1, 2], "kwargs": ["d"]}

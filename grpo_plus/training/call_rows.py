@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_verifiers.tools.arguments import argument_problem
 from grpo_verifiers.tools.part import Method, ToolPart
-from grpo_verifiers.tools.session import Reply, Session
+from grpo_verifiers.tools.sessions import Reply, Session
 from grpo_verifiers.turns import Call, CallStatus, calls_of
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.registry import import_reference
-from grpo_verifiers.tools.methods import blank
 from grpo_verifiers.tools.part import Method, ToolPart
+from grpo_verifiers.tools.schema import blank
 
 Ask = Callable[[str, Mapping[str, Any]], Any]
 """Calls a method, by name and arguments."""

@@ -18,9 +18,10 @@ import grpo_verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import levels
 from grpo_verifiers.errors import KeywordError, VerifierError
+from grpo_verifiers.exec.batch import pack
 from grpo_verifiers.exec.isolation import ELSEWHERE
 from grpo_verifiers.exec.outcome import Outcome, Refused
-from grpo_verifiers.exec.runner import Runner, pack, shared_runner
+from grpo_verifiers.exec.runner import Runner, shared_runner
 from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.math import math as built_in

@@ -22,10 +22,9 @@ import pytest
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.code.run import ProgramRun
-from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
 from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.inside.proc import descendants
-from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
 
 from .conftest import offered, opened

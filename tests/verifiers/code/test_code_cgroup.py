@@ -10,9 +10,8 @@ import pytest
 
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox import cgroup as _cgroup
-from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
 from grpo_verifiers.sandbox.leftovers import OwnFolder
-from grpo_verifiers.sandbox.limits import Limits
 from tests.waiting import comes
 
 from .conftest import opened

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from grpo_verifiers.code._grade import grade
 from grpo_verifiers.code._results import Passed, Unseen
+from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.code.languages import language_of
 from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.tests import CallTest, CodeTest
-from grpo_verifiers.sandbox.box import BoxKind
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.exec.wire import read_exactly
+from grpo_verifiers.sandbox.box import BoxKind, Limits
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ class ScriptedBox:
         return 1
 
     def _run(self):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             self.script(self.channel)
         self.channel.close()
         self.far.send(json.dumps({"run": 1, "end": "exit"}).encode())
@@ -60,21 +61,8 @@ class ScriptedBox:
 
 
 def _hear(channel):
-    def exactly(size):
-        data = b""
-        while len(data) < size:
-            part = channel.recv(size - len(data))
-            if not part:
-                raise OSError
-            data += part
-        return data
-
-    return json.loads(exactly(int.from_bytes(exactly(4), "big")))
-
-
-def _frame(message):
-    data = message if isinstance(message, bytes) else json.dumps(message).encode()
-    return len(data).to_bytes(4, "big") + data
+    """The next message; an error where the other half is closed."""
+    return json.loads(read_exactly(channel, int.from_bytes(read_exactly(channel, 4) or b"", "big")) or "")
 
 
 # What a program does next: read a question, answer a question that it has read (rightly or not), say anything, a piece
@@ -109,10 +97,10 @@ def _script(steps, right):
             elif what == "answer":
                 at, rightly = more
                 if at < len(asked):
-                    channel.sendall(_frame([asked[at]["id"], right(asked[at]) if rightly else ["value", -1]]))
+                    channel.sendall(dump([asked[at]["id"], right(asked[at]) if rightly else ["value", -1]]))
                     answered.append((at, rightly))
             elif what == "say":
-                channel.sendall(_frame(more[0]))
+                channel.sendall(dump(more[0]))
             elif what == "raw":
                 channel.sendall(more[0])
             else:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
-from grpo_verifiers.code.guest.values import NoValueError, check, decode, encode
 
 from .programs import TALKER
 
@@ -126,14 +125,3 @@ def test_a_test_that_passes_on_what_no_program_made_is_broken_all_the_same():
     score, detail = _score([], [{"code": "try:\n    f(lambda: 1)\nexcept BaseException:\n    pass"}])
     assert score is None
     assert "passes a value of type function to f" in detail
-
-
-@settings(max_examples=300, deadline=None)
-@given(TREES)
-def test_a_tree_that_is_taken_for_a_scalar_is_the_one_that_its_value_has(tree):
-    try:
-        check(tree)
-    except NoValueError:
-        return
-    if not isinstance(tree, list) or tree[0] in {"i", "f", "c", "b", "B", "x"}:
-        assert encode(decode(tree)) == tree

@@ -9,7 +9,7 @@ from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code import _piston
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import Limits
 
 from .conftest import opened
 from .programs import CALLS, RUNS

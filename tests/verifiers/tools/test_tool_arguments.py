@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
 from grpo_verifiers.tools.arguments import MAX_DEPTH, argument_problem
-from grpo_verifiers.tools.keys import MOST, key_text
+from grpo_verifiers.tools.guest import MAX_TEXT, key_text
 from grpo_verifiers.tools.part import Method
 
 
@@ -139,8 +139,8 @@ def test_texts_of_keys_tell_what_they_hold_and_no_addresses():
     assert str(board) == str(other)
     assert key_text((1, board)) != key_text((1, other))
     assert key_text(np.int64(3)) == "3"
-    one, other = ("x" * 2 * MOST + end for end in "ab")
-    assert len(key_text(one)) <= MOST
+    one, other = ("x" * 2 * MAX_TEXT + end for end in "ab")
+    assert len(key_text(one)) <= MAX_TEXT
     assert key_text(one) != key_text(other)
     assert key_text(("<Board at 0x7f00>",)) == "('<Board at 0x7f00>',)"
 

@@ -12,14 +12,13 @@ from grpo_verifiers.code._trials import trials
 from grpo_verifiers.code.languages import Language, available, language_of
 from grpo_verifiers.code.levels import SandboxError, choose, level_problems
 from grpo_verifiers.code.pool import Pool, blame_for_box, remote_pool, shared_pool
-from grpo_verifiers.code.question import Question, pack
+from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Status, Verdict, blamed, excused
 
 ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]
@@ -140,7 +139,6 @@ async def code(
         processes=processes,
         disk=disk << 20,
     )
-    lowest: Level = level
     in_process = assert_mode == "in_process"
     whole = scoring == "all"
 
@@ -148,13 +146,9 @@ async def code(
     tolerance = float(float_tolerance)
 
     def work(referee: Referee) -> list[Result]:
-        if piston is not None:
-            nowhere = BoxKind("none")  # boxes of this machine stay unused
-            question = Question(blocks, bare, read, tongue, nowhere, limits, tolerance, in_process, whole, total)
-            return grade_remote(question, Server(piston))
-        plan = BoxKind(choose(lowest, highest), tuple(preload))
-        question = Question(blocks, bare, read, tongue, plan, limits, tolerance, in_process, whole, total)
-        return ask_referee(question, referee)
+        kind = BoxKind("none" if piston else choose(level, highest), tuple(preload))  # unused where a server runs them
+        question = Question(blocks, bare, read, tongue, kind, limits, tolerance, in_process, whole, total)
+        return grade_remote(question, Server(piston)) if piston else ask_referee(question, referee)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
@@ -164,7 +158,7 @@ async def code(
     except BadTestsError as error:
         return excused(str(error))
     except BoxError as error:
-        return await blame_for_box(error, lowest, highest, tuple(preload))
+        return await blame_for_box(error, level, highest, tuple(preload))
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
 
@@ -185,7 +179,7 @@ def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
 
 def ask_referee(question: Question, referee: Referee) -> list[Result]:
     """``grade`` in the referee's process; BoxError where that process fails, too."""
-    packed = referee.run(grade_packed, pack(question), question.total + question.limits.wall)
+    packed = referee.run(grade_packed, question, question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))
 
 

@@ -8,15 +8,13 @@ from typing import Any
 
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._results import Failed, Passed, Result, Results, Unseen, pack_results, quote, spell
-from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.values import check, dump
 from grpo_verifiers.code.levels import SandboxError
-from grpo_verifiers.code.question import Question, unpack, unpack_kind
+from grpo_verifiers.code.question import Question, TimeBudget
+from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
-from grpo_verifiers.sandbox.box import BoxError
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Limits
 
 _CALLS_IN_TESTS = 100_000
 _KINDS_OF_VALUES = {"value", "awaited", "part"}
@@ -25,9 +23,9 @@ _HINT = "assert_mode='in_process' runs test code and program together, where the
 _PRELOAD = "modules beyond the standard library are there where preload names them"
 
 
-def grade_packed(packed: dict[str, Any], boxes: BoxSet) -> list[list[str]]:
-    """``grade`` on JSON: question in, outcomes out."""
-    return pack_results(grade(unpack(packed), boxes))
+def grade_packed(question: Question, boxes: BoxSet) -> list[list[str]]:
+    """``grade``, with its outcomes as JSON has them."""
+    return pack_results(grade(question, boxes))
 
 
 def grade(question: Question, boxes: BoxSet) -> list[Result]:
@@ -71,9 +69,9 @@ def each_input(
             patience -= time.monotonic() - started
 
 
-def run_nothing(box_kind: dict[str, Any], boxes: BoxSet) -> str:
+def run_nothing(box_kind: BoxKind, boxes: BoxSet) -> str:
     """The way that an empty program fails; empty if it runs."""
-    with ProgramRun(boxes.box(unpack_kind(box_kind)), Limits(), [{"mode": "calls", "source": ""}]) as program:
+    with ProgramRun(boxes.box(box_kind), Limits(), [{"mode": "calls", "source": ""}]) as program:
         return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 
 

@@ -15,15 +15,14 @@ from typing import Any
 from grpo_verifiers.code._compare import same_output
 from grpo_verifiers.code._grade import each_input, grade_value
 from grpo_verifiers.code._results import Failed, Passed, Result, Results, quote
-from grpo_verifiers.code.budget import TimeBudget
-from grpo_verifiers.code.guest import names, records, standard, values
+from grpo_verifiers.code.guest import names, records, values
 from grpo_verifiers.code.languages import Language
-from grpo_verifiers.code.question import Question
+from grpo_verifiers.code.question import Question, TimeBudget
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.exec.http import exchange, retry_after
 from grpo_verifiers.exec.loop import wait_http
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import Limits
 
 _AGAIN = frozenset({408, 425, 429})
 _LATE = frozenset({"TO", "timeout"})
@@ -105,7 +104,7 @@ def _stdio(question: Question, server: Server, at: int, test: StdioTest, limits:
 def _calls(question: Question, server: Server, results: Results, tests: list[tuple[int, CallTest]]) -> None:
     mark = secrets.token_hex(16)
     asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for _, t in tests]}
-    parts = (Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, standard, records, values))
+    parts = (Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, records, values))
     driver = re.sub(r"^from \.\w+ import .*", "", "".join(parts), flags=re.MULTILINE) + _DRIVER
     output, failed = execute(server, question.language, driver, json.dumps(asked), question.limits)
     # The program can write this line too: then that is its answer, and compared like any other.

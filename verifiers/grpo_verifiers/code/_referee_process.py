@@ -4,8 +4,6 @@ What programs send is read here. The trainer is answered in JSON, with little of
 """
 
 import contextlib
-import importlib
-import json
 import os
 import resource
 import select
@@ -16,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.exec.wire import pack_reply, read_exactly
+from grpo_verifiers.code.referee import BoxSet
+from grpo_verifiers.exec.wire import pack_reply, read_call
 from grpo_verifiers.sandbox import confine, leftovers
 from grpo_verifiers.sandbox.inside import proc
 
@@ -76,15 +74,15 @@ def _watch(connection_fd: int, trainer_fd: int) -> None:
 
 
 def _serve(connection: socket.socket, boxes: BoxSet) -> None:
-    while (message := _receive(connection)) is not None:
+    while (message := read_call(connection)) is not None:
         reply: dict[str, Any] = {"id": 0, "s": 0.0}
         signal.setitimer(signal.ITIMER_PROF, _LONG)
         try:
-            module, name = message["job"]
-            reply["value"] = getattr(importlib.import_module(module), name)(message["question"], boxes)
+            job, question = message[0]
+            reply["value"] = job(question, boxes)
         except Exception as error:  # noqa: BLE001 - told to the trainer, which raises it
             reply |= {"error": type(error).__name__, "why": str(error)[:4000]}
-        del message
+        del message, question
         signal.setitimer(signal.ITIMER_PROF, 0)
         _step_back("0")
         with contextlib.suppress(ConnectionError):
@@ -96,10 +94,3 @@ def _step_back(nice: str) -> None:
     with contextlib.suppress(OSError):
         if f"nice {nice}\n" not in _SHARE.read_text(encoding="ascii"):
             _SHARE.write_text(nice, encoding="ascii")
-
-
-def _receive(connection: socket.socket) -> Any:
-    """The next job; None once the trainer has gone."""
-    head = read_exactly(connection, 4)
-    data = read_exactly(connection, int.from_bytes(head, "big")) if head else None
-    return json.loads(data) if data else None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Level, Limits
 
 LEVELS: tuple[Level, ...] = ("none", "process", "full")
 _ADVICE = {

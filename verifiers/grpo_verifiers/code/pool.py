@@ -12,15 +12,13 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict
 from typing import Any
 
 from grpo_verifiers.code._grade import run_nothing
 from grpo_verifiers.code.levels import SandboxError, choose, probe
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.exec.runner import worker_count
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Verdict, blamed
 
 Job = Callable[[Referee], Any]
@@ -116,7 +114,7 @@ async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload:
     """The verdict on a program on which two boxes in a row failed; SandboxError where an empty one fails, too."""
 
     def try_nothing(referee: Referee) -> None:
-        if failed := referee.run(run_nothing, asdict(BoxKind(choose(lowest, highest), preload)), Limits().wall):
+        if failed := referee.run(run_nothing, BoxKind(choose(lowest, highest), preload), Limits().wall):
             raise BoxError(failed)
 
     try:

@@ -1,19 +1,16 @@
-"""A program with its tests and bounds, and their JSON form on the way to a referee."""
+"""A program with its tests and bounds."""
 
 import ast
 import contextlib
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.languages import Language
-from grpo_verifiers.code.tests import CallTest, CodeTest, StdioTest, Test
-from grpo_verifiers.sandbox.box import BoxKind
-from grpo_verifiers.sandbox.limits import Limits
-
-_SHAPES: dict[str, type[Test]] = {"stdio": StdioTest, "call": CallTest, "code": CodeTest}
-_NAMES = {shape: name for name, shape in _SHAPES.items()}
+from grpo_verifiers.code.tests import CallTest, CodeTest, Test
+from grpo_verifiers.sandbox.box import BoxKind, Limits
 
 
 @dataclass(frozen=True)
@@ -53,46 +50,27 @@ class Question:
         return {"source": list(self.blocks), "names": names, "bare": self.bare}
 
 
+class TimeBudget:
+    """The time that all runs of a program share."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def over(self) -> bool:
+        """True once it is spent."""
+        return time.monotonic() >= self._end
+
+    @property
+    def why(self) -> str:
+        """The reason that a test was not reached."""
+        return f"all runs together took {self._seconds:g} s (total_limit)"
+
+    def bounded(self, limits: Limits) -> Limits:
+        """The bounds of a run that begins now."""
+        return replace(limits, wall=min(limits.wall, max(0.01, self._end - time.monotonic())))
+
+
 def _owners(function: str) -> list[str]:
     """The names that may define a function of a test."""
     return [function.partition(".")[0]] if "." in function else [function, "Solution"]
-
-
-def pack_tests(tests: Sequence[Test]) -> list[Any]:
-    """Tests as JSON has them."""
-    return [[_NAMES[type(test)], *vars(test).values()] for test in tests]
-
-
-def unpack_tests(packed: Sequence[Any]) -> list[Test]:
-    """The tests of ``pack_tests``."""
-    return [_SHAPES[name](*fields) for name, *fields in packed]
-
-
-def unpack_kind(packed: dict[str, Any]) -> BoxKind:
-    """The kind of box with these fields."""
-    return BoxKind(packed["level"], tuple(packed["preload"]))
-
-
-def pack(question: Question) -> dict[str, Any]:
-    """A question as JSON has it."""
-    parts = {
-        "language": asdict(question.language),
-        "box_kind": asdict(question.box_kind),
-        "limits": asdict(question.limits),
-    }
-    return {**vars(question), **parts, "tests": pack_tests(question.tests)}
-
-
-def unpack(packed: dict[str, Any]) -> Question:
-    """The question of ``pack``."""
-    language = Language(**packed["language"])
-    commands = tuple(map(tuple, language.commands))
-    return Question(
-        **{
-            **packed,
-            "tests": unpack_tests(packed["tests"]),
-            "language": replace(language, names=tuple(language.names), commands=commands),
-            "box_kind": unpack_kind(packed["box_kind"]),
-            "limits": Limits(**packed["limits"]),
-        }
-    )

@@ -11,13 +11,11 @@ from pathlib import Path
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call, receive_replies
 from grpo_verifiers.sandbox import confine
-from grpo_verifiers.sandbox.box import START_SECONDS, BoxError
+from grpo_verifiers.sandbox.box import START_SECONDS, Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
 
 if TYPE_CHECKING:
@@ -33,7 +31,38 @@ _BOOT = (
 _CLOSING = 5.0
 _GRACE = 2 * START_SECONDS + 30
 """Seconds beyond the time of all runs after which a referee must be broken: it may have to start two boxes first."""
+_RECYCLE = 20_000
+"""Programs after which a box is replaced: whatever a long life gathers ends there."""
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError, SandboxError)}
+
+
+class BoxSet:
+    """One box for programs, and, from its first use on, one for tests."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[BoxKind, str], Box] = {}
+        self._uses: dict[tuple[BoxKind, str], int] = {}
+
+    def box(self, plan: BoxKind, purpose: str = "programs") -> Box:
+        """The box for a purpose, started where there is none."""
+        key = (plan, purpose)
+        self._uses[key] = self._uses.get(key, 0) + 1
+        if self._uses[key] > _RECYCLE and key in self._boxes:
+            self._boxes.pop(key).close()
+            self._uses[key] = 1
+        if key not in self._boxes:
+            self._boxes[key] = Box(plan)
+        return self._boxes[key]
+
+    def end(self) -> None:
+        """End the processes of them all, which `close` does, too; their folders stay."""
+        for box in self._boxes.values():
+            box.end()
+
+    def close(self) -> None:
+        """End them all; the next use starts new ones."""
+        while self._boxes:
+            self._boxes.popitem()[1].close()
 
 
 class Referee:
@@ -44,15 +73,12 @@ class Referee:
         self._socket: socket | None = None
 
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
-        """The result of ``job(question, boxes)`` in the referee; question and answer travel as JSON.
+        """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
-        The job, a function of a module, may take so many seconds beside the start of boxes.
-
-        Raises:
-            BoxError: a box failed, or the referee did.
-            BadTestsError: the job raised it, as it may SandboxError.
+        The job, a function of a module, may take so many seconds beside the start of boxes. BoxError where a box or the
+        referee failed; BadTestsError and SandboxError where the job raised them.
         """
-        message = dump({"job": [job.__module__, job.__qualname__], "question": question})
+        message = pack_call((job, question))
         until = time.monotonic() + seconds + _GRACE
         if self._process is None or self._process.poll() is not None:
             self.close()
@@ -87,18 +113,12 @@ class Referee:
             os.close(me)
 
     def _exchange(self, message: bytes, until: float) -> dict[str, Any]:
-        connection, buffer = self._socket, ReplyBuffer()
+        connection = self._socket
         if connection is None:
             raise OSError("it is closed")
         connection.settimeout(max(0.01, until - time.monotonic()))
         connection.sendall(message)
-        while True:
-            connection.settimeout(max(0.01, until - time.monotonic()))
-            data = connection.recv(1 << 18)
-            if not data:
-                raise OSError("it ended")
-            for reply in buffer.feed(data):
-                return reply
+        return receive_replies(connection, ReplyBuffer(), until)[0]
 
     def close(self) -> None:
         """End it with its boxes; the next job starts another."""

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from grpo_verifiers.code.guest.values import dump
-from grpo_verifiers.sandbox.box import Box, BoxError
+from grpo_verifiers.sandbox.box import Box, BoxError, Limits
 from grpo_verifiers.sandbox.children import off_stdio, socket_pair
 from grpo_verifiers.sandbox.inside import proc
-from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch
 
 GRACE = 10.0

@@ -119,7 +119,7 @@ def _call(index: int, given: Mapping[str, Any]) -> CallTest:
     kwargs = {key: item for key, item in kwargs.items() if item is not None}
     expected = _literal(index, given, "expected_repr") if "expected_repr" in given else _plain(given["expected"])
     try:
-        return CallTest(function, encode(list(args)), encode(kwargs), encode(expected))
+        return CallTest(str.__str__(function), encode(list(args)), encode(kwargs), encode(expected))
     except NoValueError as error:
         raise BadTestsError(f"test {index} holds {error}, expected built-in values") from error
 
@@ -145,4 +145,4 @@ def _text(index: int, given: Mapping[str, Any], key: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
         raise BadTestsError(f"test {index}: {key} is {show(value)}, expected a text")
-    return value
+    return str.__str__(value)  # of a class of its own, such as numpy's

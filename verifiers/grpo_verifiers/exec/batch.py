@@ -5,7 +5,7 @@ import pickle
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.spec import CheckSpec
@@ -37,27 +37,19 @@ def only_in(owner: int) -> None:
 class Batch:
     """The calls of one submission, and their outcomes in the same order."""
 
-    def __init__(self, spec: CheckSpec, payloads: Sequence[bytes], rows: Sequence[int | None], timeout: float) -> None:
-        self.spec = spec
-        self.payloads: list[bytes] = list(payloads)
-        self.rows = rows
-        self.timeout = timeout
-        self._outcomes: list[Outcome | None] = [None] * len(payloads)
-        self._left = len(payloads)
+    def __init__(
+        self, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None = None
+    ) -> None:
+        """Calls as they are, or as ``pack`` makes them, with the numbers of results that they owe."""
+        self.spec, self.timeout = spec, timeout
+        self.payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
+        self.rows = rows or [None if isinstance(call, bytes) else call[2] for call in calls]
+        self._outcomes: list[Outcome | None] = [None] * len(calls)
+        self._left = len(calls)
         self._owner = os.getpid()
         self._done = threading.Event()
-        if not payloads:
+        if not calls:
             self._done.set()
-
-    @classmethod
-    def of(
-        cls, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None
-    ) -> Self:
-        """A batch of calls as they are, or as ``pack`` makes them, with the numbers of results that they owe."""
-        payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
-        if rows is None:
-            rows = [None if isinstance(call, bytes) else call[2] for call in calls]
-        return cls(spec, payloads, rows, timeout)
 
     def put(self, index: int, outcome: Outcome) -> None:
         """Record an outcome; the scheduler's side."""
@@ -69,12 +61,7 @@ class Batch:
                 self._done.set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:
-        """Every outcome, in order.
-
-        Raises:
-            TimeoutError: not all are there in time.
-            RuntimeError: another process has submitted it.
-        """
+        """Every outcome, in order; TimeoutError where not all are there in time."""
         if not self._done.is_set():
             only_in(self._owner)
         if not self._done.wait(timeout):

@@ -5,10 +5,11 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
+from grpo_verifiers.exec.batch import pack
 from grpo_verifiers.exec.failure import result
 from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.spec import CheckSpec
@@ -21,13 +22,6 @@ Collect = Callable[[], list[Outcome]]
 REMEMBERED = 4096
 """Answers that a pure verifier keeps from step to step."""
 _LASTING = {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.UNPARSABLE, Status.NOT_APPLICABLE}
-
-
-class Place(Protocol):
-    """A place where calls run."""
-
-    def start(self, calls: Sequence[Call]) -> Collect:
-        """Start every call; the function returned waits for their outcomes, in order."""
 
 
 class ThisThread:
@@ -99,7 +93,7 @@ class Workers:
             answer = self._shortcut(one)
             if not isinstance(answer, Verdict):
                 payload = self._packed(one, answer)
-                key = _digest(payload) if self._pure else index
+                key = hashlib.blake2b(payload, digest_size=16).digest() if self._pure else index
                 if key in asking:
                     asking[key].append(index)
                     continue
@@ -137,8 +131,6 @@ class Workers:
         return answer if isinstance(answer, Verdict | Mapping) else None
 
     def _packed(self, one: Call, shorter: Mapping[str, Any] | None) -> bytes:
-        from grpo_verifiers.exec.runner import pack
-
         first, rest, rows = one
         if shorter is not None:
             rest = {**rest, **shorter}
@@ -169,5 +161,5 @@ class Workers:
         self._known[key] = verdict
 
 
-def _digest(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=16).digest()
+Place = ThisThread | EventLoop | Workers
+"""``start`` starts every call; the function that it returns waits for their outcomes, in order."""

@@ -29,10 +29,11 @@ def result(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
         return value
     import asyncio
 
-    return asyncio.run(_awaited(value))
+    return asyncio.run(awaited(value))
 
 
-async def _awaited(value: Any) -> Any:
+async def awaited(value: Any) -> Any:
+    """An awaitable as a coroutine, which event loops want."""
     return await value
 
 

@@ -49,8 +49,7 @@ class Policy:
     def verdicts(self, outcome: Outcome, rows: int) -> list[Verdict]:
         """The verdicts of one outcome on so many completions.
 
-        Raises:
-            VerifierFailedError: the check cannot work, does nothing but fail, or ``on_error`` is ``"raise"``.
+        VerifierFailedError where the check cannot work, does nothing but fail, or ``on_error`` is ``"raise"``.
         """
         if outcome.kind == "value":
             self.failures = self.late = 0
@@ -81,8 +80,7 @@ class Policy:
     def heed_silence(self, verdicts: Sequence[Verdict], complete: Sequence[bool]) -> None:
         """Count the rows with all columns for which it returned None.
 
-        Raises:
-            VerifierFailedError: it has returned nothing else, and can end without a return.
+        VerifierFailedError where it has returned nothing else, and can end without a return.
         """
         if self.silent < 0 or self.fn is None:
             return

@@ -129,11 +129,7 @@ class WorkerProcess:
         return True
 
     def receive(self) -> list[Mapping[str, Any]]:
-        """The replies that have arrived.
-
-        Raises:
-            WorkerGone: it closed the connection, or sent what is no reply.
-        """
+        """The replies that have arrived; WorkerGone where it closed the connection, or sent what is no reply."""
         found: list[Mapping[str, Any]] = []
         while True:
             try:

@@ -11,17 +11,13 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from grpo_verifiers.exec.batch import Batch, Call, pack
+from grpo_verifiers.exec.batch import Batch, Call
 from grpo_verifiers.exec.isolation import ELSEWHERE
-from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
-from grpo_verifiers.exec.spec import CheckSpec, make_spec
-
-__all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "pack", "shared_runner"]
+from grpo_verifiers.exec.spec import CheckSpec
 
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
 DEFAULT_MEMORY = 2 << 30
@@ -95,14 +91,14 @@ class Runner:
         A call is the first argument, the keyword arguments, and for a batch function the number of results it owes
         (None for one that judges a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
         """
-        batch = Batch.of(spec, calls, timeout, rows)
+        batch = Batch(spec, calls, timeout, rows)
         if batch.payloads:
             self._running().submit(_kind(spec), batch)
         return batch
 
     def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
-        self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), self.workers)
+        self._running().submit(_kind(spec), Batch(spec, [], 0.0), self.workers)
 
     @property
     def confinement(self) -> dict[str, str]:
@@ -123,9 +119,7 @@ class Runner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _made(self) -> Scheduler:

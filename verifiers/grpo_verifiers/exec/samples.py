@@ -100,16 +100,12 @@ class Samples:
         """The final assistant text of one completion."""
         return completion_text(self.completions[row])
 
-    def messages(self, row: int) -> list[dict[str, Any]]:
-        """The conversation, prompt and completion together."""
-        return [*_as_chat(self.prompts[row], "user"), *_as_chat(self.completions[row], "assistant")]
-
     def reserved(self, name: str, row: int) -> Any:
         """A parameter that is no column: what a check gets on request."""
         if name == "prompt":
             return self.prompts[row]
         if name == "messages":
-            return self.messages(row)
+            return [*_as_chat(self.prompts[row], "user"), *_as_chat(self.completions[row], "assistant")]
         if name == "completion_ids":
             return None if self.completion_ids is None else self.completion_ids[row]
         if name == "turns":

@@ -433,15 +433,11 @@ def _cap(worker: _Worker) -> str:
 def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
     try:
         seconds = duration_of(reply)
+        if seconds > item.batch.timeout:  # late by its own clock, however late this one looked
+            return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)
+        failure = reply.get("e")
+        if isinstance(failure, dict):
+            return outcome_of(failure, seconds)
+        return Outcome("value", from_rows(reply.get("v"), item.batch.rows[item.index] or 1), seconds=seconds)
     except WireError as error:
         raise WorkerGone(f"it {error}") from error
-    if seconds > item.batch.timeout:  # late by its own clock, however late this one looked
-        return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)
-    failure = reply.get("e")
-    if isinstance(failure, dict):
-        return outcome_of(failure, seconds)
-    try:
-        verdicts = from_rows(reply.get("v"), item.batch.rows[item.index] or 1)
-    except WireError as error:
-        raise WorkerGone(f"it {error}") from error
-    return Outcome("value", verdicts, seconds=seconds)

@@ -9,6 +9,7 @@ import json
 import pickle
 import socket
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -100,6 +101,17 @@ class ReplyBuffer:
             yield reply
 
 
+def receive_replies(sock: socket.socket, buffer: ReplyBuffer, until: float) -> list[dict[str, Any]]:
+    """The next replies, at least one; TimeoutError, ConnectionError or WireError where none comes before ``until``."""
+    while True:
+        sock.settimeout(max(0.001, until - time.monotonic()))
+        data = sock.recv(1 << 18)
+        if not data:
+            raise ConnectionError("it ended")
+        if replies := list(buffer.feed(data)):
+            return replies
+
+
 def duration_of(reply: Mapping[str, Any]) -> float:
     """The seconds that a call took, from a stranger's reply."""
     seconds = reply.get("s")
@@ -113,11 +125,7 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
 
     A batch function was given so many ``rows``; None: one that judges a single completion. A result of a batch that is
     no verdict is a row of its own, the text of what is wrong with it: the other completions have nothing to do with it.
-
-    Raises:
-        TypeError: it returned what it may not.
-        ValueError: it returned what it may not, in every row.
-        VerifierFailedError: it returned not one result for each completion, so that none can be assigned.
+    TypeError or ValueError where that is so of every row; VerifierFailedError where there is not one a completion.
     """
     if rows is None:
         return [_row(value)]

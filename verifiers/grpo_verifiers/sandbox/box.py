@@ -24,7 +24,6 @@ from grpo_verifiers.sandbox.cleaner import MARK
 from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
 from grpo_verifiers.sandbox.leftovers import OwnFolder
-from grpo_verifiers.sandbox.limits import Limits
 
 Level = Literal["full", "process", "none"]
 
@@ -52,6 +51,33 @@ _BOOT = (
 
 class BoxError(Exception):
     """A box failed to start, or broke."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one run.
+
+    Attributes:
+        wall: seconds from its start to its end.
+        cpu: whole seconds of processor time of each process; the wall bounds all of them together.
+        memory: bytes of address space of each process, and of memory of all of them together.
+        processes: processes and threads at a time.
+        files: open files of each process.
+        disk: bytes in the private folder, and in one file.
+        output: bytes of standard output that are read.
+        message: bytes of one answer.
+        sent: bytes of all answers together; each question adds a little.
+    """
+
+    wall: float = 5.0
+    cpu: int = 5
+    memory: int = 1 << 30
+    processes: int = 32
+    files: int = 64
+    disk: int = 64 << 20
+    output: int = 1 << 20
+    message: int = 4 << 20
+    sent: int = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -97,10 +123,13 @@ class Box:
         readable = _whole([*_SYSTEM, *_python(), *packages])
         read, listed = _without_packages(_whole([*_SYSTEM, *_python()]))
         me = off_stdio(os.pidfd_open(os.getpid()))
+        # Folders of the packages ``inside`` and ``guest``, as the zygote sees them.
+        folders = ("/box", "/box") if self.kind.level == "full" else (str(_FOLDER), str(_GUEST))
+        python = [os.path.realpath(sys.executable), *("-I", "-S", "-B", "-X", "utf8", "-c", _BOOT)]
         with tempfile.TemporaryFile() as log:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
-                    [*self._wrapping(readable), *_interpreter(self._packages(), theirs.fileno(), me)],
+                    [*self._wrapping(readable), *python, *folders, str(theirs.fileno()), str(me)],
                     stdin=subprocess.DEVNULL,
                     stdout=me,  # it has no position, like a program's pipe: the interpreter looks once, as it starts
                     stderr=log,
@@ -154,10 +183,6 @@ class Box:
                 self.cgroup = None
         self.reached["memory"] = f"cgroup {self.cgroup.kind}" if self.cgroup else "polled"
 
-    def _packages(self) -> tuple[str, str]:
-        """Folders of the packages ``inside`` and ``guest``, as the zygote sees them."""
-        return ("/box", "/box") if self.kind.level == "full" else (str(_FOLDER), str(_GUEST))
-
     def _wrapping(self, readable: Sequence[str]) -> list[str]:
         """The command line of bubblewrap, up to the program."""
         if self.kind.level != "full":
@@ -204,16 +229,7 @@ class Box:
                 self.cgroup.bound(limits.memory + limits.disk, limits.processes)
             except OSError as error:
                 raise BoxError(f"the kernel takes no bound on memory: {error}") from error
-        job = {
-            "run": self._runs,
-            "fds": list(roles),
-            "wall": limits.wall,
-            "cpu": limits.cpu,
-            "memory": limits.memory,
-            "processes": limits.processes,
-            "files": limits.files,
-            "disk": limits.disk,
-        }
+        job = {"run": self._runs, "fds": list(roles), **vars(limits)}
         try:
             socket.send_fds(self.control, [json.dumps(job).encode()], list(roles.values()))
         except OSError as error:
@@ -311,11 +327,6 @@ def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
         return [part for name in names for part in parts(f"{path}/{name}")]
 
     return [part for path in paths for part in parts(path)], listed
-
-
-def _interpreter(packages: Sequence[str], control: int, parent: int) -> list[str]:
-    python = str(Path(sys.executable).resolve())
-    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, *packages, str(control), str(parent)]
 
 
 def _claim_uid() -> tuple[socket.socket | None, int | None]:

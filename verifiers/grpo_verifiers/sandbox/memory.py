@@ -11,7 +11,7 @@ import resource
 from functools import cache
 from pathlib import Path
 
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import Limits
 
 _PAGE = resource.getpagesize()
 _IN_NO_FILE = (b"/dev/zero", b"/memfd:", b"/SYSV")

@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator
 
 from grpo_verifiers.sandbox import memory
-from grpo_verifiers.sandbox.box import Box
+from grpo_verifiers.sandbox.box import Box, Limits
 from grpo_verifiers.sandbox.inside.proc import below
-from grpo_verifiers.sandbox.limits import Limits
 
 _SHARE = 20
 """A look at the folder is followed by a pause of so many times what it took: 5% of a core goes there, if it takes no

@@ -10,24 +10,21 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
-from grpo_verifiers.code.question import pack_tests, unpack_kind, unpack_tests
-from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.question import TimeBudget
+from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
@@ -167,8 +164,7 @@ async def code_steps(
     total = _RUNS * limits.wall
 
     def work(referee: Referee) -> list[list[float | None]]:
-        asked: dict[str, Any] = {"tests": pack_tests(read), "total": total, "program": asdict(program)}
-        asked |= {"box_kind": asdict(BoxKind(choose(level, highest))), "limits": asdict(limits)}
+        asked = (program, BoxKind(choose(level, highest)), limits, total, read)
         found: list[list[float | None]] = referee.run(step_rows, asked, total + limits.wall)
         return found
 
@@ -202,15 +198,12 @@ def _share(scores: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def step_rows(asked: dict[str, Any], boxes: BoxSet) -> list[list[float | None]]:
-    """``_rows`` for another process, of what JSON has."""
-    case = _Case(
-        _Program(**asked["program"]),
-        unpack_kind(asked["box_kind"]),
-        Limits(**asked["limits"]),
-        TimeBudget(asked["total"]),
-    )
-    return _rows(case, unpack_tests(asked["tests"]), boxes)
+def step_rows(
+    asked: tuple[_Program, BoxKind, Limits, float, Sequence[Test]], boxes: BoxSet
+) -> list[list[float | None]]:
+    """``_rows`` in the referee, where the time of all runs begins."""
+    program, box_kind, limits, total, tests = asked
+    return _rows(_Case(program, box_kind, limits, TimeBudget(total)), tests, boxes)
 
 
 def _rows(case: _Case, tests: Sequence[Test], boxes: BoxSet) -> list[list[float | None]]:

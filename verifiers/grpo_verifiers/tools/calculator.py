@@ -227,17 +227,13 @@ def _integer(value: Fraction, of: str) -> int:
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     times = abs(exponent.numerator)
-    root = _root_of(base, exponent.denominator)
+    root = _root(base, exponent.denominator)
     if (_bits(root) - 1) * times > MAX_BITS:
         raise _too_large("the power")
     return Fraction(1) * root ** (times if exponent >= 0 else -times)
 
 
-def _root(value: Fraction) -> Fraction:
-    return _root_of(value, 2)
-
-
-def _root_of(value: Fraction, degree: int) -> Fraction:
+def _root(value: Fraction, degree: int = 2) -> Fraction:
     """The exact root of a number."""
     if degree == 1 or value in {0, 1}:
         return value

@@ -16,7 +16,7 @@ from typing import Any
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
 from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call, receive_replies
 from grpo_verifiers.sandbox.children import socket_pair
 from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
 from grpo_verifiers.tools.part import ToolPart
@@ -162,15 +162,7 @@ class Fork:
         try:
             self._sock.settimeout(SEND_SECONDS)
             self._sock.sendall(len(body).to_bytes(4, "big") + body)
-            until = time.monotonic() + timeout
-            while True:
-                self._sock.settimeout(max(0.001, until - time.monotonic()))
-                data = self._sock.recv(1 << 18)
-                if not data:
-                    raise LostError("died", "its process ended")
-                replies = list(self._replies.feed(data))
-                if replies:
-                    break
+            replies = receive_replies(self._sock, self._replies, time.monotonic() + timeout)
         except TimeoutError:
             raise LostError("late", f"it took longer than {timeout:g} s and was ended") from None
         except (OSError, WireError):

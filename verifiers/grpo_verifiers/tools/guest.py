@@ -4,19 +4,23 @@ import asyncio
 import json
 import math
 import os
+import re
 import socket
 import threading
 import time
+from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
+from grpo_verifiers.exec.failure import awaited
 from grpo_verifiers.exec.wire import pack_reply, read_exactly
 from grpo_verifiers.exec.worker import silence_again
 from grpo_verifiers.sandbox.inside import proc
-from grpo_verifiers.tools.keys import key_text
 from grpo_verifiers.tools.part import ToolPart
 
 MAX_TEXT = 64 << 10
-"""Characters of a result."""
+"""Characters of a result, and of a state key."""
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
 _OF_THE_MODEL = ("call", "reset")
 """What is asked for the model, which reads its errors; all else is for people."""
 
@@ -73,6 +77,56 @@ def _answer(
     return {"text": "", "number": None if value is None else number_of(kind, value)}
 
 
+def key_text(key: Any) -> str:
+    """``str`` of a key, with mappings and sets in order and arrays as lists; empty for None.
+
+    A longer one ends with a digest of all of it.
+
+    >>> key_text((3, "left")), key_text({"b": 1, "a": 2}) == key_text({"a": 2, "b": 1}), key_text(None)
+    ("(3, 'left')", True, '')
+    """
+    if key is None:
+        return ""
+    if isinstance(key, str):
+        text = str.__str__(key)
+    else:
+        several = isinstance(key, Mapping | set | frozenset | list | tuple) or _lists(key)
+        text = _key_part(key) if several else _without_address(key, str(key))
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[: MAX_TEXT - 64]} [{len(text)} characters, {blake2b(text.encode(), digest_size=16).hexdigest()}]"
+
+
+def _key_part(value: Any) -> str:
+    if isinstance(value, Mapping):
+        pairs = sorted((_key_part(name), _key_part(each)) for name, each in value.items())
+        return "{" + ", ".join(f"{name}: {each}" for name, each in pairs) + "}"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(_key_part, value))) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_key_part, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_key_part, value)) + (",)" if len(value) == 1 else ")")
+    if _lists(value):
+        return _key_part(value.tolist())
+    return repr(value) if isinstance(value, str) else _without_address(value, repr(value))
+
+
+def _lists(value: Any) -> bool:
+    """An array or a tensor, whose own text leaves out the middle."""
+    return not isinstance(value, type) and callable(getattr(value, "tolist", None))
+
+
+def _without_address(value: Any, text: str) -> str:
+    if _ADDRESS.search(text) is None:
+        return text
+    raise TypeError(
+        f"a state key holds a {type(value).__name__}, whose text is its address in memory: give a text, numbers, or "
+        "tuples of these."
+    )
+
+
 def number_of(kind: str, value: Any) -> float:
     """A reward as a number.
 
@@ -95,11 +149,7 @@ def number_of(kind: str, value: Any) -> float:
 
 def _run(loop: asyncio.AbstractEventLoop, fn: Any, arguments: dict[str, Any]) -> Any:
     value = fn(**arguments)
-    return loop.run_until_complete(_awaited(value)) if hasattr(value, "__await__") else value
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
+    return loop.run_until_complete(awaited(value)) if hasattr(value, "__await__") else value
 
 
 def text_of(value: Any) -> str:

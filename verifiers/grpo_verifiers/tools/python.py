@@ -10,17 +10,13 @@ Config:
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
-from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.levels import choose
-from grpo_verifiers.code.question import unpack_kind
-from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.options import Range
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
-from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.tools.guest import MAX_TEXT, cut
 
 REFERENCE = "grpo_verifiers.tools.python:python"
@@ -63,7 +59,7 @@ class PythonBox:
 
     def __init__(self, options: Any) -> None:
         given = {"memory": 1.0, "output": 16_384, "level": "process", "highest": "full", "preload": (), **options}
-        self._kind = asdict(BoxKind(choose(given["level"], given["highest"]), tuple(given["preload"])))
+        self._kind = BoxKind(choose(given["level"], given["highest"]), tuple(given["preload"]))
         self._question = {"memory": int(given["memory"] * (1 << 30)), "output": min(given["output"], MAX_TEXT)}
         self._referee = Referee()
         self._ended = self._used = False
@@ -108,7 +104,7 @@ def take_turn(question: dict[str, Any], boxes: BoxSet) -> list[str]:
             wall=_FOREVER, cpu=_FOREVER, memory=question["memory"], message=8 * question["output"] + 4096, sent=1 << 62
         )
         first = {"mode": "turns", "output": question["output"]}
-        _open.append(ProgramRun(boxes.box(unpack_kind(question["box"])), limits, [first]))
+        _open.append(ProgramRun(boxes.box(question["box"]), limits, [first]))
     program = _open[0]
     try:
         reply = program.ask({"code": question["code"]}, question["seconds"])

@@ -22,16 +22,17 @@ from grpo_verifiers.lazy import installed
 from grpo_verifiers.options import FolderPath, hints_of, keywords_of, option_problems
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
-from grpo_verifiers.tools.methods import (
+from grpo_verifiers.tools.part import Method, ToolPart
+from grpo_verifiers.tools.schema import (
     NOT_TOOLS,
     blank,
     environment_members,
     reset_columns,
     reset_problems,
     reset_takes,
+    schema_of,
+    signature_problems,
 )
-from grpo_verifiers.tools.part import Method, ToolPart
-from grpo_verifiers.tools.schema import schema_of, signature_problems
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -384,19 +385,11 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
 
 
 def _reference(fn: Any) -> str | None:
-    if (reference := reference_to(fn)) is None and _of_main(fn):
-        return f"{Path(str(sys.modules['__main__'].__file__)).resolve()}:{fn.__qualname__}"
-    return reference
-
-
-def _of_main(fn: Any) -> bool:
+    """That of `reference_to`, or the path of the script that defines it."""
     main = sys.modules.get("__main__")
-    name = getattr(fn, "__qualname__", "")
-    return (
-        getattr(fn, "__module__", None) == "__main__"
-        and str(getattr(main, "__file__", "")).endswith(".py")
-        and getattr(main, name, None) is fn
-    )
+    file, name = str(getattr(main, "__file__", "")), getattr(fn, "__qualname__", "")
+    of_main = getattr(fn, "__module__", None) == "__main__" and getattr(main, name, None) is fn
+    return reference_to(fn) or (f"{Path(file).resolve()}:{name}" if of_main and file.endswith(".py") else None)
 
 
 def _timeout_problem(timeout: Any) -> str | None:

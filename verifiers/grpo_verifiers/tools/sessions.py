@@ -7,6 +7,7 @@ runs in boxes (`tools.python`). What these processes say is JSON, and checked: t
 
 import atexit
 import contextlib
+import itertools
 import os
 import queue
 import sys
@@ -15,16 +16,16 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Self
 
 from grpo_verifiers.exec.runner import default_memory, worker_count
-from grpo_verifiers.tools.columns import row_problem
 from grpo_verifiers.tools.forks import Fork, LostError, Nursery
 from grpo_verifiers.tools.guest import MAX_TEXT, cut
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.python import REFERENCE as PYTHON
 from grpo_verifiers.tools.python import PythonBox
-from grpo_verifiers.tools.session import Reply
+from grpo_verifiers.turns import CallStatus
 
 _OWN: dict[str, tuple[str, str]] = {
     "reset": ("reset", ""),
@@ -34,6 +35,25 @@ _OWN: dict[str, tuple[str, str]] = {
 }
 """What the trainer asks of an environment: its method, and the field of the part that says whether there is one."""
 _PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a call.
+
+    Attributes:
+        status: how it ended.
+        text: ``str`` of what the tool returned, cut at its limit; of an error, its message.
+        seconds: how long it took.
+        number: of ``reward``, the reward; None elsewhere, and where there is none.
+        ended: the environment had ended before it was asked.
+    """
+
+    status: CallStatus
+    text: str
+    seconds: float = 0.0
+    number: float | None = None
+    ended: bool = False
 
 
 class Sessions:
@@ -47,7 +67,7 @@ class Sessions:
         self._at = {id(part): at for at, part in enumerate(apart)}
         self._room = threading.Semaphore(workers)
         self._free: list[Fork] = []
-        self._open: set[_Session] = set()
+        self._open: set[Session] = set()
         self._lock = threading.Lock()
         self._closed = False
         if self._nursery is not None:
@@ -57,7 +77,7 @@ class Sessions:
                 PythonBox(part.kwargs).close()  # raises where this machine has no box of that level
         _all.add(self)
 
-    def open(self, environment: str | None = None) -> "_Session":
+    def open(self, environment: str | None = None) -> "Session":
         """The session of one completion, with the environment of that label where there are several."""
         environments = [part for part in self.parts if part.kind == "environment"]
         if environment is not None:
@@ -70,7 +90,7 @@ class Sessions:
         with self._lock:
             if self._closed:
                 raise ValueError("the sessions are closed")
-            session = _Session(self, environments[0] if environments else None)
+            session = Session(self, environments[0] if environments else None)
             self._open.add(session)
         return session
 
@@ -130,7 +150,7 @@ class Sessions:
         finally:
             self._room.release()
 
-    def left(self, session: "_Session") -> None:
+    def left(self, session: "Session") -> None:
         """A session has ended."""
         with self._lock:
             self._open.discard(session)
@@ -151,8 +171,8 @@ class Sessions:
         return self._nursery.pid() if self._nursery is not None else None
 
 
-class _Session:
-    """One completion's; see `Session`."""
+class Session:
+    """The tools and the environment of one completion. Calls run in the order in which they were made."""
 
     def __init__(self, sessions: Sessions, environment: ToolPart | None) -> None:
         self._sessions, self._environment = sessions, environment
@@ -170,13 +190,13 @@ class _Session:
     # -- called from any thread
 
     def reset(self, row: Mapping[str, Any]) -> "Future[Reply]":
-        """See `Session`."""
+        """Make the environment ready for a row; its text is what ``reset`` returned, empty for None."""
         if problem := row_problem(row):
             return _done(Reply("error", problem))
         return self._own("reset", dict(row))
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> "Future[Reply]":
-        """See `Session`."""
+        """Call a method whose arguments fit its schema. The future never raises."""
         part = self._methods.get(method)
         if part is None:
             return _done(Reply("unknown", f"Tool {method} not found."))
@@ -188,19 +208,19 @@ class _Session:
         return self._queue(lambda: self._stateful(part, question))
 
     def state(self) -> "Future[Reply]":
-        """See `Session`."""
+        """The environment's ``state_key`` as text; empty where it has none."""
         return self._own("state", {})
 
     def turn_reward(self) -> "Future[Reply]":
-        """See `Session`."""
+        """The environment's ``get_turn_reward`` for the turn whose calls were made last."""
         return self._own("turn_reward", {})
 
     def reward(self) -> "Future[Reply]":
-        """See `Session`."""
+        """The environment's ``get_reward``."""
         return self._own("reward", {})
 
     def close(self) -> None:
-        """See `Session`."""
+        """End all that belongs to the completion; calls under way end as ``died``."""
         with self._lock:
             if self._closed:
                 return
@@ -344,6 +364,41 @@ def open_sessions(parts: Sequence[ToolPart], *, memory: int | None = -1, workers
     workers of checks.
     """
     return Sessions(parts, default_memory() if memory == -1 else memory, workers or worker_count())
+
+
+def row_problem(row: Mapping[str, Any]) -> str:
+    """What of a row JSON has no form for, in words that name the column; empty where nothing is.
+
+    >>> row_problem({"goal": 3, "board": [[0, 1], [1, 0]]})
+    ''
+    """
+    for column, value in row.items():
+        if (found := _strange(value)) is not None:
+            return (
+                f"the column {column!r} holds {found}: reset is given None, numbers, texts, lists and mappings of "
+                "these; turn it into one of them in the data, or leave the column out"
+            )
+    return ""
+
+
+def _strange(value: Any) -> str | None:
+    """The type in a value that JSON has no form for."""
+    left = [value]
+    for count in itertools.count():
+        if not left:
+            return None
+        if count > 1_000_000:
+            return "more than a million values"
+        each = left.pop()
+        if isinstance(each, Mapping):
+            if bad := next((key for key in each if not isinstance(key, str)), None):
+                return f"a mapping with a key of type {type(bad).__name__}"
+            left += each.values()
+        elif isinstance(each, list | tuple):
+            left += each
+        elif not (each is None or isinstance(each, bool | int | float | str)):
+            return f"a value of type {type(each).__name__}"
+    return None
 
 
 _ENDED = Reply("died", "the completion was ended")

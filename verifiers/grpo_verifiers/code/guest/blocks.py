@@ -5,11 +5,10 @@ them. Tests are not run to choose, so that a completion with several programs ha
 """
 
 import ast
-import builtins
 import contextlib
 import warnings
 
-from .names import bound_by
+from .names import bound_by, unknown_names
 
 _SESSION = (">>>", "In [", "$ ", "!", "%", "pip ", "python ")
 _PLAIN = (
@@ -104,15 +103,9 @@ def _facts(block: str) -> _Facts:
     except Exception:  # noqa: BLE001 - SyntaxError, ValueError, RecursionError, MemoryError: all say the same
         return _Facts()
     facts = _Facts(parses=True)
-    read: set[str] = set()
-    bound: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        else:
-            bound |= bound_by(node)
-    facts.main = "__name__" in read
-    facts.needs = {name for name in read - bound if not hasattr(builtins, name)}
+    loads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    facts.main = any(node.id == "__name__" for node in loads)
+    facts.needs = unknown_names(tree)
     with contextlib.suppress(RecursionError):
         _edge(tree.body, facts)
     imported = [bound_by(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -3,6 +3,7 @@
 Numbers in range, strings, true, false and null stand for themselves. Everything else is a list that begins with a tag.
 """
 
+import importlib
 import json
 import math
 import re
@@ -13,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 from .records import TAGS, described, is_head, stand_in
-from .standard import STANDARD, text_of, value_of
 
 MAX_DEPTH = 100
 MAX_ITEMS = 200_000
@@ -31,7 +31,34 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
     "k": lambda items: dict.fromkeys(items).keys(),
     "v": lambda items: dict(enumerate(items)).values(), "y": lambda items: dict(items).items(),
 }  # fmt: skip
-_OF_DATA = frozenset({"builtins", "program", "array", "collections", "_collections", "numpy"}) | STANDARD
+_LONGEST_TEXT = 10_000
+_CODECS: dict[str, tuple[str, Callable[[Any], str], Callable[[Any, str], Any]]] = {
+    "Decimal": ("decimal", str, lambda module, text: module.Decimal(text)),
+    "Fraction": (
+        "fractions",
+        lambda value: f"{value.numerator:x}/{value.denominator:x}",
+        lambda module, text: module.Fraction(int(text.partition("/")[0], 16), int(text.partition("/")[2], 16)),
+    ),
+    "UUID": ("uuid", lambda value: str(value.hex), lambda module, text: module.UUID(hex=text)),
+    "date": ("datetime", lambda value: str(value.isoformat()), lambda module, text: module.date.fromisoformat(text)),
+    "time": ("datetime", lambda value: str(value.isoformat()), lambda module, text: module.time.fromisoformat(text)),
+    "datetime": (
+        "datetime",
+        lambda value: str(value.isoformat()),
+        lambda module, text: module.datetime.fromisoformat(text),
+    ),
+    "timedelta": (
+        "datetime",
+        lambda value: f"{value.days}/{value.seconds}/{value.microseconds}",
+        lambda module, text: module.timedelta(*map(int, text.split("/"))),
+    ),
+    "PosixPath": ("pathlib", str, lambda module, text: module.PosixPath(text)),
+    "PurePosixPath": ("pathlib", str, lambda module, text: module.PurePosixPath(text)),
+}
+"""Classes of the standard library that a text says in full, by name: module, text, and the value of a text."""
+_OF_DATA = {"builtins", "program", "array", "collections", "_collections", "numpy"}.union(
+    module for module, _, _ in _CODECS.values()
+)
 """Modules of the classes of plain data, and of what it turns into."""
 Maker = Callable[[str, list[Any], list[Any]], Any]
 _DTYPE = re.compile(r"\|(?:b1|[iu]1|S\d{1,4})|[<>](?:[iu][248]|f[248]|c(?:8|16)|U\d{1,4})")
@@ -92,7 +119,7 @@ def encode(value: Any, depth: int = 0) -> Any:
         return ["g", *_taken(value, depth)]
     if kind.__module__ == "numpy" and "numpy" in sys.modules:
         return _of_numpy(value, depth)
-    if (text := text_of(value)) is not None:
+    if (text := _text_of(value)) is not None:
         return ["x", *text]
     if (record := described(value)) is not None:
         tag, head, members = record
@@ -137,6 +164,27 @@ def _of_numpy(value: Any, depth: int) -> Any:
     raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}", data=_comes_of_data(value))
 
 
+def _text_of(value: Any) -> tuple[str, str] | None:
+    """The name of a value's class and its text; None for a value of any other class."""
+    kind = type(value)
+    module, to_text, _ = _CODECS.get(kind.__name__, ("", str, None))
+    if not module or getattr(sys.modules.get(module), kind.__name__, None) is not kind:
+        return None
+    text = to_text(value)
+    return (kind.__name__, text) if len(text) <= _LONGEST_TEXT else None
+
+
+def _value_of(name: str, text: str) -> Any:
+    """The value of a text of ``_text_of``; ValueError where there is none."""
+    if type(name) is not str or type(text) is not str or name not in _CODECS or len(text) > _LONGEST_TEXT:
+        raise ValueError("no text of a value")
+    module, _, from_text = _CODECS[name]
+    try:
+        return from_text(importlib.import_module(module), text)
+    except (ArithmeticError, TypeError, LookupError) as error:
+        raise ValueError("no text of a value") from error
+
+
 def decode(tree: Any, make: Maker = stand_in) -> Any:
     """The value of a tree that ``check`` has passed; ``make`` makes the objects of a program's classes."""
     if not isinstance(tree, list):
@@ -155,7 +203,7 @@ def decode(tree: Any, make: Maker = stand_in) -> Any:
     if tag == "r":
         return range(*map(decode, rest))
     if tag == "x":
-        return value_of(*rest)
+        return _value_of(*rest)
     if tag == "a":
         return array(rest[0], decode(rest[1]))
     if tag == "n":
@@ -173,66 +221,63 @@ def decode(tree: Any, make: Maker = stand_in) -> Any:
     raise NoValueError("an unknown tag")
 
 
-def check(tree: Any, depth: int = 0) -> None:
+def check(tree: Any) -> None:
     """Raise NoValueError unless ``encode`` could have made a stranger's tree."""
+    if not _is_well_formed(tree, 0):
+        raise NoValueError("a malformed value")
+
+
+def _is_well_formed(tree: Any, depth: int) -> bool:
     kind = type(tree)
-    if tree is None or kind in {bool, str} or (kind is float and math.isfinite(tree)):
-        return
-    if kind is int and -_WIDE <= tree < _WIDE:
-        return
-    if kind is not list or not tree or depth > MAX_DEPTH:
-        raise NoValueError("a malformed value")
+    if tree is None or kind in {bool, str}:
+        return True
+    if kind is float:
+        return math.isfinite(tree)
+    if kind is int:
+        return bool(-_WIDE <= tree < _WIDE)
+    if kind is not list or not tree or depth > MAX_DEPTH or type(tree[0]) is not str:
+        return False
     tag, *rest = tree
-    if type(tag) is not str:
-        raise NoValueError("a malformed value")
     if tag in _MAPPINGS.values():
-        if tag == "D" and (not rest or not (rest[0] is None or (type(rest[0]) is str and rest[0] in _FACTORIES))):
-            raise NoValueError("a malformed value")
-        for pair in rest[1:] if tag == "D" else rest:
-            if type(pair) is not list or len(pair) != 2:
-                raise NoValueError("a malformed value")
-            check(pair[0], depth + 1)
-            check(pair[1], depth + 1)
-    elif tag in _MAKERS:
-        for item in rest:
-            check(item, depth + 1)
-    elif tag in TAGS:
+        if tag == "D":
+            if not rest or not (rest[0] is None or (type(rest[0]) is str and rest[0] in _FACTORIES)):
+                return False
+            rest = rest[1:]
+        return all(type(pair) is list and len(pair) == 2 and _are_well_formed(pair, depth) for pair in rest)
+    if tag in _MAKERS:
+        return _are_well_formed(rest, depth)
+    if tag in TAGS:
         if not rest or type(rest[0]) is not list or len(rest[0]) != (2 if tag == "m" else 4):
-            raise NoValueError("a malformed value")
-        if not is_head(tag, rest[0], len(rest) - 1):
-            raise NoValueError("a malformed value")
-        for item in rest[1:]:
-            check(item, depth + 1)
-    elif tag == "r":
-        if len(rest) != 3:
-            raise NoValueError("a malformed value")
-        for item in rest:
-            check(item, depth + 1)
-    elif tag == "n":
+            return False
+        return is_head(tag, rest[0], len(rest) - 1) and _are_well_formed(rest[1:], depth)
+    if tag == "r":
+        return len(rest) == 3 and _are_well_formed(rest, depth)
+    if tag == "n":
         if len(rest) != 2 or type(rest[0]) is not str or not _DTYPE.fullmatch(rest[0]):
-            raise NoValueError("a malformed value")
-        check(rest[1], depth + 1)
-    elif tag == "a":
+            return False
+        return _is_well_formed(rest[1], depth + 1)
+    if tag == "a":
         if len(rest) != 2 or type(rest[0]) is not str or len(rest[0]) != 1 or type(rest[1]) is not list:
-            raise NoValueError("a malformed value")
-        check(rest[1], depth + 1)
-        if not all(type(item) in {int, float, str, list} for item in rest[1]):
-            raise NoValueError("a malformed value")
+            return False
+        if not _is_well_formed(rest[1], depth + 1) or not {int, float, str, list}.issuperset(map(type, rest[1])):
+            return False
         try:
             decode(tree)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise NoValueError("a malformed value") from error
-    elif tag in {"i", "f", "c", "b", "B", "x"}:
+        except (ValueError, TypeError, OverflowError):
+            return False
+        return True
+    if tag in {"i", "f", "c", "b", "B", "x"}:
         if len(rest) != (2 if tag in {"c", "x"} else 1) or any(type(item) is not str for item in rest):
-            raise NoValueError("a malformed value")
+            return False
         try:
-            again = encode(decode(tree))
-        except ValueError as error:
-            raise NoValueError("a malformed value") from error
-        if again != tree:
-            raise NoValueError("a malformed value")
-    else:
-        raise NoValueError("a malformed value")
+            return bool(encode(decode(tree)) == tree)
+        except ValueError:
+            return False
+    return False
+
+
+def _are_well_formed(items: list[Any], depth: int) -> bool:
+    return all(_is_well_formed(item, depth + 1) for item in items)
 
 
 def dump(message: Any) -> bytes:

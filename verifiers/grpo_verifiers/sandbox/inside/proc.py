@@ -21,8 +21,6 @@ def has_children() -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    except OSError:  # pragma: no cover - no waitid here: look the long way
-        return bool(descendants(os.getpid()))
     return True
 
 
