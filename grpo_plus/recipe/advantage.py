@@ -3,27 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.advantages import check_advantage_kwargs, get_advantage
-from grpo_plus.recipe.forms import named
+from grpo_plus.advantages import get_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
 from grpo_plus.reward_model.options import NAME
-from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import unknown
-
-
-def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
-    """The estimator of a config, None without one; problems of its name and keywords."""
-    name, keywords = named("advantage", config.advantage)
-    if name is None:
-        return None, []
-    try:
-        problems: list[Problem] = [*check_advantage_kwargs(name, keywords)]
-        return Chosen(get_advantage(name), keywords), problems
-    except PluginError as error:
-        return None, [error]
-    except VerifierError:  # told above
-        return None, problems
 
 
 def equivalent_advantage(config: Any) -> tuple[str, dict[str, Any]]:

@@ -1,33 +1,31 @@
 """From the names in a config to its `Recipe`, and every problem of the choice before any model loads."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
+from grpo_plus.advantages.checking import keyword_problems as estimator_problems
 from grpo_plus.critic.options import CriticOptions
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
-from grpo_plus.recipe.advantage import (
-    advantage_problems,
-    choose_advantage,
-    equivalent_advantage,
-)
+from grpo_plus.recipe.advantage import advantage_problems, equivalent_advantage
 from grpo_plus.recipe.advantage import parts_of as estimators_of
 from grpo_plus.recipe.choice import Choice
-from grpo_plus.recipe.dead_groups import choose_dead_groups
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
-from grpo_plus.recipe.forms import name_of, named, read_form
+from grpo_plus.recipe.forms import HEADS, name_of, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
-from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
-from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_problems
-from grpo_plus.recipe.selection import choose_selection
-from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
+from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
+from grpo_plus.recipe.reward_model import reward_model_problems, with_weight
+from grpo_plus.recipe.settings import DEAD_GROUPS, DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
+from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.selection import selections
-from grpo_verifiers.errors import Problem
+from grpo_plus.selection.checking import keyword_problems as selection_problems
+from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry
 from grpo_verifiers.rules import broken_rules
@@ -51,28 +49,38 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
 
     With problems the recipe may lack parts.
     """
-    chosen, wrong_advantage = choose_advantage(config)
+    problems: list[Problem] = []
+
+    def kept(found: tuple[Any, Sequence[Problem]]) -> Any:
+        problems.extend(found[1])
+        return found[0]
+
+    chosen = kept(_part("advantage", config, Chosen, estimator_problems))
+    wrong_advantage = bool(problems)
     parts = estimators_of(chosen)
-    selected, wrong_selection = choose_selection(config)
-    objective, wrong_objective = choose_objective(config, unit_of(parts))
+    objective = kept(_objective(config, unit_of(parts)))
+    selected = kept(_part("selection", config, Selected, selection_problems))
+    dead_groups = kept(_dead_groups(config))
     in_reward = objective is not None and objective.kl_in_reward
-    dead_groups, wrong_dead_groups = choose_dead_groups(config)
     if chosen is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
         parts = estimators_of(chosen)
-    entries, form = read_entries(config.verifiers or [], "verifiers")
-    eval_entries, eval_form = read_entries(config.eval_verifiers or [], "eval_verifiers")
-    verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
-    eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
-    engine, wrong_engine = _options("engine", EngineOptions, config)
-    rollout, wrong_rollout = _options("rollout", RolloutOptions, config)
-    report, wrong_report = _options("report", ReportOptions, config)
-    diagnosis, wrong_diagnosis = _options("diagnosis", DiagnosisOptions, config)
-    critic, wrong_critic = choose_critic(config)
-    reward_model, wrong_reward_model = choose_reward_model(config)
-    monitor, wrong_monitor = choose_monitor(diagnosis, verifiers, config.plugins)
-    tools, environments, wrong_tools = choose_tools(config)
+    entries = kept(read_entries(config.verifiers or [], "verifiers"))
+    eval_entries = kept(read_entries(config.eval_verifiers or [], "eval_verifiers"))
+    verifiers = kept(build_verifiers(entries, config.plugins))
+    eval_verifiers = kept(build_verifiers(eval_entries, config.plugins))
+    problems += verifier_problems(config, entries, eval_entries)
+    engine = kept(_options("engine", EngineOptions, config)) or EngineOptions()
+    rollout = kept(_options("rollout", RolloutOptions, config)) or RolloutOptions()
+    report = kept(_options("report", ReportOptions, config)) or ReportOptions()
+    diagnosis = kept(_options("diagnosis", DiagnosisOptions, config)) or DiagnosisOptions()
+    critic = kept(_options("critic", CriticOptions, config))
+    reward_model = kept(_options("reward_model", RewardModelOptions, config))
+    if reward_model is not None:
+        reward_model = kept(with_weight(reward_model, config.reward_weights))
+    monitor = kept(choose_monitor(diagnosis, verifiers, config.plugins))
+    tools, environments = kept(choose_tools(config))
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     written = {field: named(field, getattr(config, field)) for field in _REGISTRIES}
     names = {field: name for field, (name, _) in written.items() if name is not None}
@@ -104,41 +112,64 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         origins=origins,
     )
     choice = Choice(config, recipe)
-    return recipe, [
-        *wrong_advantage,
-        *([] if wrong_advantage else advantage_problems(config, recipe, entries)),
-        *wrong_objective,
-        *wrong_selection,
-        *form,
-        *eval_form,
-        *wrong_verifiers,
-        *wrong_eval_verifiers,
-        *verifier_problems(config, entries, eval_entries),
-        *wrong_engine,
-        *wrong_rollout,
-        *wrong_report,
-        *wrong_diagnosis,
-        *wrong_dead_groups,
-        *wrong_critic,
-        *wrong_reward_model,
-        *reward_model_problems(recipe),
-        *wrong_monitor,
-        *monitor_problems(config, recipe),
-        *wrong_tools,
-        *broken_rules(parts_of(choice), choice),
-        *_weight_problems(config, recipe),
-    ]
+    problems += [] if wrong_advantage else advantage_problems(config, recipe, entries)
+    problems += reward_model_problems(recipe)
+    problems += monitor_problems(config, recipe)
+    problems += broken_rules(parts_of(choice), choice)
+    return recipe, [*problems, *_weight_problems(config, recipe)]
+
+
+def _part(
+    field: str, config: Any, made: Callable[..., Any], problems_of: Callable[..., list[str]]
+) -> tuple[Any, list[Problem]]:
+    """The part of a registry with its keywords, None without one; problems of both."""
+    name, keywords = named(field, getattr(config, field))
+    if name is None:
+        return None, []
+    try:
+        part = _REGISTRIES[field].get(name)
+        return made(part, keywords), [*problems_of(part, keywords)]
+    except VerifierError as error:
+        return None, [error if isinstance(error, PluginError) else str(error)]
+
+
+def _objective(config: Any, advantage_per: str) -> tuple[Objective | None, list[Problem]]:
+    """The objective that a config names, and every problem of its composition; None without one."""
+    name, keywords = named("objective", config.objective)
+    if name is None:
+        return None, []
+    return compose_objective(
+        name,
+        keywords,
+        beta=config.beta,
+        advantage_per=advantage_per,
+        use_bias_correction_kl=config.use_bias_correction_kl,
+    )
 
 
 def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
-    """The options of a field, at their defaults where one is wrong; what is wrong with each by itself."""
-    options = {
-        key: int(value) if isinstance(value, float) and value % 1 == 0 else value  # YAML writes 1e3 as a float
-        for key, value in read_form(field, getattr(config, field)).items()
-    }
-    if problems := option_problems(field, schema, options, where="key", bare=True):
-        return schema(), problems
-    return schema(**options), []
+    """The options of a field; None where it is unset or one is wrong. What is wrong with each by itself."""
+    given = getattr(config, field)
+    if field in HEADS:
+        given = {
+            key: int(value) if isinstance(value, float) and value % 1 == 0 else value  # YAML writes 1e3 as a float
+            for key, value in read_form(field, given).items()
+        }
+    problems = option_problems(field, schema, given or {}, where="key", bare=True)
+    return (None if given is None or problems else schema(**given)), problems
+
+
+def _dead_groups(config: Any) -> tuple[DeadGroups, list[str]]:
+    """The way of a config with dead groups, unset keywords at their defaults, and what is wrong with it."""
+    name, given = named("dead_groups", config.dead_groups)
+    if name is None or name not in DEAD_GROUPS:
+        return DeadGroups(), [f"dead_groups: {unknown('name', str(name), list(DEAD_GROUPS))}"]
+    if problems := option_problems(f"dead_groups {name!r}", DEAD_GROUPS[name], given):
+        return DeadGroups(name), problems
+    keywords = asdict(DEAD_GROUPS[name](**given))
+    if name == "roulette" and keywords["after"] is None:
+        keywords["after"] = max(2, config.num_generations // 4)
+    return DeadGroups(name, keywords), []
 
 
 def _weight_problems(config: Any, recipe: Recipe) -> list[str]:
@@ -170,27 +201,3 @@ def records(config: Any) -> bool:
     """Whether there is a record."""
     options = read_form("report", config.report).get("record")
     return sets_parts(config) if options is None else bool(options)
-
-
-def choose_critic(config: Any) -> tuple[CriticOptions | None, list[str]]:
-    """The options of a config's critic, None without one; what is wrong with its keys."""
-    given = config.critic
-    if given is None:
-        return None, []
-    if problems := option_problems("critic", CriticOptions, given, where="key"):
-        return None, problems
-    return CriticOptions(**given), []
-
-
-def choose_objective(config: Any, advantage_per: str) -> tuple[Objective | None, list[Problem]]:
-    """The objective that a config names, and every problem of its composition; None without one."""
-    name, keywords = named("objective", config.objective)
-    if name is None:
-        return None, []
-    return compose_objective(
-        name,
-        keywords,
-        beta=config.beta,
-        advantage_per=advantage_per,
-        use_bias_correction_kl=config.use_bias_correction_kl,
-    )

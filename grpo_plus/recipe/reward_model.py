@@ -3,24 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
-from grpo_verifiers.options import option_problems
 
 
-def choose_reward_model(config: Any) -> tuple[RewardModelOptions | None, list[str]]:
-    """The options of a config, with the weight that runs; what is wrong with one of them by itself."""
-    given = config.reward_model
-    if given is None:
-        return None, []
-    if problems := option_problems(NAME, RewardModelOptions, given, where="option", bare=True):
-        return None, problems
-    options = RewardModelOptions(**given)
-    weights = config.reward_weights
+def with_weight(options: RewardModelOptions, weights: Sequence[float] | None) -> tuple[RewardModelOptions, list[str]]:
+    """The options with the weight that runs, beside the ``reward_weights`` of the config."""
     if weights is None:
         return replace(options, weight=WEIGHT if options.weight is None else options.weight), []
     if options.weight:

@@ -52,7 +52,7 @@ STEPS = {"verifiers": ["math_steps"]}
 TWO = {"verifiers": ["math_steps", {"name": "math_steps", "label": "again"}]}
 NAMED = [{"name": "exact", "label": "reward_model"}]
 WRONG = {
-    "an unknown option": ({"evry": 3}, {}, "unknown option 'evry'"), "no number of steps": ({"every": -1}, {}, "every is -1"),
+    "an unknown option": ({"evry": 3}, {}, "unknown key 'evry'"), "no number of steps": ({"every": -1}, {}, "every is -1"),
     "a share of one": ({"replay": 1.0}, {}, "replay is 1.0"), "NaN": ({"replay": float("nan")}, {}, "replay"),
     "a strange place": ({"on": "trunk"}, {}, "on' is 'trunk'"),
     "weights twice": ({"weight": 0.5}, {"reward_weights": [1, 1]}, "keep one of the two"),
