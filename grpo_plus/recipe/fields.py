@@ -7,8 +7,7 @@ from typing import Any
 
 from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.forms import HEADS, read_form, write_form
-from grpo_plus.recipe.options import is_off, mapping, mapping_or_none
-from grpo_plus.recipe.ranges import default_of
+from grpo_plus.recipe.options import default_of, is_off, mapping, mapping_or_none
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
 from grpo_verifiers.verifying import load_plugins

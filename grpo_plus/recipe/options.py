@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -112,8 +112,11 @@ def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple
 def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
     """The fields that differ from their default, in order; unknown ones are skipped."""
     fields = config.__dataclass_fields__
-    return [name for name in names if name in fields and getattr(config, name) != _default(fields[name])]
+    return [name for name in names if name in fields and getattr(config, name) != default_of(fields[name])]
 
 
-def _default(spec: Any) -> Any:
-    return spec.default if spec.default is not MISSING else spec.default_factory()
+def default_of(spec: "Field[Any]") -> Any:
+    """The default of a field; None where it has none."""
+    if spec.default is not MISSING:
+        return spec.default
+    return None if spec.default_factory is MISSING else spec.default_factory()

@@ -17,7 +17,7 @@ from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_pro
 from grpo_plus.recipe.forms import HEADS, name_of, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
-from grpo_plus.recipe.reward_model import reward_model_problems, with_weight
+from grpo_plus.recipe.reward_model import start_problems, weight_among
 from grpo_plus.recipe.settings import DEAD_GROUPS, DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
@@ -51,36 +51,36 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     """
     problems: list[Problem] = []
 
-    def kept(found: tuple[Any, Sequence[Problem]]) -> Any:
-        problems.extend(found[1])
-        return found[0]
+    def collected(part: tuple[Any, Sequence[Problem]]) -> Any:
+        problems.extend(part[1])
+        return part[0]
 
-    chosen = kept(_part("advantage", config, Chosen, estimator_problems))
+    chosen = collected(_part("advantage", config, Chosen, estimator_problems))
     wrong_advantage = bool(problems)
     parts = estimators_of(chosen)
-    objective = kept(_objective(config, unit_of(parts)))
-    selected = kept(_part("selection", config, Selected, selection_problems))
-    dead_groups = kept(_dead_groups(config))
+    objective = collected(_objective(config, unit_of(parts)))
+    selected = collected(_part("selection", config, Selected, selection_problems))
+    dead_groups = collected(_dead_groups(config))
     in_reward = objective is not None and objective.kl_in_reward
     if chosen is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
         parts = estimators_of(chosen)
-    entries = kept(read_entries(config.verifiers or [], "verifiers"))
-    eval_entries = kept(read_entries(config.eval_verifiers or [], "eval_verifiers"))
-    verifiers = kept(build_verifiers(entries, config.plugins))
-    eval_verifiers = kept(build_verifiers(eval_entries, config.plugins))
+    entries = collected(read_entries(config.verifiers or [], "verifiers"))
+    eval_entries = collected(read_entries(config.eval_verifiers or [], "eval_verifiers"))
+    verifiers = collected(build_verifiers(entries, config.plugins))
+    eval_verifiers = collected(build_verifiers(eval_entries, config.plugins))
     problems += verifier_problems(config, entries, eval_entries)
-    engine = kept(_options("engine", EngineOptions, config)) or EngineOptions()
-    rollout = kept(_options("rollout", RolloutOptions, config)) or RolloutOptions()
-    report = kept(_options("report", ReportOptions, config)) or ReportOptions()
-    diagnosis = kept(_options("diagnosis", DiagnosisOptions, config)) or DiagnosisOptions()
-    critic = kept(_options("critic", CriticOptions, config))
-    reward_model = kept(_options("reward_model", RewardModelOptions, config))
-    if reward_model is not None:
-        reward_model = kept(with_weight(reward_model, config.reward_weights))
-    monitor = kept(choose_monitor(diagnosis, verifiers, config.plugins))
-    tools, environments = kept(choose_tools(config))
+    engine = collected(_options("engine", EngineOptions, config)) or EngineOptions()
+    rollout = collected(_options("rollout", RolloutOptions, config)) or RolloutOptions()
+    report = collected(_options("report", ReportOptions, config)) or ReportOptions()
+    diagnosis = collected(_options("diagnosis", DiagnosisOptions, config)) or DiagnosisOptions()
+    critic = collected(_options("critic", CriticOptions, config))
+    reward_model = collected(_options("reward_model", RewardModelOptions, config))
+    if reward_model is not None and reward_model.weight is None:
+        reward_model = replace(reward_model, weight=weight_among(config.reward_weights))
+    monitor = collected(choose_monitor(diagnosis, verifiers, config.plugins))
+    tools, environments = collected(choose_tools(config))
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     written = {field: named(field, getattr(config, field)) for field in _REGISTRIES}
     names = {field: name for field, (name, _) in written.items() if name is not None}
@@ -113,10 +113,9 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     )
     choice = Choice(config, recipe)
     problems += [] if wrong_advantage else advantage_problems(config, recipe, entries)
-    problems += reward_model_problems(recipe)
+    problems += start_problems(reward_model)
     problems += monitor_problems(config, recipe)
-    problems += broken_rules(parts_of(choice), choice)
-    return recipe, [*problems, *_weight_problems(config, recipe)]
+    return recipe, [*problems, *broken_rules(parts_of(choice), choice)]
 
 
 def _part(
@@ -170,14 +169,6 @@ def _dead_groups(config: Any) -> tuple[DeadGroups, list[str]]:
     if name == "roulette" and keywords["after"] is None:
         keywords["after"] = max(2, config.num_generations // 4)
     return DeadGroups(name, keywords), []
-
-
-def _weight_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Weights of 0 for every reward. Those in the entries are for the trainer, which knows the reward functions too."""
-    weights = config.reward_weights
-    if not weights or any(weights) or recipe.step_sources is not None:
-        return []
-    return [f"reward_weights is {weights}: nothing is left to learn from. Give at least one reward a weight."]
 
 
 def sets_parts(config: Any) -> bool:
