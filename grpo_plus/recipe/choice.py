@@ -34,9 +34,7 @@ class Choice:
         value = read_form(field, value).get(HEADS[field], value) if field in HEADS else value
         return getattr(value, "value", value)
 
-    def get(self, name: str, /) -> Any:
-        """The same, for rules."""
-        return self[name]
+    get = __getitem__
 
     @property
     def dead(self) -> str | None:

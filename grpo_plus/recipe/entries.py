@@ -8,7 +8,7 @@ from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.exec.rubrics import LOADER
-from grpo_verifiers.options import Range, keywords_of, option_problems
+from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
@@ -112,21 +112,18 @@ def _plain(name: str) -> str:
     return attribute or name
 
 
-_WEIGHT = Range(-LARGEST, LARGEST, told=f"a finite number, of size {LARGEST:.2g} at most")
-
-
-def _entry(
-    *,
-    weight: Annotated[float, _WEIGHT] | None = None,
-    timeout: Annotated[float, Range(0, open_low=True, told="a positive number of seconds")] | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> None:
-    """The signature of the keys that are read here; names and words are checked where a verifier is built."""
+_FORMS: Mapping[str, Any] = {
+    "weight": Annotated[float, Range(-LARGEST, LARGEST, told=f"a finite number, of size {LARGEST:.2g} at most")] | None,
+    "timeout": Annotated[float, Range(0, open_low=True, told="a positive number of seconds")] | None,
+}
+"""The values of keys; names and words are checked where a verifier is built."""
 
 
 def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
-    given = {key: values[key] for key in keywords_of(_entry) if key in values}
-    problems = option_problems(where, _entry, given, bare=True)
+    forms = _FORMS.items()
+    problems = [f"{where}: {text}" for key, form in forms for text in value_problems(key, values.get(key), form)]
+    if not fits(values.get("columns"), Mapping[str, str] | None):
+        problems.append(f"{where}: columns is {values['columns']!r}, expected parameter names mapped to column names.")
     label = values.get("label")
     if label is not None and (problem := label_problem(label)):
         problems.append(f"{where}: {problem}")

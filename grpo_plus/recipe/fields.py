@@ -21,7 +21,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     problems: list[Problem] = []
     for name in HEADS:
         try:
-            keys = _ANCHORS.get(name, _as_it_is)(read_form(name, getattr(config, name)), base)
+            keys = read_form(name, getattr(config, name))
+            keys = _ANCHORS[name](keys, base) if name in _ANCHORS else keys
         except ValueError as error:
             problems.append(str(error))
             keys = {}
@@ -46,10 +47,6 @@ def normalise(config: Any, base: Path) -> list[Problem]:
         except PluginError as error:
             problems.append(error)
     return problems
-
-
-def _as_it_is(keys: dict[str, Any], _base: Path) -> dict[str, Any]:
-    return keys
 
 
 def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:

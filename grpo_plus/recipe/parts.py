@@ -14,7 +14,7 @@ from grpo_plus.recipe.advantage import advantage_problems, equivalent_advantage
 from grpo_plus.recipe.advantage import parts_of as estimators_of
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
-from grpo_plus.recipe.forms import HEADS, name_of, named, read_form
+from grpo_plus.recipe.forms import HEADS, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
 from grpo_plus.recipe.reward_model import start_problems, weight_among
@@ -42,6 +42,8 @@ READ = (
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
 """The fields that a recipe is made of."""
+_PARTS = ("advantage", "objective", "selection", "verifiers", "tools", "environment", "reward_model")
+"""Fields with a part of ours: with one of them a run keeps a record, and draws completions leaner."""
 
 
 def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
@@ -86,6 +88,9 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     names = {field: name for field, (name, _) in written.items() if name is not None}
     built = {"advantage": chosen, "objective": objective, "selection": selected}
     origins |= {field: _REGISTRIES[field].way(name) for field, name in names.items() if built[field] is not None}
+    set_here = any(getattr(config, field) not in (None, []) for field in _PARTS)
+    own = set_here or diagnosis.judge is not None or dead_groups.name != "keep"
+    lean = (own or rollout.rows is not None) and not _trl.other_samplers(vars(config))
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,
@@ -103,9 +108,9 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         critic=critic,
         monitor=monitor,
         stop_on=tuple(diagnosis.stop_on),
-        rollout=replace(rollout, how=rollout_of(config)),
+        rollout=replace(rollout, how=rollout.how or ("auto" if lean else "stock")),
         rollout_is_set=rollout.how is not None,
-        report=replace(report, record=records(config)),
+        report=replace(report, record=own if report.record is None else report.record),
         report_is_open=report.record is None,
         names=names,
         keywords={field: written[field][1] for field in names},
@@ -169,26 +174,3 @@ def _dead_groups(config: Any) -> tuple[DeadGroups, list[str]]:
     if name == "roulette" and keywords["after"] is None:
         keywords["after"] = max(2, config.num_generations // 4)
     return DeadGroups(name, keywords), []
-
-
-def sets_parts(config: Any) -> bool:
-    """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
-    fields = ("advantage", "objective", "selection", "verifiers", "tools", "environment", "reward_model")
-    ours = any(getattr(config, field, None) not in (None, []) for field in fields)
-    judged = read_form("diagnosis", getattr(config, "diagnosis", None)).get("judge") is not None
-    return ours or judged or name_of(config, "dead_groups") not in (None, "keep")
-
-
-def rollout_of(config: Any) -> str:
-    """How completions are drawn on the plain path, ``stock`` or ``auto``."""
-    options = read_form("rollout", config.rollout)
-    if options.get("how") is not None:
-        return str(options["how"])
-    lean = sets_parts(config) or options.get("rows") is not None
-    return "auto" if lean and not _trl.other_samplers(vars(config)) else "stock"
-
-
-def records(config: Any) -> bool:
-    """Whether there is a record."""
-    options = read_form("report", config.report).get("record")
-    return sets_parts(config) if options is None else bool(options)

@@ -11,11 +11,7 @@ from grpo_verifiers.rules import Part, Rule, Test, excludes, needs, notes, repla
 
 
 def _adapter(key: str) -> Test:
-    def given_without(c: Choice) -> bool:
-        critic = c.recipe.critic
-        return critic is not None and critic.on in {"trunk", "model"} and getattr(critic, key) is not None
-
-    return given_without
+    return lambda c: c.recipe.critic.on in {"trunk", "model"} and getattr(c.recipe.critic, key) is not None
 
 
 def _noisy(key: str) -> Test:
