@@ -10,11 +10,12 @@ from grpo_plus.objectives.objective import KLTerm, Objective, Part
 from grpo_plus.objectives.pieces import Kind, Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
 from grpo_plus.objectives.registry import preset_of
-from grpo_plus.objectives.rules import Draft, broken_rules
+from grpo_plus.objectives.rules import RULES, Draft
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_verifiers.errors import PluginError, Problem, VerifierError, raise_all
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import Range, keywords_of, numbers, option_problems
+from grpo_verifiers.rules import broken_rules
 
 SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise", "skip_settled")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""
@@ -148,7 +149,7 @@ def compose_objective(
     term = choice.kl_term(draft)
     if term is not None:
         draft = replace(draft, pieces={**pieces, "kl": term.estimator.piece})
-    problems = [*choice.problems, *broken_rules(draft), *([] if term is None else _pull_problems(draft, term))]
+    problems = [*choice.problems, *broken_rules([RULES], draft), *([] if term is None else _pull_problems(draft, term))]
     if problems:
         return None, problems
     stop, rise = (None if one is None else float(one) for one in map(keywords.get, ("stop_fraction", "stop_rise")))

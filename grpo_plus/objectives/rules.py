@@ -7,7 +7,6 @@ from typing import Any
 from grpo_plus.objectives.pieces import Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
 from grpo_verifiers.rules import Part, excludes, needs
-from grpo_verifiers.rules import broken_rules as broken_of
 
 
 @dataclass(frozen=True)
@@ -167,8 +166,3 @@ RULES = Part("{c.what}", bool, (
              way="Use placement 'loss'", when=lambda c: c.per == "step" and c.in_reward),
 ))
 # fmt: on
-
-
-def broken_rules(draft: Draft) -> list[str]:
-    """The messages of all rules that a draft breaks."""
-    return broken_of((RULES,), draft)
