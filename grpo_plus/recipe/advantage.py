@@ -91,7 +91,7 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
     """Known before the run: the named verifier gives no steps, several give steps, or none does."""
     sure = [label for label, gives in givers.items() if gives]
     remedy = "such as {name: math_steps, weight: 0}"
-    if named in givers:
+    if named is not None and named in givers:
         if givers[named] is False:
             known = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
             return [f"advantage steps_from: the verifier {named!r} gives no step scores{known}."]
