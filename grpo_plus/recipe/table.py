@@ -20,7 +20,7 @@ def _noisy(key: str) -> Test:
 
 def _unjudged(key: str) -> Test:
     plain = getattr(DiagnosisOptions(), key)
-    return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in {None, plain}
+    return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in (None, plain)
 
 
 def _learning(key: str, when: Test) -> Test:
