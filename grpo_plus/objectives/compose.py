@@ -9,7 +9,7 @@ from grpo_plus.objectives.kl import pull
 from grpo_plus.objectives.objective import KLTerm, Objective, Part
 from grpo_plus.objectives.pieces import Kind, Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
-from grpo_plus.objectives.registry import preset_of
+from grpo_plus.objectives.registry import objectives
 from grpo_plus.objectives.rules import RULES, Draft
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_verifiers.errors import PluginError, Problem, VerifierError, raise_all
@@ -138,7 +138,7 @@ def compose_objective(
     if isinstance(name, str) and name in _NOT_HERE:
         return None, [f"{what} does not exist on purpose: {_NOT_HERE[name]}."]
     try:
-        preset = preset_of(name, base)
+        preset = objectives.meant(name, base)
     except (VerifierError, TypeError) as error:
         return None, [error if isinstance(error, PluginError) else str(error)]
     keywords = {key: numbers(value) for key, value in (kwargs or {}).items()}
