@@ -14,25 +14,22 @@ _trl.check_version()
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
-from grpo_plus.critic.options import KEYS as CRITIC_KEYS  # noqa: E402 - same
+from grpo_plus.critic.options import CriticOptions  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
-from grpo_plus.recipe.dead_groups import KEYWORDS as DEAD_GROUPS_FLAGS  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
-from grpo_plus.recipe.forms import (  # noqa: E402 - same
-    HEADS,
-    dotted_flags,
-    moved,
-)
+from grpo_plus.recipe.forms import HEADS, dotted_flags, moved  # noqa: E402 - same
 from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.settings import (  # noqa: E402 - same
+    DEAD_GROUPS,
     DiagnosisOptions,
     EngineOptions,
     ReportOptions,
     RolloutOptions,
+    keys_of,
 )
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
@@ -51,10 +48,6 @@ CHECKED_ELSEWHERE = (
     *("verifiers", "eval_verifiers", "plugins", "tools", "environment"),
 )
 """Fields with checks of their own: names, references and entries."""
-
-
-def _keys(options: Any) -> list[str]:
-    return list(options.__dataclass_fields__)
 
 
 @dataclass
@@ -132,7 +125,7 @@ class GRPOPlusConfig(GRPOConfig):
         default="auto",
         metadata={
             "help": "How the update runs: auto, packed, trimmed or stock (TRL's own); tokens_per_pass bounds memory.",
-            **dotted_flags("engine", _keys(EngineOptions)),
+            **dotted_flags("engine", keys_of(EngineOptions)),
         },
     )
     tools: list[str] | None = field(
@@ -148,7 +141,7 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "A reward model that trains along: a mapping of its options, or the JSON text of one.",
-            **dotted_flags("reward_model", _keys(RewardModelOptions)),
+            **dotted_flags("reward_model", keys_of(RewardModelOptions)),
         },
     )
     selection: dict[str, Any] | str | None = field(
@@ -162,35 +155,35 @@ class GRPOPlusConfig(GRPOConfig):
         default="keep",
         metadata={
             "help": "What becomes of groups that teach nothing: keep, resample, roulette or replay.",
-            **dotted_flags("dead_groups", DEAD_GROUPS_FLAGS),
+            **dotted_flags("dead_groups", keys_of(*DEAD_GROUPS.values())),
         },
     )
     critic: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "A critic, for advantage gae: its keys, as a mapping or its JSON text; {} for the defaults.",
-            **dotted_flags("critic", CRITIC_KEYS),
+            **dotted_flags("critic", keys_of(CriticOptions)),
         },
     )
     rollout: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "How completions are drawn: auto or stock, rows, vllm_sync; unset: auto with a part of ours.",
-            **dotted_flags("rollout", _keys(RolloutOptions)),
+            **dotted_flags("rollout", keys_of(RolloutOptions)),
         },
     )
     report: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "Keep a record for the report: true, false, or {every: STEPS}; unset: true with a part of ours.",
-            **dotted_flags("report", _keys(ReportOptions)),
+            **dotted_flags("report", keys_of(ReportOptions)),
         },
     )
     diagnosis: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "A judge against reward hacking (judge, every, sample, against); stop_on ends the run.",
-            **dotted_flags("diagnosis", _keys(DiagnosisOptions)),
+            **dotted_flags("diagnosis", keys_of(DiagnosisOptions)),
         },
     )
 

@@ -153,34 +153,16 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.reward_model = None if options is None else RewardModelHook(recipe, options, self.verification)
         learned = [] if self.reward_model is None else [self.reward_model, self.reward_model.pairs]
         self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
-        drawing = [self.inner, self.selecting, self.drawing, Drift(self._engine.shifted)]
+        every: list[Hook | None] = [Agreement(recipe), self.resume_check]
+        every += [self.inner, self.selecting, self.drawing, Drift(self._engine.shifted)]
         self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
-        scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
-        scoring += [self.diagnosing, self.clock, self.retry, self.calling, self.verification, *learned]
-        references = [AdapterReference(), ModelReference()]
-        updating = [
-            Pieces(),
-            *references,
-            Supports(self.rollouts, self._served),
-            self._engine,
-            self.rollouts,
-            self.guard,
-        ]
-        updating += [self.serving, self.colocate, self.update or StockShares()]
-        going_on = [self.data_position, self.generation_batch, CallbackStates(), Trackers()]
-        self.hooks += [
-            hook
-            for hook in (
-                Agreement(recipe),
-                self.resume_check,
-                *drawing,
-                *scoring,
-                *updating,
-                *going_on,
-            )
-            if hook is not None
-        ]
+        every += [self.critic, self._advantages, returns, self.recorder, prompts]
+        every += [self.diagnosing, self.clock, self.retry, self.calling, self.verification, *learned]
+        every += [Pieces(), AdapterReference(), ModelReference(), Supports(self.rollouts, self._served), self._engine]
+        every += [self.rollouts, self.guard, self.serving, self.colocate, self.update or StockShares()]
+        every += [self.data_position, self.generation_batch, CallbackStates(), Trackers()]
+        self.hooks += [hook for hook in every if hook is not None]
 
     def _served(self) -> Any:
         """The vLLM that draws, where it is one of ours."""

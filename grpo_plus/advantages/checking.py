@@ -134,14 +134,3 @@ def _with_all_keywords(estimator: Estimator) -> Callable[..., Any]:
     target.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # what inspect.signature reads first
     target.__annotations__ = hints
     return target
-
-
-__all__ = [
-    "anchor_parts",
-    "check_advantage_kwargs",
-    "flags",
-    "keyword_problems",
-    "leaf_estimators",
-    "parameters_of",
-    "require_keywords",
-]

@@ -71,10 +71,10 @@ class Estimator:
     check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.fn):
+        if isinstance(self.fn, type) or not callable(self.fn):
+            kind = "a class" if isinstance(self.fn, type) else type(self.fn).__name__
             raise NotAnEstimatorError(
-                f"the advantage estimator {self.name!r} is {type(self.fn).__name__}, expected a function "
-                "(table, *, keywords) -> Tensor."
+                f"the advantage estimator {self.name!r} is {kind}, expected a function (table, *, keywords) -> Tensor."
             )
         for what, value, allowed in (("per", self.per, Per), ("scope", self.scope, Scope)):
             if value not in (choices := get_args(allowed)):

@@ -60,7 +60,9 @@ def gae(
     """
     trainable_NT = table.trainable()
     values_NT = values_of(table)[:, : table.width]
-    lam_N = lam if length_alpha is None else length_adaptive(trainable_NT, length_alpha)
+    lam_N: Tensor | float = lam
+    if length_alpha is not None:
+        lam_N = (1 - 1 / (length_alpha * trainable_NT.sum(dim=1).double())).clamp(0, 1)
     got_NT = generalised(token_rewards(table), values_NT, trainable_NT, gamma, lam_N)
     if not whiten:
         return got_NT
@@ -98,11 +100,6 @@ def generalised(
         sums_NT = sums_NT + factor_N1**terms * torch.nn.functional.pad(sums_NT[:, terms:], (0, terms))
         terms *= 2
     return torch.zeros_like(sums_NT).scatter(1, order_NT, sums_NT)
-
-
-def length_adaptive(trainable_NT: Tensor, alpha: float) -> Tensor:
-    """(N,) λ_i = 1 − 1/(α·l_i) within [0, 1], l_i the trained tokens of the completion."""
-    return (1 - 1 / (alpha * trainable_NT.sum(dim=1).double())).clamp(0, 1)
 
 
 def _check(given: Mapping[str, Any], base: Any) -> list[str]:  # noqa: ARG001 - every check is called alike

@@ -15,9 +15,8 @@ group. With a single reward it is ``zscore``, whitened over the batch.
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
 from grpo_plus.advantages.estimator import Estimator
-from grpo_plus.advantages.grouping import Groups, whiten, zscores
+from grpo_plus.advantages.grouping import Ddof, Eps, Groups, whiten, zscores
 from grpo_plus.advantages.table import RewardTable
 
 

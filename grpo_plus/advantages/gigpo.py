@@ -33,9 +33,8 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
 from grpo_plus.advantages.estimator import Estimator
-from grpo_plus.advantages.grouping import Groups, ratio
+from grpo_plus.advantages.grouping import Ddof, Eps, Groups, zscores
 from grpo_plus.advantages.spread import on_own_tokens, states_of, steps_of
 from grpo_plus.advantages.steps import StepScores
 from grpo_plus.advantages.table import RewardTable
@@ -109,8 +108,7 @@ def same_state(table: RewardTable, steps: StepScores) -> Groups:
 
 def _relative(values: Tensor, mask: Tensor, groups: Groups, *, scale: str, eps: float, ddof: int) -> Tensor:
     """Values against their group's; exactly 0 off the mask and in groups without contrast."""
-    centred = groups.centre(values, mask)
-    return centred if scale == "none" else ratio(centred, groups.std(values, mask, ddof)[groups.index] + eps)
+    return groups.centre(values, mask) if scale == "none" else zscores(values, mask, groups, eps=eps, ddof=ddof)
 
 
 def _check(given: Mapping[str, Any], base: Any) -> list[str]:  # noqa: ARG001 - every check is called alike

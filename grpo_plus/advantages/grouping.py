@@ -5,10 +5,17 @@ scatter-adds this gives the same bits on every run and device, and no group ever
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from grpo_verifiers.options import Range
+
+Eps = Annotated[float, Range(0, finite=True)]
+"""Added to a standard deviation before dividing by it."""
+Ddof = Literal[0, 1]
+"""0: population, 1: sample standard deviation."""
 TOLERANCE = 1e-6
 """Rewards this close, relative to max(1, largest |R| of the group), are equal: float32 cannot tell them apart."""
 

@@ -3,7 +3,7 @@
 Credit "return" is the paper's: a token carries the sum over its own and all later steps, each times ``gamma`` for every
 step between (1 in the paper). Credit "step" gives it its own step's score only, so that good steps before a mistake are
 not blamed for it. Credit "turn" compares a step with the steps of equal number only, the second with the second ones
-(`turns.py`, MT-GRPO); ``gamma``, if set, adds later ones as in "return". Outcome rewards never gate the steps. The
+(MT-GRPO); ``gamma``, if set, adds later ones as in "return". Outcome rewards never gate the steps. The
 outcome counts by ``outcome_weight`` times its z-score, added to every token, without a discount.
 
 Use it when a verifier scores the steps of a completion (``math_steps``, ``code_steps``, ``prm``) or its turns, and
@@ -30,12 +30,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
 from grpo_plus.advantages.estimator import Estimator
-from grpo_plus.advantages.grouping import Groups, zscores
+from grpo_plus.advantages.grouping import Ddof, Eps, Groups, zscores
 from grpo_plus.advantages.spread import steps_of
+from grpo_plus.advantages.steps import StepScores
 from grpo_plus.advantages.table import RewardTable
-from grpo_plus.advantages.turns import same_turn
 
 
 def process(
@@ -67,6 +66,21 @@ def process(
     steps = steps_of(table)
     groups = same_turn(table, steps) if credit == "turn" else Groups.of(table.groups[steps.rows])
     return zscores(steps.scores, ~steps.scores.isnan(), groups, eps=eps, ddof=ddof)
+
+
+def same_turn(table: RewardTable, steps: StepScores) -> Groups:
+    """Steps that are compared with credit "turn": those of equal number of one group.
+
+    A step is compared with equally many steps before it, so that later ones, which are harder or easier as a rule, are
+    not blamed or praised for where they stand. One without a score counts in the number.
+
+    >>> table = RewardTable.of([1, 0], steps=[[(1.0, 0, 2), (0.5, 2, 4)], [(0.0, 0, 3)]])
+    >>> same_turn(table, table.steps).index
+    tensor([0, 1, 0])
+    """
+    ordinals_S = steps.ordinals()
+    most = int(ordinals_S.max()) + 1 if len(steps) else 1
+    return Groups.of(Groups.of(table.groups[steps.rows]).index * most + ordinals_S)
 
 
 ESTIMATOR = Estimator("process", process, per="step")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError, Scope
+from grpo_plus.advantages.estimator import Estimator, Scope
 from grpo_verifiers.registry import Registry, beside, source_of
 from grpo_verifiers.rules import Rule
 
@@ -35,11 +35,6 @@ def _adopt(name: str, value: Any) -> Estimator:
     """The object of a reference or entry point as an estimator."""
     if isinstance(value, Estimator):
         return value
-    if isinstance(value, type) or not callable(value):
-        raise NotAnEstimatorError(
-            f"{name!r} is {'a class' if isinstance(value, type) else type(value).__name__}, no advantage estimator: "
-            "expected a function (table, *, keywords) -> Tensor."
-        )
     return beside(value, Estimator) or Estimator(name, value)
 
 
@@ -96,8 +91,6 @@ def register_advantage(
         raise ValueError(f"register_advantage({name!r}): per is {per!r}, expected 'completion', 'step' or 'token'.")
 
     def decorate(fn: F) -> F:
-        if isinstance(fn, type):
-            raise NotAnEstimatorError(f"register_advantage({name!r}) got a class, expected a function.")
         made = Estimator(
             name,
             fn,

@@ -18,10 +18,9 @@ rewards still learns when it is better or worse than the batch.
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
 from grpo_plus.advantages.estimator import Estimator
 from grpo_plus.advantages.gae import generalised
-from grpo_plus.advantages.grouping import whiten
+from grpo_plus.advantages.grouping import Ddof, Eps, whiten
 from grpo_plus.advantages.table import RewardTable, token_rewards
 
 

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
-from grpo_plus.advantages.grouping import Groups, zscores
+from grpo_plus.advantages.grouping import Ddof, Eps, Groups, zscores
 from grpo_plus.advantages.table import RewardTable, StepScores
 from grpo_verifiers.options import Range
 

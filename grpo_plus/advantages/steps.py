@@ -49,11 +49,8 @@ class StepScores:
             fail("StepScores.scores", "finite numbers, or NaN for a step without a score", f"{self.scores[at]} at {at}")
         start_S, end_S = self.spans.unbind(1)
         if bool((bad := start_S < 0).any()):
-            fail(
-                "StepScores.spans",
-                "token positions from 0",
-                f"step {first_bad(bad)}: {self.spans[first_bad(bad)].tolist()}",
-            )
+            at = first_bad(bad)
+            fail("StepScores.spans", "token positions from 0", f"step {at}: {self.spans[at].tolist()}")
         if bool((bad := end_S < start_S).any()):
             at = first_bad(bad)
             fail("StepScores.spans", "first <= one-past-last token", f"step {at}: {self.spans[at].tolist()}")

@@ -100,21 +100,16 @@ class RewardTable:
                 f"{self.rewards[row, kind]} from reward {kind}{name} for completion {row}",
             )
         if bool((bad := ~self.weights.isfinite()).any()):
-            fail("RewardTable.weights", "finite numbers", f"{self.weights[first_bad(bad)]} for reward {first_bad(bad)}")
+            at = first_bad(bad)
+            fail("RewardTable.weights", "finite numbers", f"{self.weights[at]} for reward {at}")
         if bool((bad := self.lengths < 0).any()):
-            fail(
-                "RewardTable.lengths",
-                "0 or more tokens",
-                f"{self.lengths[first_bad(bad)]} for completion {first_bad(bad)}",
-            )
+            at = first_bad(bad)
+            fail("RewardTable.lengths", "0 or more tokens", f"{self.lengths[at]} for completion {at}")
         if self.steps is not None:
             rows, count = self.steps.rows, len(self.rewards)
             if bool((bad := (rows < 0) | (rows >= count)).any()):
-                fail(
-                    "StepScores.rows",
-                    f"completions 0 to {count - 1}",
-                    f"{rows[first_bad(bad)]} for step {first_bad(bad)}",
-                )
+                at = first_bad(bad)
+                fail("StepScores.rows", f"completions 0 to {count - 1}", f"{rows[at]} for step {at}")
         mask, penalty = self.extras.get(TRAINABLE), self.extras.get(PENALTY)
         if penalty is not None and (penalty.dim() != 2 or penalty.shape[1] < self.width):
             fail(f"RewardTable.extras[{PENALTY!r}]", f"numbers of at least {self.width} columns", describe(penalty))

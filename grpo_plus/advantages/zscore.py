@@ -17,9 +17,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
 from grpo_plus.advantages.estimator import Estimator
-from grpo_plus.advantages.grouping import Groups, ratio
+from grpo_plus.advantages.grouping import Ddof, Eps, Groups, ratio
 from grpo_plus.advantages.table import RewardTable
 
 

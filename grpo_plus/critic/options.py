@@ -1,6 +1,6 @@
 """The keys of a config's ``critic``, with their ranges and defaults."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from grpo_verifiers.options import Range
@@ -50,6 +50,3 @@ class CriticOptions:
     def rate(self, kind: str) -> float:
         """The learning rate of a critic of this kind."""
         return RATES[kind] if self.learning_rate is None else self.learning_rate
-
-
-KEYS = tuple(one.name for one in fields(CriticOptions))

@@ -3,28 +3,46 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from grpo_plus.objectives.kl import pull
 from grpo_plus.objectives.objective import KLTerm, Objective, Part
 from grpo_plus.objectives.pieces import Kind, Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
-from grpo_plus.objectives.registry import preset_of
-from grpo_plus.objectives.rules import Draft, broken_rules
+from grpo_plus.objectives.registry import objectives
+from grpo_plus.objectives.rules import RULES, Draft
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_verifiers.errors import PluginError, Problem, VerifierError, raise_all
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import numbers
+from grpo_verifiers.options import Range, keywords_of, numbers, option_problems
+from grpo_verifiers.rules import broken_rules
 
 SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise", "skip_settled")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""
-KL_OPTIONS = ("estimator", "unbiased", "placement", "schedule")
-PLACEMENTS = ("loss", "reward")
 
 _NOT_HERE = {
     "bnpo": "its divisor is the token count of the micro-batch, so its gradient depends on how a batch is split: use "
     "'dapo', which divides by the count of the whole batch, or leave objective unset and set loss_type to bnpo"
 }
+
+
+def _stops(
+    *,
+    stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None,
+    stop_rise: Annotated[float, Range(0, finite=True)] | None = None,
+    skip_settled: bool | None = None,
+) -> None:
+    """The signature of the keywords that every objective has."""
+
+
+def _kl(
+    *,
+    estimator: Any = None,
+    unbiased: bool | None = None,
+    placement: Literal["loss", "reward"] = "loss",
+    schedule: Any = "constant",
+) -> None:
+    """The signature of a KL term."""
 
 
 def flags() -> tuple[str, ...]:
@@ -120,7 +138,7 @@ def compose_objective(
     if isinstance(name, str) and name in _NOT_HERE:
         return None, [f"{what} does not exist on purpose: {_NOT_HERE[name]}."]
     try:
-        preset = preset_of(name, base)
+        preset = objectives.meant(name, base)
     except (VerifierError, TypeError) as error:
         return None, [error if isinstance(error, PluginError) else str(error)]
     keywords = {key: numbers(value) for key, value in (kwargs or {}).items()}
@@ -131,12 +149,12 @@ def compose_objective(
     term = choice.kl_term(draft)
     if term is not None:
         draft = replace(draft, pieces={**pieces, "kl": term.estimator.piece})
-    problems = [*choice.problems, *broken_rules(draft), *([] if term is None else _pull_problems(draft, term))]
+    problems = [*choice.problems, *broken_rules([RULES], draft), *([] if term is None else _pull_problems(draft, term))]
     if problems:
         return None, problems
-    stop, rise = (None if one is None else float(one) for one in (draft.stop, draft.rise))
+    stop, rise = (None if one is None else float(one) for one in map(keywords.get, ("stop_fraction", "stop_rise")))
     ratio, surrogate, reduce = parts["ratio"], parts["surrogate"], parts["reduce"]
-    skips = draft.skips is True
+    skips = keywords.get("skip_settled") is True
     return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop, rise, skip_settled=skips), []
 
 
@@ -202,6 +220,8 @@ class _Choice:
             elif "surrogate" in parts:  # otherwise it may be one of the surrogate that does not exist
                 known = [*SELECTORS, *(name for keywords in owners.values() for name in keywords)]
                 self.problems.append(f"{self.what}: {unknown('keyword', key, known)}")
+        stops = {key: self.keywords[key] for key in keywords_of(_stops) if key in self.keywords}
+        self.problems += option_problems(self.what, _stops, stops, bare=True)
         for part in parts.values():
             self.problems += [f"{self.what}: {problem}" for problem in part.piece.problems(part.keywords)]
         return parts
@@ -211,22 +231,17 @@ class _Choice:
         if not draft.has_kl:
             return None
         options = draft.term
-        say = f"{self.what}: kl:"
-        self.problems += [f"{say} {unknown('keyword', key, KL_OPTIONS)}" for key in options if key not in KL_OPTIONS]
-        placement, unbiased = options.get("placement", "loss"), options.get("unbiased")
-        if placement not in PLACEMENTS:
-            self.problems.append(f"{say} {unknown('placement', placement, PLACEMENTS)}")
-        if unbiased is not None and not isinstance(unbiased, bool):
-            self.problems.append(f"{say} unbiased is {unbiased!r}, expected true or false.")
+        wrong = option_problems(f"{self.what}: kl", _kl, options)
+        self.problems += wrong
         schedule, problems = parse_schedule(options.get("schedule", "constant"))
         self.problems += [f"{self.what}: {problem}" for problem in problems]
         default = "k1" if draft.in_reward else self.preset.kl or "k3"
         estimator = self._part("kl", options.get("estimator", default), {})
-        if estimator is None or placement not in PLACEMENTS:
+        if estimator is None or wrong:
             return None
-        wanted = draft.corrected if unbiased is None else draft.unbiased
+        wanted = draft.corrected if options.get("unbiased") is None else draft.unbiased
         corrects = wanted and draft.multiplies and estimator.piece.takes_ratio
-        return KLTerm(estimator, unbiased=corrects, placement=placement, schedule=schedule)
+        return KLTerm(estimator, corrects, options.get("placement", "loss"), schedule)
 
 
 def _pull_problems(draft: Draft, term: KLTerm) -> list[Problem]:

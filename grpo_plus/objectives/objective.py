@@ -146,13 +146,11 @@ class Objective:
     def values(self, batch: TokenBatch) -> Unreduced:
         """The loss of every token of a micro-batch."""
         rows, width = batch.logps.shape
-        ratio = _shaped(self.ratio(batch), f"the ratio {self.ratio.piece.name!r}", ((rows, width), (rows, 1)))
+        ratio = _shaped(self.ratio(batch), self.ratio, ((rows, width), (rows, 1)))
         _check_numbers(ratio, self.ratio, batch)
         piece = self.surrogate.piece
-        if piece.kind == "loss":
-            terms = _terms(self.surrogate(batch), f"the objective {self.name!r}", batch)
-        else:
-            terms = _terms(self.surrogate(batch, ratio), f"the surrogate {piece.name!r}", batch)
+        given = self.surrogate(batch) if piece.kind == "loss" else self.surrogate(batch, ratio)
+        terms = _terms(given, self.surrogate, batch)
         _check_numbers(terms.values, self.surrogate, batch)
         _check_gradient(terms.values, self.surrogate, batch.logps)
         values = terms.values if piece.kind == "loss" else -terms.values
@@ -173,8 +171,7 @@ class Objective:
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Unreduced]:
         """The reduced loss of a micro-batch, and what it came from."""
         unreduced = self.values(batch)
-        what = f"the reduction {self.reduce.piece.name!r}"
-        loss = _shaped(self.reduce(unreduced.values, batch), what, ((),))
+        loss = _shaped(self.reduce(unreduced.values, batch), self.reduce, ((),))
         _check_numbers(loss, self.reduce, batch)
         _check_gradient(loss, self.reduce, unreduced.values)
         return loss, unreduced
@@ -253,12 +250,14 @@ class Objective:
         return tuple(sorted(fields))
 
 
-def _shaped(given: Any, what: str, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+def _shaped(given: Any, part: Part, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
     """The output of a ratio or a reduction, refused unless it is a tensor of one of these shapes."""
     if isinstance(given, Tensor) and tuple(given.shape) in shapes:
         return given
     found = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-    raise ObjectiveOutputError(f"{what} returned {found}, expected one of shape {' or '.join(map(str, shapes))}.")
+    raise ObjectiveOutputError(
+        f"{_called(part)} returned {found}, expected one of shape {' or '.join(map(str, shapes))}."
+    )
 
 
 def _check_numbers(given: Tensor, part: Part, batch: TokenBatch) -> None:
@@ -297,7 +296,7 @@ def _called(part: Part) -> str:
     return f"the {words.get(part.piece.kind, part.piece.kind)} {part.piece.name!r}"
 
 
-def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:
+def _terms(given: Any, part: Part, batch: TokenBatch) -> Terms:
     """The output of a surrogate as `Terms`, its shape checked: user functions may return tensors."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         values, metrics = given
@@ -306,14 +305,14 @@ def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:
         given = Terms(given)
     if not isinstance(given, Terms):
         raise ObjectiveOutputError(
-            f"{what} returned {type(given).__name__}, expected a (B, T) tensor, or a pair of one and a mapping of "
-            "metric names to tensors."
+            f"{_called(part)} returned {type(given).__name__}, expected a (B, T) tensor, or a pair of one and a "
+            "mapping of metric names to tensors."
         )
     rows, width = batch.logps.shape
     if not isinstance(given.values, Tensor) or given.values.shape not in ((rows, width), (rows, 1)):
         shape = tuple(given.values.shape) if isinstance(given.values, Tensor) else type(given.values).__name__
         raise ObjectiveOutputError(
-            f"{what} returned values of shape {shape}, expected one for each token, {(rows, width)}, or for each "
-            f"completion, {(rows, 1)}: they are reduced by the objective's own reduction."
+            f"{_called(part)} returned values of shape {shape}, expected one for each token, {(rows, width)}, or for "
+            f"each completion, {(rows, 1)}: they are reduced by the objective's own reduction."
         )
     return given

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from grpo_verifiers.options import keywords_of, option_problems
@@ -77,17 +78,13 @@ class Piece:
         return list(inspect.signature(self.fn).parameters)[: len(POSITIONAL[self.kind])]
 
 
-def adopt(kind: Kind) -> Callable[[str, Any], Piece]:
-    """A converter for references and entry points: a plain function becomes a piece of this kind."""
-
-    def convert(name: str, value: Any) -> Piece:
-        if isinstance(value, Piece):
-            if value.kind != kind:
-                raise TypeError(f"{name!r} is a {value.kind}, not a {kind}.")
-            return value
-        return piece_of(kind, name, value)
-
-    return convert
+def adopt(kind: Kind, name: str, value: Any) -> Piece:
+    """The object of a reference or entry point as a piece of this kind."""
+    if isinstance(value, Piece):
+        if value.kind != kind:
+            raise TypeError(f"{name!r} is a {value.kind}, not a {kind}.")
+        return value
+    return piece_of(kind, name, value)
 
 
 def piece_of(kind: Kind, name: str, fn: Any, **declared: Any) -> Piece:
@@ -155,7 +152,7 @@ piece_registries: dict[Kind, Registry[Piece]] = {
     kind: Registry(
         words,
         builtins={name: f"grpo_plus.objectives.{where}" for name, where in found.items()},
-        adopt=adopt(kind),
+        adopt=partial(adopt, kind),
     )
     for kind, (words, found) in _BUILT_IN.items()
 }

@@ -1,7 +1,6 @@
 """The registry of objectives: presets, functions of users, and what a name or function stands for."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
@@ -26,11 +25,6 @@ objectives: Registry[Preset] = Registry(
     adopt=_adopt,
 )
 """Every objective there is, by name."""
-
-
-def preset_of(part: str | Callable[..., Any], base: Path | None) -> Preset:
-    """The preset of a name or of a function."""
-    return objectives.meant(part, base)
 
 
 @overload

@@ -7,7 +7,6 @@ from typing import Any
 from grpo_plus.objectives.pieces import Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
 from grpo_verifiers.rules import Part, excludes, needs
-from grpo_verifiers.rules import broken_rules as broken_of
 
 
 @dataclass(frozen=True)
@@ -93,21 +92,6 @@ class Draft:
         return self.preset.unbiased and self.term.get("placement", "loss") == "loss"
 
     @property
-    def stop(self) -> Any:
-        """The share of settled tokens at which the inner iterations end."""
-        return self.keywords.get("stop_fraction")
-
-    @property
-    def rise(self) -> Any:
-        """The least rise of the objective with which the inner iterations go on."""
-        return self.keywords.get("stop_rise")
-
-    @property
-    def skips(self) -> Any:
-        """Rows that have reached all of their targets are left out."""
-        return self.keywords.get("skip_settled")
-
-    @property
     def settling(self) -> str:
         """The surrogates that settle."""
         surrogates = piece_registries["surrogate"]
@@ -118,8 +102,9 @@ class Draft:
         """The KL estimators there are."""
         return ", ".join(piece_registries["kl"])
 
-    def get(self, name: str) -> None:
-        """A draft has no fields to show."""
+    def get(self, name: str) -> Any:
+        """A keyword; None where it is not given."""
+        return self.keywords.get(name)
 
     def of(self, trait: str, kind: str = "surrogate") -> Any:
         """A trait of a piece; None without the piece."""
@@ -130,10 +115,6 @@ class Draft:
         return str(self.of("name", kind))
 
 
-def _within(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-
-
 # fmt: off
 _PARTS = "Take ratio token or sequence_token (objective 'gspo_token'), or an advantage estimator per completion"
 RULES = Part("{c.what}", bool, (
@@ -142,13 +123,13 @@ RULES = Part("{c.what}", bool, (
              when=lambda c: c.of("kind") == "loss" and "surrogate" in c.keywords),
     excludes("ratio", "it is one whole function", way="Remove it",
              when=lambda c: c.of("kind") == "loss" and "ratio" in c.keywords),
-    excludes("ratio {c.keywords[ratio]!r}", "{c.pieces[surrogate].name!r} reads {c.reads}", way="Remove ratio",
+    excludes("ratio", "{c.pieces[surrogate].name!r} reads {c.reads}", way="Remove ratio",
              when=lambda c: "ratio" in c.keywords and "ratio" in c.pieces and bool(c.of("ratios"))
              and c.name("ratio") not in c.of("ratios")),
     needs("a ratio", "{c.pieces[surrogate].name!r} reads one, and ratio is 'none'",
           way="For plain policy gradients use the surrogate 'logp'",
           when=lambda c: c.of("kind") == "surrogate" and c.name("ratio") == "none" and not c.of("ratios")),
-    excludes("reduce {c.keywords[reduce]!r}", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction "
+    excludes("reduce", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction "
              "is {c.pieces[surrogate].reduce}", way="Remove reduce",
              when=lambda c: "reduce" in c.pieces and c.of("reduce") not in (None, "", c.name("reduce"))),
     # The KL term: whether there is one.
@@ -170,18 +151,12 @@ RULES = Part("{c.what}", bool, (
              "ratio it is not", way="Remove it",
              when=lambda c: c.unbiased and c.multiplies and c.of("takes_ratio", "kl") is False),
     # The end of the inner iterations.
-    excludes("stop_fraction {c.stop!r}", "it is a share", way="Set it to more than 0 and at most 1",
-             when=lambda c: c.stop is not None and not (_within(c.stop, 0, 1) and c.stop)),
     excludes("stop_fraction", "it counts tokens that feel no pull any more, and {c.pieces[surrogate].name!r} pulls all "
              "for ever", way="Remove it, or use one of {c.settling}",
-             when=lambda c: _within(c.stop, 0, 1) and c.stop and c.of("settles") is False),
-    excludes("stop_rise {c.rise!r}", "it is a finite number", way="Set it to 0 or more",
-             when=lambda c: c.rise is not None and not _within(c.rise, 0, 1e308)),
-    excludes("skip_settled {c.skips!r}", "it is true or false",
-             when=lambda c: c.skips is not None and not isinstance(c.skips, bool)),
+             when=lambda c: c.get("stop_fraction") and c.of("settles") is False),
     excludes("skip_settled", "it leaves out rows that are at their targets, and {c.pieces[surrogate].name!r} has none",
              way="Remove it, or use target",
-             when=lambda c: c.skips is True and "surrogate" in c.pieces and c.name("surrogate") != "target"),
+             when=lambda c: c.get("skip_settled") is True and c.of("name") not in (None, "target")),
     # Advantages of parts of a completion.
     excludes("advantages per {c.per}", "its ratio is one number a completion", way=_PARTS,
              when=lambda c: c.per != "completion" and c.of("per_completion", "ratio")),
@@ -191,8 +166,3 @@ RULES = Part("{c.what}", bool, (
              way="Use placement 'loss'", when=lambda c: c.per == "step" and c.in_reward),
 ))
 # fmt: on
-
-
-def broken_rules(draft: Draft) -> list[str]:
-    """The messages of all rules that a draft breaks."""
-    return broken_of((RULES,), draft)

@@ -4,10 +4,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import option_problems
+from grpo_verifiers.options import Range, option_problems
+
+_RATE = Range(
+    0,
+    5,
+    open_low=True,
+    open_high=True,
+    told="more than 0 and less than 5: from there one step would take beta to 0 or below, which rewards divergence",
+)
 
 
 @dataclass(frozen=True)
@@ -16,8 +24,6 @@ class Constant:
 
     Use it when the reference should hold the policy alike at all times: it is the rule.
     """
-
-    adapts = False
 
     def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
         """The coefficient after ``step`` optimizer steps that were not skipped."""
@@ -42,8 +48,7 @@ class Warmup:
         beta: 0.04
     """
 
-    steps: int
-    adapts = False
+    steps: Annotated[int, Range(1)]
 
     def at(self, beta: float, step: int) -> float:
         """The coefficient after ``step`` optimizer steps that were not skipped."""
@@ -73,12 +78,8 @@ class Adaptive:
         beta: 0.04
     """
 
-    target: float
-    rate: float = 0.1
-    adapts = True
-
-    LIMIT = 5.0
-    """From this rate on, a KL below its target would take β to 0 or below: a reward for divergence."""
+    target: Annotated[float, Range(0, open_low=True, finite=True)]
+    rate: Annotated[float, _RATE] = 0.1
 
     def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
         """The coefficient after ``step`` optimizer steps, of which the measured KL is the only thing that counts."""
@@ -104,25 +105,10 @@ SCHEDULES: Mapping[str, type[Constant] | type[Warmup] | type[Adaptive]] = {
 
 def parse_schedule(spec: Any) -> tuple[Schedule, list[str]]:
     """A schedule from its name or from a mapping with its name and keywords, and what is wrong with it."""
-    name, keywords = (
-        (spec.get("name"), {k: v for k, v in spec.items() if k != "name"}) if _is_mapping(spec) else (spec, {})
-    )
+    keywords = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
+    name = keywords.pop("name", None)
     if not isinstance(name, str) or name not in SCHEDULES:
         return Constant(), [f"kl: {unknown('schedule', name, SCHEDULES)}"]
     made = SCHEDULES[name]
-    problems = option_problems(f"the KL schedule {name!r}", made, keywords)
-    problems += [
-        f"the KL schedule {name!r}: {key} is {value!r}, expected a finite number of more than 0."
-        for key, value in keywords.items()
-        if isinstance(value, int | float) and not 0 < value < float("inf")
-    ]
-    if made is Adaptive and not problems and keywords.get("rate", 0) >= Adaptive.LIMIT:
-        problems.append(
-            f"the KL schedule {name!r}: rate is {keywords['rate']!r}, expected less than {Adaptive.LIMIT:g}: one step "
-            "would take beta to 0 or below, which rewards divergence."
-        )
+    problems = option_problems(f"the KL schedule {name!r}", made, keywords, bare=True)
     return (Constant() if problems else made(**keywords)), problems
-
-
-def _is_mapping(spec: Any) -> bool:
-    return isinstance(spec, Mapping)

@@ -3,27 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.advantages import check_advantage_kwargs, get_advantage
-from grpo_plus.recipe.forms import named
+from grpo_plus.advantages import get_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
 from grpo_plus.reward_model.options import NAME
-from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import unknown
-
-
-def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
-    """The estimator of a config, None without one; problems of its name and keywords."""
-    name, keywords = named("advantage", config.advantage)
-    if name is None:
-        return None, []
-    try:
-        problems: list[Problem] = [*check_advantage_kwargs(name, keywords)]
-        return Chosen(get_advantage(name), keywords), problems
-    except PluginError as error:
-        return None, [error]
-    except VerifierError:  # told above
-        return None, problems
 
 
 def equivalent_advantage(config: Any) -> tuple[str, dict[str, Any]]:
@@ -85,14 +70,11 @@ def _rewards(
 
 def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
     """Step scores without a source, and sources (the trainer's step scorer is one) that nothing reads."""
-    givers = recipe.step_givers
-    if recipe.step_sources is None:
-        text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
+    if recipe.step_sources is None or recipe.own_turns:
+        why = "takes the turns as the environment rewards them" if recipe.own_turns else "reads no steps"
+        text = f"step_scorer is given, but the advantage estimator {why}: remove it, or set advantage: process."
         return [text] if scorer else []
-    named, aggregates = recipe.step_source, recipe.step_aggregates
-    if recipe.own_turns:
-        text = "step_scorer is given, but the advantage estimator takes the turns as the environment rewards them"
-        return [f"{text}: remove it."] if scorer else []
+    givers, named, aggregates = recipe.step_givers, recipe.step_source, recipe.step_aggregates
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
     if scorer and aggregates:
@@ -100,10 +82,7 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
     if named in {part.label for part in recipe.environments.values()} - set(givers):
         text = f"advantage steps_from: {named!r} is the environment, whose get_turn_reward is read by turn_reward"
         return [f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."]
-    if not scorer and not givers:
-        text = "the advantage estimator needs step scores, but nothing gives any"
-        return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
-    if named is not None and named not in givers:
+    if named is not None and givers and named not in givers:
         return [f"advantage steps_from: {unknown('verifier label', named, list(givers))}"]
     return [] if scorer else _giver_problems(named, givers)
 
@@ -112,7 +91,7 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
     """Known before the run: the named verifier gives no steps, several give steps, or none does."""
     sure = [label for label, gives in givers.items() if gives]
     remedy = "such as {name: math_steps, weight: 0}"
-    if named is not None:
+    if named is not None and named in givers:
         if givers[named] is False:
             known = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
             return [f"advantage steps_from: the verifier {named!r} gives no step scores{known}."]
@@ -120,17 +99,15 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
     if len(sure) > 1:
         return [f"several verifiers give steps: {', '.join(sure)}. Name one: advantage: {{name: …, steps_from: …}}."]
     if all(gives is False for gives in givers.values()):
-        text = f"the advantage estimator needs step scores, but no verifier gives any ({', '.join(givers)})"
-        return [f"{text}: add one that does, {remedy}."]
+        listed = f" ({', '.join(givers)})" if givers else ""
+        text = f"the advantage estimator needs step scores, but no verifier gives any{listed}"
+        return [f"{text}: add one that does, {remedy}, or give the trainer a step_scorer."]
     return []
 
 
 def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
     """Sources and weights of steps that the estimator cannot go with."""
-    return [
-        *_step_source_problems(recipe, entries),
-        *_outcome_problems(config, recipe),
-    ]
+    return [*_step_source_problems(recipe, entries), *_outcome_problems(config, recipe)]
 
 
 def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]:

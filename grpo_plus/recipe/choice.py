@@ -1,7 +1,7 @@
 """The fields and parts of a config as the rules see them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_plus import _trl
@@ -15,7 +15,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import reshaping
 
 
-class Choice(Mapping[str, Any]):
+class Choice:
     """Fields by name, keys of a part as ``field.key``; a field at its default is None, as if it were left out."""
 
     def __init__(self, config: Any, recipe: Recipe) -> None:
@@ -25,7 +25,7 @@ class Choice(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         field, dot, key = name.partition(".")
         if not hasattr(self.config, field):
-            raise KeyError(name)
+            return None
         value = getattr(self.config, field)
         if dot:
             return (read_form(field, value) if field in HEADS else value or {}).get(key)
@@ -34,14 +34,7 @@ class Choice(Mapping[str, Any]):
         value = read_form(field, value).get(HEADS[field], value) if field in HEADS else value
         return getattr(value, "value", value)
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and hasattr(self.config, name.partition(".")[0])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.config.__dataclass_fields__)
-
-    def __len__(self) -> int:
-        return len(self.config.__dataclass_fields__)
+    get = __getitem__
 
     @property
     def dead(self) -> str | None:
@@ -125,6 +118,16 @@ class Choice(Mapping[str, Any]):
         options = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
         caps = ("delta", "epsilon_max", "ratio_max")
         return ", ".join(f"{name} ({value})" for name, value in options.items() if name not in caps or value >= 1)
+
+    @property
+    def labels_steps(self) -> bool:
+        """A reward model learns from the steps of verifiers."""
+        return self.recipe.reward_model is not None and self.recipe.reward_model.head == "process"
+
+    @property
+    def sure_givers(self) -> str:
+        """The verifiers that surely give steps."""
+        return ", ".join(self.recipe.sure_givers)
 
     @property
     def stops(self) -> str:

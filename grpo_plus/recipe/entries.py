@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.exec.rubrics import LOADER
+from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
@@ -111,18 +112,18 @@ def _plain(name: str) -> str:
     return attribute or name
 
 
+_FORMS: Mapping[str, Any] = {
+    "weight": Annotated[float, Range(-LARGEST, LARGEST, told=f"a finite number, of size {LARGEST:.2g} at most")] | None,
+    "timeout": Annotated[float, Range(0, open_low=True, told="a positive number of seconds")] | None,
+}
+"""The values of keys; names and words are checked where a verifier is built."""
+
+
 def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
-    problems = []
-    weight, timeout = values.get("weight"), values.get("timeout")
-    if weight is not None and (
-        isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= LARGEST
-    ):
-        problems.append(f"{where}: weight is {weight!r}, expected a finite number, of size {LARGEST:.2g} at most.")
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
-        problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
-    columns = {} if values.get("columns") is None else values["columns"]
-    if not isinstance(columns, Mapping) or not all(isinstance(one, str) for pair in columns.items() for one in pair):
-        problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
+    forms = _FORMS.items()
+    problems = [f"{where}: {text}" for key, form in forms for text in value_problems(key, values.get(key), form)]
+    if not fits(values.get("columns"), Mapping[str, str] | None):
+        problems.append(f"{where}: columns is {values['columns']!r}, expected parameter names mapped to column names.")
     label = values.get("label")
     if label is not None and (problem := label_problem(label)):
         problems.append(f"{where}: {problem}")

@@ -1,14 +1,13 @@
 """Our fields of a config in one form each: lists, mappings, names, absolute paths."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.forms import HEADS, read_form, write_form
-from grpo_plus.recipe.options import is_off, mapping, mapping_or_none
-from grpo_plus.recipe.ranges import default_of
-from grpo_plus.recipe.selection import absolute_file
+from grpo_plus.recipe.options import default_of, is_off, mapping, mapping_or_none
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
 from grpo_verifiers.verifying import load_plugins
@@ -22,7 +21,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     problems: list[Problem] = []
     for name in HEADS:
         try:
-            keys = _ANCHORS.get(name, _as_it_is)(read_form(name, getattr(config, name)), base)
+            keys = read_form(name, getattr(config, name))
+            keys = _ANCHORS[name](keys, base) if name in _ANCHORS else keys
         except ValueError as error:
             problems.append(str(error))
             keys = {}
@@ -33,7 +33,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
             keys["stop_on"] = [name.strip() for item in names for name in str(item).split(",")]
         setattr(config, name, write_form(name, keys) or default_of(config.__dataclass_fields__[name]))
     config.critic = _part("critic", config.critic, problems)
-    config.reward_model = absolute_start(_part("reward_model", config.reward_model, problems), base)
+    reward_model = _part("reward_model", config.reward_model, problems)
+    config.reward_model = None if reward_model is None else absolute_path("start", reward_model, base)
     config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
     for name in ("verifiers", "eval_verifiers"):
         items = _listed(name, getattr(config, name), problems)
@@ -46,10 +47,6 @@ def normalise(config: Any, base: Path) -> list[Problem]:
         except PluginError as error:
             problems.append(error)
     return problems
-
-
-def _as_it_is(keys: dict[str, Any], _base: Path) -> dict[str, Any]:
-    return keys
 
 
 def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:
@@ -136,12 +133,10 @@ def absolute_entry(item: Any, base: Path) -> Any:
     return {**item, "name": absolute(item["name"], base)}
 
 
-def absolute_start(options: dict[str, Any] | None, base: Path) -> dict[str, Any] | None:
-    """A reward model's options with the folder that it starts from made absolute."""
-    start = (options or {}).get("start")
-    if options is None or not isinstance(start, str):
-        return options
-    return {**options, "start": str((base / Path(start).expanduser()).resolve())}
+def absolute_path(key: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Options with the path under a key made absolute."""
+    path = options.get(key)
+    return {**options, key: str((base / Path(path).expanduser()).resolve())} if isinstance(path, str) else {**options}
 
 
 def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
@@ -152,7 +147,7 @@ def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
 _ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "advantage": anchor_parts,
     "objective": absolute_pieces,
-    "selection": absolute_file,
+    "selection": partial(absolute_path, "file"),
     "diagnosis": absolute_judge,
 }
 """What makes the paths inside a part absolute."""

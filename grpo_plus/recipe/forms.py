@@ -65,11 +65,6 @@ def named(field: str, value: Any) -> tuple[str | None, dict[str, Any]]:
     return keys.pop("name", None), keys
 
 
-def name_of(config: Any, field: str) -> str | None:
-    """The name of the part that a config chooses."""
-    return named(field, getattr(config, field, None))[0]
-
-
 def write_form(field: str, keys: Mapping[str, Any]) -> Any:
     """The shortest value that is read as this mapping; None for an empty one."""
     word = keys.get(HEADS[field])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from grpo_plus.recipe.ranges import default_of
+from grpo_plus.recipe.options import default_of
 
 Check = Callable[[dict[str, Any]], object]
 """Raises the first error that the host finds in the values of a dataclass."""

@@ -27,7 +27,7 @@ def choose_monitor(
 ) -> tuple[Monitor | None, list[Problem]]:
     """The judge at work, None without any; everything that is wrong with it."""
     if options.judge is None:
-        return None, _unread(options)
+        return None, []
     if options.judge == STRICT:
         return _twin(options, verifiers)
     entries, form = read_entries([options.judge], f"{FIELD} judge")
@@ -35,16 +35,6 @@ def choose_monitor(
     if form or wrong or not parts:
         return None, [*form, *wrong]
     return Monitor(options.every, options.sample, parts[0], options.against), []
-
-
-def _unread(options: DiagnosisOptions) -> list[Problem]:
-    plain = DiagnosisOptions()
-    return [
-        f"{FIELD} {name} is {getattr(options, name)!r}, but there is no judge, so nothing would read it: set judge, or "
-        f"remove {name}."
-        for name in ("every", "sample", "against")
-        if getattr(options, name) != getattr(plain, name)
-    ]
 
 
 def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple[Monitor | None, list[Problem]]:

@@ -1,17 +1,15 @@
 """Notes on valid configs that may surprise."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from grpo_plus.advantages import unread_weights
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.choice import Choice
-from grpo_plus.recipe.recipe import recipe_of
+from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.recipe.table import parts_of
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.rules import broken_rules
-
-if TYPE_CHECKING:
-    from grpo_plus.recipe.recipe import Chosen
 
 logger = get_logger("grpo_plus")
 
@@ -22,19 +20,17 @@ def config_notes(config: Any) -> list[str]:
     return broken_rules(parts_of(choice), choice, notes=True)
 
 
-def say_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> None:
+def say_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: Chosen | None) -> None:
     """Log the notes on the main process."""
     if config.process_index == 0:
         for note in [*config_notes(config), *weight_notes(config, weights, chosen)]:
             logger.warning("note: %s", note)
 
 
-def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
+def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: Chosen | None) -> list[str]:
     """One sentence for each (reward, weight) of the run that changes no advantage; None stands for TRL's estimator."""
     if all(weight in {0, 1} for _, weight in weights):
         return []
-    from grpo_plus.advantages import unread_weights
-
     part, keywords = equivalent_advantage(config) if chosen is None else chosen
     title = "TRL's own advantages" if chosen is None else f"those of the {chosen[0].title}"
     idle = unread_weights(part, [weight for _, weight in weights], **keywords)

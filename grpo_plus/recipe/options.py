@@ -1,15 +1,15 @@
 """Config fields: mappings from YAML or JSON, and fields that are set."""
 
 import copy
-from collections.abc import Collection, Sequence
-from dataclasses import MISSING
+from collections.abc import Sequence
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 
-from grpo_verifiers.errors.messages import did_you_mean
-from grpo_verifiers.options import fits, numbers, spell
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import numbers, value_problems
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -84,11 +84,6 @@ def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
 _DEFAULTS = ", or {} for the defaults"
 
 
-def strange_key(field: str, key: str, value: Any, keys: Collection[str]) -> str:
-    """The message for an unknown key of a mapping."""
-    return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{did_you_mean(key, keys)}"
-
-
 def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple[dict[str, Any], list[str]]:
     """A field that holds a mapping, and its problems; the mapping is empty if it cannot be read.
 
@@ -100,20 +95,20 @@ def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple
         more = _DEFAULTS * (given is True)
         return {}, [f"{field} is {given!r}, expected a mapping, like {example}{more}."]
     hints = get_type_hints(schema, include_extras=True)
-    return values, [
-        f"{field} has {key}: {value!r}, expected {spell(hints[key])}."
-        if key in hints
-        else strange_key(field, key, value, hints)
-        for key, value in values.items()
-        if key not in hints or not fits(value, hints[key])
-    ]
+    problems = [unknown("key", key, hints) for key in values if key not in hints]
+    for key, hint in hints.items():
+        problems += value_problems(key, values[key], hint) if key in values else []
+    return values, [f"{field}: {problem}" for problem in problems]
 
 
 def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
     """The fields that differ from their default, in order; unknown ones are skipped."""
     fields = config.__dataclass_fields__
-    return [name for name in names if name in fields and getattr(config, name) != _default(fields[name])]
+    return [name for name in names if name in fields and getattr(config, name) != default_of(fields[name])]
 
 
-def _default(spec: Any) -> Any:
-    return spec.default if spec.default is not MISSING else spec.default_factory()
+def default_of(spec: "Field[Any]") -> Any:
+    """The default of a field; None where it has none."""
+    if spec.default is not MISSING:
+        return spec.default
+    return None if spec.default_factory is MISSING else spec.default_factory()

@@ -6,12 +6,10 @@ than that of the steps' source has a weight, else 0. It is 0 too if another part
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from grpo_plus.advantages import Estimator, get_advantage, parameters_of
 from grpo_plus.recipe.recipe import Chosen
-
-if TYPE_CHECKING:
-    from grpo_plus.advantages import Estimator
 
 
 @dataclass(frozen=True)
@@ -38,15 +36,13 @@ class _Part:
     """An estimator alone, or as a part of a mix with its weight."""
 
     name: str
-    estimator: "Estimator"
+    estimator: Estimator
     keywords: Mapping[str, Any]
     weight: float = 1.0
 
     @property
     def outcome_weight(self) -> float | None:
         """The value that is set, or the default of a plug-in's estimator."""
-        from grpo_plus.advantages import parameters_of
-
         given: float | None = self.keywords.get("outcome_weight")
         if given is None and self.estimator.per == "step":
             given = parameters_of(self.estimator)["outcome_weight"].default
@@ -126,8 +122,6 @@ def outcome_problems(
 
 
 def _parts(chosen: Chosen) -> list[_Part]:
-    from grpo_plus.advantages import get_advantage
-
     estimator, keywords = chosen
     if estimator.per != "parts":
         return [_Part(estimator.name, estimator, keywords)]

@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any
 
 from grpo_plus.recipe.forms import HEADS
-from grpo_plus.recipe.options import is_off, mapping
+from grpo_plus.recipe.options import default_of, is_off, mapping
 from grpo_verifiers.errors.messages import did_you_mean
 from grpo_verifiers.options import Range, fits
 
@@ -138,13 +138,6 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
     return Judgement(problems, instead)
 
 
-def default_of(spec: "Field[Any]") -> Any:
-    """The default of a field; None where it has none."""
-    if spec.default is not MISSING:
-        return spec.default
-    return None if spec.default_factory is MISSING else spec.default_factory()
-
-
 def _counts(rule: Rule, values: Mapping[str, Any]) -> bool:
     if rule.when is None:
         return True
@@ -201,8 +194,7 @@ def _type_problem(spec: "Field[Any]", kinds: set[Any], value: Any) -> str | None
         return None
     if _fits(spec, kinds, value):
         return None
-    told = [rule.bounds.told for rule in OURS if rule.bounds and rule.bounds.told and spec.name in rule.names.split()]
-    expected = told or sorted(filter(None, map(_spelled, kinds)))
+    expected = sorted(filter(None, map(_spelled, kinds)))
     words = [word for kind in kinds for word in _words(kind)]
     note = " In YAML, put text that looks like something else in quotes." if str in kinds and value is not None else ""
     note += did_you_mean(value, words) if isinstance(value, str) else ""

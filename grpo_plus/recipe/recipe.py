@@ -168,11 +168,6 @@ class Recipe:
     keywords: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def stock(cls) -> "Recipe":
-        """The recipe of a plain `GRPOConfig`."""
-        return cls()
-
     @property
     def advantage_per(self) -> str:
         """The unit that has one advantage: completion, step or token."""
@@ -206,10 +201,15 @@ class Recipe:
         """Label of every rewarding verifier to whether it gives steps; None where only running it can tell."""
         return {part.label: part.gives_steps for part in self.verifiers}
 
+    @property
+    def sure_givers(self) -> list[str]:
+        """The labels of those that surely give steps."""
+        return [label for label, gives in self.step_givers.items() if gives]
+
 
 def recipe_of(args: Any) -> Recipe:
-    """The recipe of training arguments; that of a plain `GRPOConfig` is `Recipe.stock`."""
+    """The recipe of training arguments."""
     if not hasattr(args, "current_recipe"):
-        return Recipe.stock()
+        return Recipe()
     recipe: Recipe = args.current_recipe()
     return recipe

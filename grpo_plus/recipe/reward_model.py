@@ -1,54 +1,24 @@
 """The reward model of a config: its options with their defaults, and every problem of the choice."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
-from grpo_verifiers.options import option_problems
 
 
-def choose_reward_model(config: Any) -> tuple[RewardModelOptions | None, list[str]]:
-    """The options of a config, with the weight that runs; what is wrong with one of them by itself."""
-    given = config.reward_model
-    if given is None:
-        return None, []
-    if problems := option_problems(NAME, RewardModelOptions, given, where="option", bare=True):
-        return None, problems
-    options = RewardModelOptions(**given)
-    weights = config.reward_weights
+def weight_among(weights: Sequence[float] | None) -> float | None:
+    """The weight that runs where the options have none; None for the 0 that is refused."""
     if weights is None:
-        return replace(options, weight=WEIGHT if options.weight is None else options.weight), []
-    if options.weight:
-        text = f"weights are given in both reward_weights ({weights}) and reward_model (weight {options.weight:g})"
-        return options, [f"{text}: keep one of the two."]
-    if options.weight is None and not (weights and weights[-1]):
-        text = f"reward_weights ({weights}) has 0 in the last place, which is that of the reward model"
-        return options, [f"{text}: set reward_model weight to 0 and leave its place out, or give it a weight."]
-    return (options if options.weight == 0 else replace(options, weight=weights[-1])), []
+        return WEIGHT
+    return (weights[-1] if weights else None) or None
 
 
-def reward_model_problems(recipe: Recipe) -> list[str]:
-    """Options that exclude each other, or that the rest of the config leaves without a meaning."""
-    options = recipe.reward_model
-    if options is None:
-        return []
-    problems = []
-    labels = [part.label for part in (*recipe.verifiers, *recipe.eval_verifiers)]
-    if NAME in labels:
-        problems.append(f"the verifier label {NAME!r} is the name of the reward model's column: give it another label.")
-    if options.head == "process":
-        problems += _step_problems(recipe)
-    return problems + _start_problems(options)
-
-
-def _start_problems(options: RewardModelOptions) -> list[str]:
+def start_problems(options: RewardModelOptions | None) -> list[str]:
     """A folder that holds no reward model, or another kind than the options say."""
-    if options.start is None:
+    if options is None or options.start is None:
         return []
     where = f"reward_model start is {options.start!r}"
     try:
@@ -63,26 +33,11 @@ def _start_problems(options: RewardModelOptions) -> list[str]:
     return problems
 
 
-def _step_problems(recipe: Recipe) -> list[str]:
-    """Verifiers that give no steps to label, or several that do."""
-    givers = {part.label: part.gives_steps for part in recipe.verifiers}
-    sure = [label for label, gives in givers.items() if gives]
-    remedy = "such as {name: math_steps, weight: 0}"
-    if len(sure) > 1:
-        return [f"reward_model head is 'process', and several verifiers give steps: {', '.join(sure)}. Keep one."]
-    if all(gives is False for gives in givers.values()):
-        return [f"reward_model head is 'process', but no verifier gives steps to learn from. Add one, {remedy}."]
-    if not sure and len(givers) > 1:
-        return ["reward_model head is 'process', but no verifier is known to give steps. Declare it of one."]
-    return []
-
-
 def step_giver(recipe: Recipe) -> str:
     """The label of the verifier whose steps a process head learns."""
     assert recipe.reward_model is not None
-    labels = [part.label for part in recipe.verifiers if part.gives_steps is not False]
-    sure = [part.label for part in recipe.verifiers if part.gives_steps]
-    return (sure or labels)[0]
+    labels = [label for label, gives in recipe.step_givers.items() if gives is not False]
+    return (recipe.sure_givers or labels)[0]
 
 
 def name_problems(functions: Sequence[str]) -> list[str]:

@@ -4,20 +4,23 @@ from collections.abc import Iterator
 
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
+from grpo_plus.reward_model.options import NAME
 from grpo_verifiers.rules import Part, Rule, Test, excludes, needs, notes, replaces
 
 
 def _adapter(key: str) -> Test:
-    def given_without(c: Choice) -> bool:
-        critic = c.recipe.critic
-        return critic is not None and critic.on in {"trunk", "model"} and getattr(critic, key) is not None
-
-    return given_without
+    return lambda c: c.recipe.critic.on in {"trunk", "model"} and getattr(c.recipe.critic, key) is not None
 
 
 def _noisy(key: str) -> Test:
     return lambda c: c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None
+
+
+def _unjudged(key: str) -> Test:
+    plain = getattr(DiagnosisOptions(), key)
+    return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in (None, plain)
 
 
 def _learning(key: str, when: Test) -> Test:
@@ -227,6 +230,15 @@ PARTS = (
         needs("the record", "a report is made of it; it is on where a part of ours is set",
               way="Set report: {{record: true, …}}, or remove every", when=lambda c: not c.recipe.report.record),
     )),
+    Part("diagnosis", bool, tuple(
+        excludes(f"diagnosis.{key}", "there is no judge, so nothing would read it", way=f"Set judge, or remove {key}",
+                 when=_unjudged(key)) for key in ("every", "sample", "against")
+    )),
+    Part("reward_weights", lambda c: c.config.reward_weights, (
+        needs("a weight other than 0", "with {c.config.reward_weights} nothing is left to learn from",
+              way="Give at least one reward a weight",
+              when=lambda c: not any(c.config.reward_weights) and c.recipe.step_sources is None),
+    )),
     Part("eval_verifiers", lambda c: c.config.eval_verifiers, (
         notes("they are not read: eval_strategy is 'no', so there is no evaluation but one that you start yourself",
               lambda c: not c.evaluates),
@@ -243,6 +255,22 @@ PARTS = (
               ("epochs batch_size learning_rate pairs replay history", "every is 0, so it is never trained",
                lambda o: o.every == 0),
           ) for key in keys.split()),
+        excludes(f"the verifier label {NAME!r}", "it is the name of its column", way="Give the verifier another label",
+                 when=lambda c: any(part.label == NAME for part in (*c.recipe.verifiers, *c.recipe.eval_verifiers))),
+        excludes("reward_model.weight", "reward_weights ({c.config.reward_weights}) has its weight, too",
+                 way="Keep one of the two",
+                 when=lambda c: c["reward_model.weight"] and c.config.reward_weights is not None),
+        needs("a weight in reward_weights", "({c.config.reward_weights}) has 0 in the last place, which is its own",
+              way="Set its weight to 0 and leave its place out, or give it a weight",
+              when=lambda c: c.recipe.reward_model.weight is None),
+        excludes("several verifiers that give steps ({c.sure_givers})", "head 'process' learns from one",
+                 way="Keep one", when=lambda c: c.labels_steps and len(c.recipe.sure_givers) > 1),
+        needs("a verifier that gives steps", "head 'process' learns from them, and no verifier gives any",
+              way="Add one, such as {{name: math_steps, weight: 0}}",
+              when=lambda c: c.labels_steps and all(gives is False for gives in c.recipe.step_givers.values())),
+        needs("one verifier that surely gives steps", "head 'process' learns from them",
+              way="Declare it of one", when=lambda c: c.labels_steps and not c.recipe.sure_givers
+              and len(c.recipe.step_givers) > 1 and any(gives is None for gives in c.recipe.step_givers.values())),
         needs("every or start", "without both it would never learn anything",
               when=lambda c: c.recipe.reward_model.every == 0 and c.recipe.reward_model.start is None,
               way="Set every, or start to the folder of a reward model"),

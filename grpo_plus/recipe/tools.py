@@ -15,7 +15,10 @@ COLUMN = "environment"
 """The dataset column that names the environment of each row, where there are several."""
 
 
-def choose_tools(config: Any) -> tuple[tuple[ToolPart, ...], dict[str | None, ToolPart], list[Problem]]:
+Built = tuple[tuple[ToolPart, ...], dict[str | None, ToolPart]]
+
+
+def choose_tools(config: Any) -> tuple[Built, list[Problem]]:
     """The tools of a config, its environments by the column's value (None: one for all rows), and their problems."""
     problems: list[Problem] = []
     tools = [
@@ -32,7 +35,7 @@ def choose_tools(config: Any) -> tuple[tuple[ToolPart, ...], dict[str | None, To
     if not problems:
         problems += duplicate_names(tools, list(environments.values()))
         problems += _silent(tools, list(environments.values()))
-    return tuple(tools), environments, problems
+    return (tuple(tools), environments), problems
 
 
 def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list[str]:

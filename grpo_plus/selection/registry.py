@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from grpo_plus.selection.part import NotASelectionError, Selection
+from grpo_plus.selection.part import Selection
 from grpo_verifiers.registry import Registry, beside, source_of
 from grpo_verifiers.rules import Rule
 
@@ -62,8 +62,6 @@ def register_selection(
         )
 
     def decorate(fn: F) -> F:
-        if isinstance(fn, type):
-            raise NotASelectionError(f"register_selection({name!r}) got a class, expected a function.")
         selections.register(name, Selection(name, fn, formula, weighted, rules=tuple(rules)), source=source_of(fn))
         return fn
 

@@ -11,8 +11,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import COIN, KEEP, SHARE
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, sources_of
-from grpo_plus.selection.dead_groups.judge import live_groups
+from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, live_groups, sources_of
 from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from grpo_plus.training import drawn_rounds as drawn

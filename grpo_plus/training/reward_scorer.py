@@ -13,10 +13,9 @@ from torch import Tensor
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.passes import Passes
 from grpo_plus.heads.scalar import Stored, load_parts, tensors_of
-from grpo_plus.reward_model.bradley_terry import bradley_terry
 from grpo_plus.reward_model.history import Example
+from grpo_plus.reward_model.losses import bradley_terry, process_losses
 from grpo_plus.reward_model.pairs import Comparison, Ids
-from grpo_plus.reward_model.process_labels import process_losses
 
 Row = tuple[Ids, Ids]
 """A prompt and a completion."""

@@ -24,7 +24,7 @@ class StockShares(Hook):
         """Weigh the advantages, and the tokens that the loss divides by."""
         if SHARE not in output:
             return
-        raise_all(broken_rules((SHARES,), Choice(self.host.args, Recipe.stock())))
+        raise_all(broken_rules((SHARES,), Choice(self.host.args, Recipe())))
         add_shares(output, self._gather)
         rank, rows = self.host.accelerator.process_index, len(output["completion_ids"])
         groups_B = group_ids((rank + 1) * rows, self.host.num_generations, output["completion_ids"].device)[-rows:]

@@ -58,7 +58,7 @@ class Verification(Hook):
         self.evaluation = tuple(evaluation)
         self.column = column
         self._rows_may_grow = rows_may_grow
-        self._recipe = recipe or Recipe.stock()
+        self._recipe = recipe or Recipe()
         self._rows_checked: set[bool] = set()
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 

@@ -100,7 +100,7 @@ def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_
         "advantage estimator './mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
     ]
     assert "a class" in check_advantage_kwargs("./mine.py:Thing", {}, tmp_path)[0]
-    assert "no advantage estimator" in check_advantage_kwargs("./mine.py:NUMBER", {}, tmp_path)[0]
+    assert "is int, expected a function" in check_advantage_kwargs("./mine.py:NUMBER", {}, tmp_path)[0]
     kwargs = {"parts": {"./mine.py:plain": 2.0, "raw": 1.0}, "./mine.py:plain": {"shift": 1.0}}
     assert check_advantage_kwargs("mix", kwargs, tmp_path) == []
     assert [leaf.name for leaf in leaf_estimators("mix", kwargs, tmp_path)] == ["./mine.py:plain", "raw"]

@@ -66,8 +66,8 @@ def test_options_have_their_defaults_and_may_be_text_or_flags(tmp_path):
 
 
 @pytest.mark.parametrize(("critic", "settings", "words"), [
-    ({"learning_rat": 1}, {}, "learning_rat"), ({"clip": 0}, {}, "critic: key 'clip' is 0"), ({"lam": 1.5}, {}, "critic: key 'lam' is 1.5"),
-    ({"updates": 0}, {}, "critic: key 'updates' is 0"), ({"warmup_steps": -1}, {}, "critic: key 'warmup_steps' is -1"),
+    ({"learning_rat": 1}, {}, "learning_rat"), ({"clip": 0}, {}, "critic: clip is 0"), ({"lam": 1.5}, {}, "critic: lam is 1.5"),
+    ({"updates": 0}, {}, "critic: updates is 0"), ({"warmup_steps": -1}, {}, "critic: warmup_steps is -1"),
     ({"learning_rate": float("nan")}, {}, "critic: key 'learning_rate' is nan"), ({"freeze": ["attn"]}, {}, "freeze"),
     ({"on": "head"}, {}, "critic: key 'on' is 'head'"), ("[1]", {}, "expected a mapping"),
     ({"on": "trunk", "model": "x"}, {}, "model ('x'): on (trunk) is the policy"),

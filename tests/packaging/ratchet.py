@@ -60,7 +60,7 @@ def files_that_name_fields():
     (kind,) = [node for node in config if isinstance(node, ast.ClassDef) and node.name == "GRPOPlusConfig"]
     fields = [node.target.id for node in kind.body if isinstance(node, ast.AnnAssign)]
     fields = "|".join(fields)
-    by_name = r"(?:getattr|changed_fields|named|read_form|name_of)\([\w., ]*"
+    by_name = r"(?:getattr|changed_fields|named|read_form)\([\w., ]*"
     named = re.compile(rf"(?:\b(?:config|args|training|c)\.|{by_name}\")({fields})\b(?!\()")
     return Counter(field for text in product().values() for field in set(named.findall(text)))
 

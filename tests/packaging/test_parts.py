@@ -11,7 +11,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli._docstrings import USE, docs_of, file_docs_of
 from grpo_plus.cli._part_pages import COMMAND, blocks, pages
 from grpo_plus.cli._parts import kinds
-from grpo_plus.recipe.dead_groups import WAYS
+from grpo_plus.recipe.settings import DEAD_GROUPS
 from grpo_verifiers import get_verifier
 from grpo_verifiers.turns import Call, Turn
 
@@ -151,4 +151,4 @@ def read(name):
 
 def test_every_way_with_dead_groups_is_shown():
     (kind,) = [kind for kind in kinds() if kind.words == "way with dead groups"]
-    assert {entry.name for entry in kind.registry.entries()} == {"keep", *WAYS}
+    assert {entry.name for entry in kind.registry.entries()} == set(DEAD_GROUPS)

@@ -49,12 +49,12 @@ def test_a_resumed_run_keeps_its_first_measurement(train, tmp_path, varied):
 
 
 WRONG = {
-    "{split: test, m: 2}": "measure has m: 2; it takes the keys split, n,",
+    "{split: test, m: 2}": "measure: unknown key 'm'. There is: batch,",
     "{splti: test}": "Did you mean 'split'?",
-    "{n: 0}": "measure has n: 0, expected a whole number of at least 1",
+    "{n: 0}": "measure: n is 0, expected a whole number of at least 1",
     "{n: 2, k: 3}": "k: 3, which must not be above n (2)",
-    "{temperature: -1}": "measure has temperature: -1",
-    "{split: 3}": "measure has split: 3",
+    "{temperature: -1}": "measure: temperature is -1",
+    "{split: 3}": "measure: split is 3",
     "[test]": "measure is '[test]', expected a mapping",
 }
 
@@ -68,7 +68,7 @@ def test_wrong_settings_are_named(given):
 
 UNUSABLE = [
     ({"measure": '{"split": "tset"}'}, "Did you mean 'test'?"),
-    ({"measure": '{"n": "a"}'}, "measure has n: 'a'"),
+    ({"measure": '{"n": "a"}'}, "measure: n is 'a'"),
 ]
 UNUSABLE += [({"torch_threads": 0}, "torch_threads is 0, expected at least 1")]
 

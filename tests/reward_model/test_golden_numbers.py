@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.reward_model.bradley_terry import bradley_terry
-from grpo_plus.reward_model.process_labels import process_losses
+from grpo_plus.reward_model.losses import bradley_terry, process_losses
 from grpo_plus.reward_model.ranking import ranked_right, separation
 
 FILE = Path(__file__).parents[2] / "docs" / "formulas.md"

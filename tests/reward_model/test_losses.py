@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.reward_model.bradley_terry import bradley_terry
-from grpo_plus.reward_model.process_labels import process_losses
+from grpo_plus.reward_model.losses import bradley_terry, process_losses
 from grpo_plus.reward_model.ranking import ranked_right, separation
 
 SCORES = st.floats(-30, 30, allow_subnormal=False)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from trl.trainer.utils import pad
 
-from grpo_plus.selection.dead_groups.assemble import Source, cut, emptied, full, join, picked, sources_of
-from grpo_plus.selection.dead_groups.judge import live_groups
+from grpo_plus.selection.dead_groups.assemble import Source, cut, emptied, full, join, live_groups, picked, sources_of
 from grpo_plus.selection.dead_groups.replay import Replay
 from grpo_plus.selection.dead_groups.resample import Cursor, Resample, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares

@@ -13,7 +13,7 @@ import torch
 
 from grpo_plus.advantages import RewardTable, advantages, compute_advantages, get_advantage
 from grpo_plus.objectives import build_objective, objectives
-from grpo_plus.selection.dead_groups.judge import live_groups
+from grpo_plus.selection.dead_groups.assemble import live_groups
 from grpo_plus.selection.dead_groups.roulette import shares
 from grpo_plus.training import minibatch
 from tests.device import DEVICE

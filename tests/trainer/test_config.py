@@ -86,24 +86,19 @@ def test_each_wrong_value_is_named(values, expected):
     assert expected in "\n".join(problems(**values))
 
 
-@pytest.mark.parametrize("name", ["multi_objective_aggregation", "scale_rewards"])
-def test_an_estimator_and_the_hosts_own_choice_conflict(name):
-    value = {"scale_rewards": "batch", "multi_objective_aggregation": "normalize_then_sum"}[name]
-    (problem,) = problems(advantage="center", **{name: value})
-    assert all(words in problem for words in (f"{name} ({value!r})", "advantage 'center' replaces"))
+REPLACED = [(part.who, rule.what) for part in PARTS for rule in part.rules if rule.relation == "replaces"]
 
 
-REPLACED = [rule.what for part in PARTS[3:] for rule in part.rules if rule.relation == "replaces"]
-
-
-@pytest.mark.parametrize("name", REPLACED)
-def test_an_objective_and_the_option_it_would_ignore_conflict(name):
+@pytest.mark.parametrize(("part", "name"), REPLACED)
+def test_a_part_and_the_option_of_the_host_that_it_would_ignore_conflict(part, name):
     default = GRPOConfig.__dataclass_fields__[name].default
     others = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}
+    others |= {"scale_rewards": "batch", "multi_objective_aggregation": "normalize_then_sum"}
     other = others.get(name)
     other = (not default if isinstance(default, bool) else default * 1.5) if other is None else other
-    (problem,) = problems(objective="grpo", **{name: other})
-    assert all(words in problem for words in (f"{name} ({other!r})", "objective"))
+    field, value = ("advantage", "center") if "advantage" in part else ("objective", "grpo")
+    (problem,) = problems(**{field: value, name: other})
+    assert all(words in problem for words in (f"{name} ({other!r})", f"{field} {value!r} replaces"))
 
 
 @pytest.mark.sample(1)

@@ -62,9 +62,9 @@ def test_the_recipe_holds_the_resolved_parts_and_says_where_they_come_from(tmp_p
 
 
 def test_a_plain_config_has_the_stock_recipe():
-    assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
-    assert Recipe.stock().engine.layout == Recipe.stock().rollout.how == "stock"
-    assert config().recipe == dataclasses.replace(Recipe.stock(), engine=EngineOptions())
+    assert recipe_of(GRPOConfig(**BASE)) == Recipe()
+    assert Recipe().engine.layout == Recipe().rollout.how == "stock"
+    assert config().recipe == dataclasses.replace(Recipe(), engine=EngineOptions())
     kl = {"objective": {"name": "grpo", "kl": {"placement": "reward"}}, "beta": 0.1}
     assert config(objective="grpo").recipe.advantage is None
     recipe = config(**kl, scale_rewards="none").recipe  # brings the estimator that the host's fields amount to

@@ -52,10 +52,10 @@ STEPS = {"verifiers": ["math_steps"]}
 TWO = {"verifiers": ["math_steps", {"name": "math_steps", "label": "again"}]}
 NAMED = [{"name": "exact", "label": "reward_model"}]
 WRONG = {
-    "an unknown option": ({"evry": 3}, {}, "unknown option 'evry'"), "no number of steps": ({"every": -1}, {}, "every is -1"),
+    "an unknown option": ({"evry": 3}, {}, "unknown key 'evry'"), "no number of steps": ({"every": -1}, {}, "every is -1"),
     "a share of one": ({"replay": 1.0}, {}, "replay is 1.0"), "NaN": ({"replay": float("nan")}, {}, "replay"),
     "a strange place": ({"on": "trunk"}, {}, "on' is 'trunk'"),
-    "weights twice": ({"weight": 0.5}, {"reward_weights": [1, 1]}, "keep one of the two"),
+    "weights twice": ({"weight": 0.5}, {"reward_weights": [1, 1]}, "Keep one of the two"),
     "no weight in its place": ({}, {"reward_weights": [1, 0]}, "has 0 in the last place"),
     "a scale of steps": ({"head": "process", "scale": "raw"}, STEPS, "scale ('raw'): its head scores steps"),
     "a scale without a weight": ({"weight": 0, "scale": "raw"}, {}, "its weight is 0"),
@@ -65,11 +65,11 @@ WRONG = {
     "never trained": ({"every": 0}, {}, "it would never learn anything"),
     "dead groups": ({}, {"dead_groups": "resample"}, "no group would be dead"),
     "a single completion": ({}, {"num_generations": 1, "advantage": "raw"}, "num_generations of 2 or more: it learns from pairs"),
-    "a verifier of its name": ({}, {"verifiers": NAMED}, "give it another label"),
-    "a verifier of evaluation of its name": ({}, {"eval_verifiers": NAMED}, "give it another label"),
+    "a verifier of its name": ({}, {"verifiers": NAMED}, "Give the verifier another label"),
+    "a verifier of evaluation of its name": ({}, {"eval_verifiers": NAMED}, "Give the verifier another label"),
     "a gradient scaler": ({}, {"fp16": True}, "fp16 (True): it has a loss of its own"),
-    "no steps": ({"head": "process"}, {}, "no verifier gives steps"),
-    "steps of two": ({"head": "process"}, TWO, "several verifiers give steps: math_steps, again"),
+    "no steps": ({"head": "process"}, {}, "no verifier gives any"),
+    "steps of two": ({"head": "process"}, TWO, "several verifiers that give steps (math_steps, again)"),
     "no folder": ({"start": "/nowhere/at/all"}, {}, "which is no folder"), "no mapping": ("every", {}, "expected a mapping"),
 }  # fmt: skip
 

@@ -265,7 +265,7 @@ def test_a_critics_values_step_over_tool_results(step, doubling):
 
 
 @pytest.mark.parametrize(("settings", "trainer", "expected"), [
-    ({"advantage": "process"}, {}, "nothing gives any"), ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
+    ({"advantage": "process"}, {}, "no verifier gives any"), ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
     ({}, {"step_scorer": scorer}, "reads no steps"),
     ({"advantage": {"name": "process", "steps_from": "math"}}, {"step_scorer": scorer}, "keep one"),
 ])  # fmt: skip

@@ -235,4 +235,5 @@ def test_keys_of_the_entry_are_read(entry, name, value):
 def test_a_weight_that_float32_and_a_label_that_no_table_can_hold_are_problems_of_the_entry(key, value):
     entries, (problem,) = read_entries([{"name": "math", key: value}])
     assert entries == []
-    assert problem.startswith(f"verifiers[0] (math): {key} is " + (f"{value!r}, expected a" if key == "weight" else ""))
+    assert problem.startswith(f"verifiers[0] (math): {key} is ")
+    assert key == "label" or "expected a finite number, of size 3.4e+38 at most" in problem

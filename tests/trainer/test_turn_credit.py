@@ -202,7 +202,7 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
 @pytest.mark.parametrize(("given", "trainer", "said"), [
     ({**PROCESS, "environment": COUNTER, "advantage": {"name": "process", "steps_from": "Counter"}}, {}, NAMED),
     ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "Counter"}}, {}, NAMED),
-    ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}}, {}, "steps_from|nothing gives any"),
+    ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}}, {}, "steps_from|no verifier gives any"),
     (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
     ({**VALID, "environment": OTHER, "advantage": {"name": "process", "outcome_weight": 0.5}}, {}, "no reward has a weight"),
 ])  # fmt: skip

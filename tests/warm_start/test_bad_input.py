@@ -12,9 +12,9 @@ from tests.warm_start.sums import solutions
 SETTINGS = {
     "{steps: 2, epochs: 1}": "both steps (2) and epochs (1)",
     "{stpes: 2}": "Did you mean 'steps'?",
-    "{steps: 0}": "warm_start has steps: 0, expected a whole number of at least 1",
-    "{learning_rate: -1}": "warm_start has learning_rate: -1, expected a number above 0",
-    "{solution: 3}": "warm_start has solution: 3",
+    "{steps: 0}": "warm_start: steps is 0, expected a whole number of at least 1",
+    "{learning_rate: -1}": "warm_start: learning_rate is -1, expected a number above 0",
+    "{solution: 3}": "warm_start: solution is 3",
     "{config: main}": "no dataset",
     "[solutions]": "warm_start is '[solutions]', expected a mapping",
 }

@@ -36,6 +36,17 @@ Row = dict[str, Any]
 """One row of a batch, without padding."""
 
 
+def live_groups(advantages: Tensor, num_generations: int) -> list[bool]:
+    """Whether a group has an advantage other than 0; (N,) or (N, T) advantages, the completions of a group in a row.
+
+    >>> import torch
+    >>> live_groups(torch.tensor([0.5, -0.5, 0.0, 0.0]), 2)
+    [True, False]
+    """
+    found: list[bool] = (advantages != 0).reshape(len(advantages) // num_generations, -1).any(dim=1).tolist()
+    return found
+
+
 def sources_of(groups: Sequence[tuple[int, int]], size: int) -> list[Source]:
     """The rows of whole groups of ``size``, each a round and the group's number in it."""
     return [Source(of, group * size + member) for of, group in groups for member in range(size)]
