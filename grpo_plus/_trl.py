@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -425,6 +425,17 @@ def source_file(package: str, path: str) -> Path:
     return Path(spec.origin).parent / path
 
 
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> "Iterator[Any]":
+    """Within the block an attribute has another value; gives the one that it had."""
+    own = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield own
+    finally:
+        setattr(owner, name, own)
+
+
 class _Single(int):
     """1 in every computation, and not below TRL's least number of generations."""
 
@@ -432,20 +443,12 @@ class _Single(int):
         return False
 
 
-@contextmanager
-def single_generation(config: Any) -> "Iterator[None]":
+def single_generation(config: Any) -> AbstractContextManager[Any]:
     """Let TRL's config check a single completion a prompt like any other number of them.
 
     TRL refuses it for the sake of its own advantages; whether those of the config can do with one is decided elsewhere.
     """
-    if config.num_generations != 1:
-        yield
-        return
-    config.num_generations = _Single(1)
-    try:
-        yield
-    finally:
-        config.num_generations = 1
+    return replaced(config, "num_generations", _Single(1)) if config.num_generations == 1 else nullcontext()
 
 
 @contextmanager
@@ -462,16 +465,9 @@ def process_state_kept() -> "Iterator[None]":
             state.update(values)
 
 
-@contextmanager
-def no_group(config: Any) -> "Iterator[None]":
+def no_group(config: Any) -> AbstractContextManager[Any]:
     """Keep a ``ddp_backend`` from a process that no launcher started: without a group to join, it would be an error."""
-    backend = config.ddp_backend
-    if "WORLD_SIZE" not in os.environ:
-        config.ddp_backend = None
-    try:
-        yield
-    finally:
-        config.ddp_backend = backend
+    return replaced(config, "ddp_backend", config.ddp_backend if "WORLD_SIZE" in os.environ else None)
 
 
 def metrics_of(host: Host) -> "MutableMapping[str, list[float]]":
@@ -522,16 +518,6 @@ def log_extra(host: Host, column: str, values: "Iterable[Any]") -> None:
     host._logs["extra"][column].extend(values)
 
 
-@contextmanager
-def generating(host: Host, count: int) -> "Iterator[None]":
-    """Let the host draw ``count`` completions of each prompt in training."""
-    whole, host.num_generations = host.num_generations, count
-    try:
-        yield
-    finally:
-        host.num_generations = whole
-
-
 Table = dict[str, Any]
 """Rows of TRL's table of completions: columns, and mappings of further columns."""
 
@@ -559,16 +545,6 @@ def extend_table(host: Host, rows: Table) -> None:
                 host._logs[name][inner].extend(column)
         else:
             host._logs[name].extend(values)
-
-
-@contextmanager
-def config_replaced(host: Host, args: Any) -> "Iterator[None]":
-    """Let the host write down another config than the one it runs with."""
-    whole, host.args = host.args, args
-    try:
-        yield
-    finally:
-        host.args = whole
 
 
 def stop_ids(host: Host) -> list[int]:
@@ -875,7 +851,7 @@ def fused_head(
     """
     import trl.trainer.utils as trl_utils
 
-    own, called = getattr(trl_utils, _SCORES), False
+    called = False
 
     def apply(*given: Any) -> "tuple[torch.Tensor | None, ...]":
         nonlocal called
@@ -884,11 +860,8 @@ def fused_head(
         logps, entropies = score(hidden, targets, FusedHead(weight, bias, temperature, softcap, scale))
         return logps, entropies if not outputs or "entropy" in outputs[0] else None, None, None, None
 
-    setattr(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)}))
-    try:
+    with replaced(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)})):
         yield
-    finally:
-        setattr(trl_utils, _SCORES, own)
     if not called:
         raise UnsupportedTRLError(
             "log-probabilities within the support of top_p, top_k or min_p need a function of TRL that this release no "
@@ -915,11 +888,8 @@ def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
         found = own.apply(hidden[index], weight, bias, targets[index], *rest)
         return tuple(None if one is None else one.new_zeros(len(hidden)).index_put((index,), one) for one in found)
 
-    setattr(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)}))
-    try:
+    with replaced(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)})):
         yield
-    finally:
-        setattr(trl_utils, _SCORES, own)
 
 
 def high_entropy_mask(host: Host, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":
@@ -1092,17 +1062,12 @@ def save_checkpoint(host: Host) -> None:
 
 def save_model(host: Host, folder: Path) -> None:
     """Save the model whole, without a push to the Hub; the host writes none where FSDP's checkpoints are in pieces."""
-    plugin = host.accelerator.state.fsdp_plugin if host.is_fsdp_enabled else None
-    if plugin is None:
-        host.save_model(str(folder), _internal_call=True)
-        return
     from torch.distributed.fsdp import StateDictType
 
-    kind, plugin.state_dict_type = plugin.state_dict_type, StateDictType.FULL_STATE_DICT
-    try:
+    plugin = host.accelerator.state.fsdp_plugin if host.is_fsdp_enabled else None
+    whole = nullcontext() if plugin is None else replaced(plugin, "state_dict_type", StateDictType.FULL_STATE_DICT)
+    with whole:
         host.save_model(str(folder), _internal_call=True)
-    finally:
-        plugin.state_dict_type = kind
 
 
 def checkpoint_folder(host: Host, trial: Any) -> Path:
@@ -1131,11 +1096,8 @@ def printable_table(shown: "Callable[[Any], Any]") -> "Iterator[None]":
             more["extra"] = {shown(name): shown(list(values)) for name, values in more["extra"].items()}
         real(shown(list(prompts)), shown(list(completions)), *rest, **more)
 
-    grpo_trainer.print_prompt_completions_sample = printed
-    try:
+    with replaced(grpo_trainer, "print_prompt_completions_sample", printed):
         yield
-    finally:
-        grpo_trainer.print_prompt_completions_sample = real
 
 
 def push_checkpoint(host: Host, folder: Path) -> None:
@@ -1164,16 +1126,6 @@ def from_main(find: "Callable[[], Found]") -> "Found":
     return found
 
 
-@contextmanager
-def keeping_checkpoints(host: Host) -> "Iterator[None]":
-    """Hold the host off removing checkpoints: it would remove the last one at the end, before the model is saved."""
-    limit, host.args.save_total_limit = host.args.save_total_limit, None
-    try:
-        yield
-    finally:
-        host.args.save_total_limit = limit
-
-
 def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
     """The arguments of TRL's trainer after ``eval_dataset``, by name."""
     from trl import GRPOTrainer
@@ -1192,20 +1144,12 @@ def draw_from(host: Host, server: Any) -> None:
     host._last_loaded_step = -1
 
 
-@contextmanager
-def vllm_made_by(make: "Callable[..., Any]") -> "Iterator[None]":
+def vllm_made_by(make: "Callable[..., Any]") -> AbstractContextManager[Any]:
     """Have ``make`` called, with the same keywords, where TRL would make vLLM's ``LLM`` in this process."""
     import trl.generation.vllm_generation as theirs
 
-    own = getattr(theirs, "LLM", None)  # not there without vLLM, which TRL then says
-    if own is None:
-        yield
-        return
-    theirs.LLM = make
-    try:
-        yield
-    finally:
-        theirs.LLM = own
+    there = getattr(theirs, "LLM", None) is not None  # not without vLLM, which TRL then says
+    return replaced(theirs, "LLM", make) if there else nullcontext()
 
 
 def push_by(host: Host, push: "Callable[[], None]") -> None:

@@ -1,7 +1,7 @@
 """vLLM in the trainer's own process: adapters go over alone, and weights reach it on a CPU too."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from grpo_plus import _trl
@@ -83,19 +83,14 @@ class Colocate(Hook):
         elif request.adapters:
             self._rank = int(request.adapter.r)
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
+    def loading(self, args: Any) -> AbstractContextManager[Any]:  # noqa: ARG002 - the hook's signature
         """Have vLLM made for adapters, in the type that is trained in."""
-        if not self._active:
-            yield
-            return
 
         def make(**arguments: Any) -> Colocated:
             self.llm = made(arguments, dtype=self._dtype, rank=self._rank)
             return self.llm
 
-        with _trl.vllm_made_by(make):
-            yield
+        return _trl.vllm_made_by(make) if self._active else nullcontext()
 
     def after_loading(self, host: Host) -> None:
         """Take the place of TRL's push of weights, where that would merge or fail."""

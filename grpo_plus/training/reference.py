@@ -2,8 +2,8 @@
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -94,16 +94,9 @@ class AdapterReference(Hook):
         """See what will be trained."""
         self._adapts = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:
+    def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `sync_ref_model` from a host that refuses it with adapters."""
-        wanted = args.sync_ref_model
-        if self._adapts:
-            args.sync_ref_model = False
-        try:
-            yield
-        finally:
-            args.sync_ref_model = wanted
+        return _trl.replaced(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
 
     def after_loading(self, host: Host) -> None:
         """Add the copy."""

@@ -80,7 +80,7 @@ class Saving:
         unrotated = copy.copy(self._host.args)
         unrotated.save_total_limit = None
         try:
-            with _trl.config_replaced(self._host, unrotated):
+            with _trl.replaced(self._host, "args", unrotated):
                 problem = self._write(folder, rest)
         finally:
             self._problems = None

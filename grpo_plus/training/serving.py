@@ -1,7 +1,7 @@
 """A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,16 +98,9 @@ class Serving(Hook):
             raise ConfigError([str(error)]) from error
         self._client, self._push = client, push
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:
+    def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `use_vllm` from a host that would start its own client."""
-        wanted = args.use_vllm
-        if self._client is not None:
-            args.use_vllm = False
-        try:
-            yield
-        finally:
-            args.use_vllm = wanted
+        return _trl.replaced(args, "use_vllm", args.use_vllm and self._client is None)
 
     def after_loading(self, host: Host) -> None:
         """Connect the model with the server."""
