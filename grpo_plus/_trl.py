@@ -427,7 +427,7 @@ def source_file(package: str, path: str) -> Path:
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> "Iterator[Any]":
-    """Within the block an attribute has another value; gives the one that it had."""
+    """Give an attribute another value inside the block; gives the one that it had."""
     own = getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -37,11 +37,9 @@ from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
-from grpo_plus.training.loss import ObjectiveLoss
-from grpo_plus.training.model_reference import ModelReference
+from grpo_plus.training.loss import ObjectiveLoss, StockShares
 from grpo_plus.training.pieces import Pieces
-from grpo_plus.training.reference import AdapterReference
-from grpo_plus.training.resuming.callback_states import CallbackStates
+from grpo_plus.training.reference import AdapterReference, ModelReference
 from grpo_plus.training.resuming.data_position import DataPosition
 from grpo_plus.training.resuming.generation_batch import GenerationBatch
 from grpo_plus.training.resuming.run_changes import ResumeCheck
@@ -51,9 +49,8 @@ from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
 from grpo_plus.training.selecting import Selecting
 from grpo_plus.training.serving import Serving
-from grpo_plus.training.shares import StockShares
 from grpo_plus.training.supports import Supports
-from grpo_plus.training.trackers import Trackers
+from grpo_plus.training.trackers import guard_trackers
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -98,7 +95,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
         raise_all(self.hooks.problems(setup))
         self.hooks.each("before_loading", setup)
-        with self.hooks.within("loading", args):
+        with self.hooks.inside("loading", args):
             super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
         self.hooks.after_loading(self)
 
@@ -168,7 +165,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.guard,
         ]
         updating += [self.serving, self.colocate, self.update or StockShares()]
-        going_on = [self.data_position, self.generation_batch, CallbackStates(), Trackers()]
+        going_on = [self.data_position, self.generation_batch]
         self.hooks += [
             hook
             for hook in (
@@ -224,6 +221,7 @@ class GRPOPlusTrainer(GRPOTrainer):
                 "GRPOPlusConfig(report=True), in YAML report: true, keeps both in %s; report=False: say no more.",
                 self.args.output_dir,
             )
+        guard_trackers(self)
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:
@@ -308,7 +306,7 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _generate_single_turn(self, prompt_ids: Any, *arguments: Any, **keywords: Any) -> Any:
         if self._drawn_behind is None:  # later turns go on behind what tools said
             self._drawn_behind = [list(ids) for ids in prompt_ids]
-        with self.hooks.within("sampling"):
+        with self.hooks.inside("sampling"):
             drawn = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
         self.calling.drawn(prompt_ids, drawn[0])
         return drawn
@@ -323,13 +321,13 @@ class GRPOPlusTrainer(GRPOTrainer):
         told = self.calling.turns, self.calling.turn_tokens
         batch = Completions(inputs, prompts, completions, completion_ids_list, self._drawn_behind, *told)
         self._drawn_behind = None
-        with self.hooks.within("scoring", batch):
+        with self.hooks.inside("scoring", batch):
             rewards_NK = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self.hooks.scored(batch, rewards_NK)
 
     def evaluation_loop(self, *arguments: Any, **keywords: Any) -> Any:
         """As in TRL, inside the hooks."""
-        with self.hooks.within("evaluating"):
+        with self.hooks.inside("evaluating"):
             return super().evaluation_loop(*arguments, **keywords)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:

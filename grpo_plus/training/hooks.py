@@ -245,7 +245,7 @@ class Hooks(list[Hook]):
         return innermost
 
     @contextmanager
-    def within(self, name: str, *arguments: Any) -> Iterator[None]:
+    def inside(self, name: str, *arguments: Any) -> Iterator[None]:
         """The contexts of all, which a method gives."""
         with ExitStack() as stack:
             for hook in self:
@@ -264,7 +264,7 @@ class Hooks(list[Hook]):
         with ExitStack() as stack:
             for hook in self:
                 stack.callback(hook.close)
-            with self.within("training"):
+            with self.inside("training"):
                 yield
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:

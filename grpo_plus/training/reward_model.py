@@ -29,10 +29,9 @@ from grpo_plus.reward_model.saved import place_problem
 from grpo_plus.reward_model.scale import rewards_of, worst_step
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
-from grpo_plus.training.reward_column import RewardColumn
-from grpo_plus.training.reward_making import make, save
+from grpo_plus.training.live_verifier import RewardColumn
+from grpo_plus.training.reward_making import Row, Scorer, make, save
 from grpo_plus.training.reward_pairs import RewardPairs
-from grpo_plus.training.reward_scorer import Row, Scorer
 from grpo_plus.training.reward_table import group_ids
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem
