@@ -470,6 +470,11 @@ def no_group(config: Any) -> AbstractContextManager[Any]:
     return replaced(config, "ddp_backend", config.ddp_backend if "WORLD_SIZE" in os.environ else None)
 
 
+def group_size(host: Host) -> int:
+    """Completions of each prompt in the present mode."""
+    return host.num_generations if host.model.training else host.num_generations_eval
+
+
 def metrics_of(host: Host) -> "MutableMapping[str, list[float]]":
     """TRL's metric lists of the present mode; what is appended is averaged and logged."""
     return host._metrics["train" if host.model.training else "eval"]
@@ -540,11 +545,20 @@ def logging_apart(host: Host) -> "Iterator[tuple[Table, dict[str, list[float]]]]
 def extend_table(host: Host, rows: Table) -> None:
     """Add rows to the host's table of completions."""
     for name, values in rows.items():
-        if isinstance(values, dict):
-            for inner, column in values.items():
-                host._logs[name][inner].extend(column)
-        else:
-            host._logs[name].extend(values)
+        _extend(host._logs[name], values)
+
+
+def each_column(change: "Callable[[Any], Any]", column: Any) -> Any:
+    """A column of a table, or a mapping of further columns, each changed."""
+    return {name: change(one) for name, one in column.items()} if isinstance(column, dict) else change(column)
+
+
+def _extend(column: Any, values: Any) -> None:
+    if isinstance(column, dict):
+        for name, further in values.items():
+            column[name].extend(further)
+    else:
+        column.extend(values)
 
 
 def stop_ids(host: Host) -> list[int]:
@@ -965,7 +979,7 @@ def between_logs(host: Host) -> "tuple[dict[str, Any], dict[str, torch.Tensor]]"
         state["logged"] = host._globalstep_last_logged
         tensors["loss"] = host._tr_loss
     if host.args.log_completions and host.accelerator.is_main_process and len(logs["prompt"]):
-        state["table"] = {name: _listed(logs[name]) for name in _TABLE}
+        state["table"] = {name: each_column(_listed, logs[name]) for name in _TABLE}
     return state, tensors
 
 
@@ -974,9 +988,7 @@ _TABLE = ("prompt", "completion", "rewards", "advantages", "extra")
 
 
 def _listed(column: Any) -> Any:
-    """A column, or a mapping of columns, as JSON values; images and the like are left out."""
-    if isinstance(column, dict):
-        return {name: _listed(values) for name, values in column.items()}
+    """A column as JSON values; images and the like are left out."""
     return json.loads(json.dumps(list(column), default=_plain, skipkeys=True))
 
 
@@ -996,35 +1008,25 @@ def set_between_logs(host: Host, state: "Mapping[str, Any]", tensors: "Mapping[s
         host._globalstep_last_logged = int(state["logged"])
         host._tr_loss += tensors["loss"].to(host._tr_loss.device)
         host._total_loss_scalar -= float(host._tr_loss)  # the mean at the end is that of this call's steps
-    for name, values in state.get("table", {}).items():
-        _refill(host._logs[name], values)
+    _refill(host, state.get("table", {}))
 
 
-def _refill(column: Any, values: Any) -> None:
-    if isinstance(column, dict):
-        column.clear()
-        for name, inner in values.items():
-            column[name].extend(inner)
-    else:
-        column.clear()
-        column.extend(values)
+def _refill(host: Host, table: Table) -> None:
+    for name in table:
+        host._logs[name].clear()
+    extend_table(host, table)
 
 
 def noted_logs(host: Host) -> "Callable[[], None]":
     """Note TRL's table and the history of logs; gives what puts them back."""
-    table = {name: _copied(column) for name, column in host._logs.items()}
+    table = {name: each_column(list, column) for name, column in host._logs.items()}
     length = len(host.state.log_history)
 
     def undo() -> None:
-        for name, column in table.items():
-            _refill(host._logs[name], column)
+        _refill(host, table)
         del host.state.log_history[length:]
 
     return undo
-
-
-def _copied(column: Any) -> Any:
-    return {name: list(values) for name, values in column.items()} if isinstance(column, dict) else list(column)
 
 
 def evaluates(host: Host) -> bool:

@@ -208,9 +208,8 @@ class Advantages(Hook):
         host, drawn = self.host, self.drawn
         assert drawn is not None
         penalty_NT = None if self._loss is None else self._loss.kl_penalty(output)
-        size = host.num_generations if host.model.training else host.num_generations_eval
         values_NT = self._everywhere(output[CRITIC_VALUES]) if CRITIC_VALUES in output else None
-        table = self._table(drawn, self.trainable(output), size, penalty_NT, values_NT)
+        table = self._table(drawn, self.trainable(output), _trl.group_size(host), penalty_NT, values_NT)
         self.table, (estimator, keywords) = table, chosen
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)

@@ -39,6 +39,18 @@ class Setup:
     eval_dataset: Any
     further: dict[str, Any]
 
+    @property
+    def rows_may_grow(self) -> bool:
+        """An environment or rollout function may add columns, so that none can be called missing."""
+        return any(self.further.get(name) is not None for name in ("rollout_func", "environment_factory"))
+
+    def add_rewards(self, functions: Sequence[Any]) -> None:
+        """Put reward functions after those that are there."""
+        self.reward_funcs = [*_listed(self.reward_funcs), *functions]
+        processors = self.further.get("reward_processing_classes")
+        if processors is not None:  # TRL counts them
+            self.further["reward_processing_classes"] = [*_listed(processors), *(None for _ in functions)]
+
     def too_few_rows(self) -> list[Problem]:
         """A dataset that fills no generation batch: TRL would end such a run before its first step."""
         data, args = self.train_dataset, self.args
@@ -48,6 +60,11 @@ class Setup:
         text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
         remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
         return [f"{text} (generation_batch_size / num_generations): {remedy}."]
+
+
+def _listed(given: Any) -> list[Any]:
+    """Arguments of TRL that may be none, one or several."""
+    return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
 
 
 class Completion(NamedTuple):

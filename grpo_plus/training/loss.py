@@ -91,9 +91,7 @@ class ObjectiveLoss(Hook):
         """Add to a generation batch, whose advantages are there, whatever else the objective reads."""
         self._add_old_logps(output)
         rank = self.host.accelerator.process_index
-        groups_B = _groups(
-            self.host, output, self.host.num_generations if self._trains else self.host.num_generations_eval
-        )
+        groups_B = _groups(self.host, output)
         prompts_N = add_counts(output, groups_B, rank=rank, gather=self._gather)
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
@@ -279,7 +277,7 @@ class StockShares(Hook):
         raise_all(broken_rules((SHARES,), Choice(host.args, Recipe.stock())))
         gather = partial(_gathered, host)
         add_shares(output, gather)
-        groups_B = _groups(host, output, host.num_generations)
+        groups_B = _groups(host, output)
         settle_coins(output, groups_B, gather=gather, divides=divides_by_tokens(host.args, None))
         advantages: Tensor = output["advantages"]
         share_B = output[SHARE].to(advantages)
@@ -294,10 +292,10 @@ def _gathered(host: Host, tensor: Tensor) -> Tensor:
     return rows
 
 
-def _groups(host: Host, output: Mapping[str, Any], generations: int) -> Tensor:
+def _groups(host: Host, output: Mapping[str, Any]) -> Tensor:
     """(B,) the number of each row's group over all ranks."""
-    ids = output["completion_ids"]
-    return group_ids((host.accelerator.process_index + 1) * len(ids), generations, ids.device)[-len(ids) :]
+    ids, size = output["completion_ids"], _trl.group_size(host)
+    return group_ids((host.accelerator.process_index + 1) * len(ids), size, ids.device)[-len(ids) :]
 
 
 class KLCoefficient:

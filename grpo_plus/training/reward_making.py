@@ -285,14 +285,9 @@ class Scorer:
     def loss(self, examples: Sequence[Example]) -> Tensor:
         """The summed loss of pairs or of labels; each text of several pairs is read once."""
         if isinstance(examples[0], Comparison):
-            rows: dict[Row, int] = {}
-            sides = [
-                [rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)]
-                for one in examples
-                if isinstance(one, Comparison)
-            ]
-            scores = self._outcomes(list(rows))
-            chosen, rejected = torch.tensor(sides, device=self._device).T
+            rows, places_Q2 = sides_of([one for one in examples if isinstance(one, Comparison)])
+            scores = self._outcomes(rows)
+            chosen, rejected = places_Q2.to(self._device).T
             return bradley_terry(scores[chosen], scores[rejected]).sum()
         labelled = [one for one in examples if not isinstance(one, Comparison)]
         values_BT = self._values([(one.prompt, one.completion) for one in labelled])
@@ -328,6 +323,13 @@ class Scorer:
         """(B, T + 1): what the head reads after so many tokens of the completion."""
         ids_BS, mask_BS, width = batch_of(rows, self.pad, self._device)
         return self.passes.values(ids_BS, mask_BS, width, batch_size=self._rows)
+
+
+def sides_of(pairs: Sequence[Comparison]) -> tuple[list[Row], Tensor]:
+    """Each text of the pairs once, and (Q, 2) the places of the better and the worse one of each pair among them."""
+    rows: dict[Row, int] = {}
+    sides = [[rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)] for one in pairs]
+    return list(rows), torch.tensor(sides, dtype=torch.long).reshape(-1, 2)
 
 
 def last_read(completion: Ids, pad: int) -> int:

@@ -30,7 +30,7 @@ from grpo_plus.reward_model.scale import rewards_of, worst_step
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import RewardColumn
-from grpo_plus.training.reward_making import Row, Scorer, make, save
+from grpo_plus.training.reward_making import Row, Scorer, make, save, sides_of
 from grpo_plus.training.reward_pairs import RewardPairs
 from grpo_plus.training.reward_table import group_ids
 from grpo_plus.training.verification import Verification
@@ -63,7 +63,6 @@ class RewardModelHook(Hook):
         self._steps: list[Any] = []  # of each of them
         self._barren = 0
         self._drawn = 0  # completions to learn from since the last training
-        self._trained_at = -1
         self._classes: set[int] = set()
         self._learns = True
 
@@ -103,15 +102,8 @@ class RewardModelHook(Hook):
 
     def before_loading(self, setup: Setup) -> None:
         """Join the reward functions, where it rewards."""
-        if not self._options.rewards:
-            return
-        given = setup.reward_funcs
-        own = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-        setup.reward_funcs = [*own, RewardColumn(self._rewards, float(self._options.weight or 0))]
-        processors = setup.further.get("reward_processing_classes")
-        if processors is not None:
-            listed = list(processors) if isinstance(processors, list | tuple) else [processors]
-            setup.further["reward_processing_classes"] = [*listed, None]
+        if self._options.rewards:
+            setup.add_rewards([RewardColumn(self._rewards, float(self._options.weight or 0))])
 
     def after_loading(self, host: Host) -> None:
         """Make the model."""
@@ -134,17 +126,10 @@ class RewardModelHook(Hook):
             return [float(value) for value in scores]
         accelerator, rows = self.host.accelerator, len(scores)
         everywhere: Tensor = accelerator.gather(scores)
-        found = rewards_of(everywhere, group_ids(len(everywhere), self._size(), scores.device), self._scale)
+        groups = group_ids(len(everywhere), _trl.group_size(self.host), scores.device)
+        found = rewards_of(everywhere, groups, self._options.reward_scale)
         first = accelerator.process_index * rows
         return [float(value) for value in found[first : first + rows]]
-
-    @property
-    def _scale(self) -> str:
-        return self._options.reward_scale
-
-    def _size(self) -> int:
-        host = self.host
-        return host.num_generations if host.model.training else host.num_generations_eval
 
     def _score(self) -> Tensor:
         """Scores of this rank's completions, made once: of an outcome head as they are, else of the worst step."""
@@ -200,7 +185,7 @@ class RewardModelHook(Hook):
         first = host.accelerator.process_index * rows
         here = slice(first, first + rows)
         totals_B = self._totals(rewards_NK)[here].cpu()
-        groups_B = group_ids(len(rewards_NK), self._size(), torch.device("cpu"))[here]
+        groups_B = group_ids(len(rewards_NK), _trl.group_size(host), torch.device("cpu"))[here]
         pairs_Q2 = ordered_pairs(totals_B, groups_B)
         scores_B = self._score().cpu()
         right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
@@ -245,20 +230,16 @@ class RewardModelHook(Hook):
         """Train when it is time."""
         every = self._options.every
         if every and self.host.state.global_step % every == 0:
-            self.train_now()
+            self._train()
 
-    def train_now(self) -> dict[str, float]:
-        """Train on the pairs since the last time, with a share of earlier ones; gives what is logged.
+    def _train(self) -> None:
+        """Train on the pairs since the last time, with a share of earlier ones.
 
         All ranks call it together. Without a pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
         fresh, replayed, most = self._over_ranks(len(examples) - again, again)
         logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        step = int(self.host.state.global_step)
-        if not fresh and self._trained_at == step:  # by its own count and by a round's
-            return {}
-        self._trained_at = step
         self._say_barren(examples, fresh)
         with self._apart():
             if fresh:
@@ -273,7 +254,6 @@ class RewardModelHook(Hook):
         if accuracy is not None:
             logged["reward_model/accuracy"] = accuracy
         _trl.log_training(self.host, logged)
-        return logged
 
     def _epochs(self, examples: Sequence[Example], most: int, generator: torch.Generator) -> float:
         """Mean loss, each update's before it."""
@@ -293,14 +273,9 @@ class RewardModelHook(Hook):
         """The ranking accuracy on held-out examples of all ranks; None where there is nothing to order."""
         held = list(self.pairs.held)
         if self._options.head == "outcome":
-            pairs = [one for one in held if isinstance(one, Comparison)]
-            rows: dict[Row, int] = {}
-            sides = [
-                [rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)] for one in pairs
-            ]
-            scores = self.scorer.outcomes(list(rows)).cpu()
-            places = torch.tensor(sides, dtype=torch.long).reshape(-1, 2)
-            right, count = self._sum([float(ranked_right(*scores[places].T).sum()), len(pairs)])
+            rows, places_Q2 = sides_of([one for one in held if isinstance(one, Comparison)])
+            scores = self.scorer.outcomes(rows).cpu()
+            right, count = self._sum([float(ranked_right(*scores[places_Q2].T).sum()), len(places_Q2)])
             return right / count if count else None
         labelled = [one for one in held if isinstance(one, Labelled)]
         found = self.scorer.steps([(one.prompt, one.completion) for one in labelled], [one.ends for one in labelled])

@@ -8,7 +8,6 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.qlora.checks import request_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
@@ -19,6 +18,7 @@ from grpo_plus.sampling.vllm_push import Push, Weights
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+from grpo_plus.training.guard import request_for
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import whole_tensors
 from grpo_plus.training.saving import Saving
@@ -56,7 +56,7 @@ class Serving(Hook):
         args = setup.args
         if not _served(args):
             return []
-        request = _request(setup)
+        request = request_for(setup)
         means = _means(setup, request)
         found: list[Problem] = [*sync_problems(self._asked, means)]
         way = choose(self._asked, means).name
@@ -78,7 +78,7 @@ class Serving(Hook):
         args = setup.args
         if not _served(args):
             return
-        request = _request(setup)
+        request = request_for(setup)
         means, rank = _means(setup, request), getattr(request.adapter, "r", None)
         url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
         name = _name(setup.model)
@@ -208,12 +208,6 @@ def _size(prompt: Any) -> int:
 
 def _served(args: Any) -> bool:
     return bool(args.use_vllm) and args.vllm_mode == "server"
-
-
-def _request(setup: Setup) -> Any:
-    return request_of(
-        setup.model, setup.args, *(setup.further.get(key) for key in ("quantization_config", "peft_config"))
-    )
 
 
 def _means(setup: Setup, request: Any) -> Means:

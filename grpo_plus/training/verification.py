@@ -48,24 +48,22 @@ class Verification(Hook):
         column: str | None = None,
         *,
         evaluation: Iterable[LiveVerifier] = (),
-        rows_may_grow: bool = False,
         recipe: Recipe | None = None,
     ) -> None:
         """Hold the verifiers, in the order of the config; those for evaluation reward nothing.
 
-        ``column`` is the dataset column that names the verifier of each row. With ``rows_may_grow`` an environment or
-        rollout function may add columns, so that none can be called missing. Verifiers may be without a recipe.
+        ``column`` is the dataset column that names the verifier of each row. Verifiers may be without a recipe.
         """
         self.live = tuple(live)
         self.evaluation = tuple(evaluation)
         self.column = column
-        self._rows_may_grow = rows_may_grow
+        self._rows_may_grow = False
         self._recipe = recipe or Recipe.stock()
         self._rows_checked: set[bool] = set()
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
-    def of(cls, recipe: Recipe, *, rows_may_grow: bool = False) -> "Verification":
+    def of(cls, recipe: Recipe) -> "Verification":
         """The verifiers of a recipe."""
         column, aggregates = recipe.verifier_column, recipe.step_aggregates
         sources = recipe.step_sources or ()
@@ -75,20 +73,13 @@ class Verification(Hook):
             return LiveVerifier(part.verifier, weight=part.weight, only=column, aggregate=chosen)
 
         evaluation = (LiveVerifier(part.verifier, weight=part.weight) for part in recipe.eval_verifiers)
-        return cls(
-            map(lively, recipe.verifiers),
-            column,
-            evaluation=evaluation,
-            rows_may_grow=rows_may_grow,
-            recipe=recipe,
-        )
+        return cls(map(lively, recipe.verifiers), column, evaluation=evaluation, recipe=recipe)
 
     # -- the hook ---------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Columns that are missing, and weights that do not fit or teach nothing."""
-        grows = ("rollout_func", "environment_factory")
-        self._rows_may_grow = self._rows_may_grow or any(setup.further.get(name) is not None for name in grows)
+        self._rows_may_grow = setup.rows_may_grow
         names = self.function_names(setup.reward_funcs)
         return [
             *self.dataset_problems(setup.train_dataset, setup.eval_dataset),
@@ -100,11 +91,10 @@ class Verification(Hook):
         """Check the golds, start the workers, and join the reward functions."""
         self.report_golds(setup.train_dataset)
         self._warn_of_columns(setup)
-        self.warm()
-        setup.reward_funcs = self.beside(setup.reward_funcs)
-        if "reward_processing_classes" in setup.further:
-            own = setup.further["reward_processing_classes"]
-            setup.further["reward_processing_classes"] = self.processors_beside(own)
+        for live in self.at_work(training=False):
+            live.verifier.warm()  # now, so that the first step does not wait for the workers
+        if self.live:
+            setup.add_rewards(self.live)
 
     def after_loading(self, host: Host) -> None:
         """Put the verifiers' own weights among TRL's."""
@@ -154,22 +144,6 @@ class Verification(Hook):
                 live.load_state_dict(own)
 
     # -- its parts --------------------------------------------------------------------------------------------------
-
-    def beside(self, reward_funcs: Any) -> Any:
-        """The reward functions that TRL gets: the user's own, then the verifiers."""
-        if not self.live:
-            return reward_funcs
-        if reward_funcs is None:
-            return list(self.live)
-        own = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
-        return [*own, *self.live]
-
-    def processors_beside(self, given: Any) -> Any:
-        """TRL's ``reward_processing_classes`` with a place for each verifier, since TRL counts them."""
-        if given is None or not self.live:
-            return given
-        own = list(given) if isinstance(given, list | tuple) else [given]
-        return [*own, *(None for _ in self.live)]
 
     @staticmethod
     def function_names(reward_funcs: Any) -> list[str]:
@@ -276,11 +250,6 @@ class Verification(Hook):
             for column, labels in self.needed(training=training).items()
             if column not in columns
         ]
-
-    def warm(self) -> None:
-        """Start the workers now, so that the first step does not wait for them."""
-        for live in self.at_work(training=False):
-            live.verifier.warm()
 
     def report_golds(self, train: Any) -> None:
         """Check the golds of the training data where a verifier knows how; print and keep what is no use.
