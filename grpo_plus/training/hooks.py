@@ -293,10 +293,10 @@ class Hooks(list[Hook]):
 
 def checked(hooks: Iterable[Hook]) -> list[Hook]:
     """The hooks that a caller gives."""
-    listed = list(hooks) if isinstance(hooks, Iterable) else [hooks]
-    for hook in listed:
-        if not isinstance(hook, Hook):
-            raise TypeError(f"hooks has {hook!r}, expected a list of objects of grpo_plus.training.hooks.Hook.")
+    listed = list(hooks) if isinstance(hooks, Iterable) else []
+    wrong = [hook for hook in listed if not isinstance(hook, Hook)] if isinstance(hooks, Iterable) else [hooks]
+    if wrong:
+        raise TypeError(f"hooks has {wrong[0]!r}, expected a list of objects of grpo_plus.training.hooks.Hook.")
     return listed
 
 
