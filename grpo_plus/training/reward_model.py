@@ -230,10 +230,10 @@ class RewardModelHook(Hook):
         """Train when it is time."""
         every = self._options.every
         if every and self.host.state.global_step % every == 0:
-            self._train()
+            self.train_now()
 
-    def _train(self) -> None:
-        """Train on the pairs since the last time, with a share of earlier ones.
+    def train_now(self) -> dict[str, float]:
+        """Train on the pairs since the last time, with a share of earlier ones; gives what is logged.
 
         All ranks call it together. Without a pair on any rank, nothing is trained.
         """
@@ -254,6 +254,7 @@ class RewardModelHook(Hook):
         if accuracy is not None:
             logged["reward_model/accuracy"] = accuracy
         _trl.log_training(self.host, logged)
+        return logged
 
     def _epochs(self, examples: Sequence[Example], most: int, generator: torch.Generator) -> float:
         """Mean loss, each update's before it."""
