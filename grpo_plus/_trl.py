@@ -115,7 +115,6 @@ class Host(Loop, Card, Protocol):
     chat_template_kwargs: dict[str, Any]
     entropy_coef: float
     eos_token_ids: list[int]
-    log_completions: bool
     loss_type: str
     max_completion_length: int | None
     max_tool_calling_iterations: int
@@ -224,8 +223,7 @@ SEAMS = (
     Seam("trl", "trainer/utils.py", "RepeatSampler", Repeats),
     Seam("trl", "generation/vllm_generation.py", "VLLMGeneration", Generation),
 )
-"""The classes that make up the host, each after those that it inherits from, its sampler, its side of vLLM and its
-refresher of a second model."""
+"""The classes that make up the host, each after those that it inherits from, its sampler and its side of vLLM."""
 
 STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
 """Attributes of the host that a micro-batch changes."""
@@ -1075,15 +1073,6 @@ def save_model(host: Host, folder: Path) -> None:
 def checkpoint_folder(host: Host, trial: Any) -> Path:
     """The folder of the checkpoint that is about to be saved."""
     return Path(host._get_output_dir(trial)) / f"checkpoint-{host.state.global_step}"
-
-
-def trackers(host: Host) -> "list[TrainerCallback]":
-    """The callbacks of ``report_to``, and those that print."""
-    from transformers import PrinterCallback, ProgressCallback
-    from transformers.integrations import INTEGRATION_TO_CALLBACK
-
-    kinds = (*INTEGRATION_TO_CALLBACK.values(), PrinterCallback, ProgressCallback)
-    return [callback for callback in host.callback_handler.callbacks if isinstance(callback, kinds)]
 
 
 @contextmanager

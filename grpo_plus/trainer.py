@@ -40,8 +40,7 @@ from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.loss import ObjectiveLoss, StockShares
 from grpo_plus.training.pieces import Pieces
 from grpo_plus.training.reference import AdapterReference, ModelReference
-from grpo_plus.training.resuming.data_position import DataPosition
-from grpo_plus.training.resuming.generation_batch import GenerationBatch
+from grpo_plus.training.resuming.data_position import DataPosition, GenerationBatch
 from grpo_plus.training.resuming.run_changes import ResumeCheck
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.reward_model import RewardModelHook

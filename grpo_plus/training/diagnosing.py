@@ -148,7 +148,7 @@ class Diagnosing(Hook):
         try:
             yield
         except BaseException:
-            monitor.settle()
+            monitor.judge.settle()
             raise
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:

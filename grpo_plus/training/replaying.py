@@ -16,7 +16,7 @@ from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
 from grpo_plus.training.hooks import Completion, Completions
-from grpo_plus.training.resuming.generation_batch import UnstorableError, packed, unpacked
+from grpo_plus.training.resuming.data_position import UnstorableError, packed, unpacked
 from grpo_plus.training.reward_table import step_scores
 from grpo_plus.training.turn_spans import NO_STATE
 from grpo_verifiers.redaction import get_logger

@@ -6,6 +6,7 @@ that drew both completions; gradients are averaged, and every rank makes as many
 
 import contextlib
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
-from grpo_plus.reward_model.history import Example
+from grpo_plus.reward_model.history import Example, History, packed, replayed, unpacked
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
@@ -31,7 +32,6 @@ from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import RewardColumn
 from grpo_plus.training.reward_making import Row, Scorer, make, save, sides_of
-from grpo_plus.training.reward_pairs import RewardPairs
 from grpo_plus.training.reward_table import group_ids
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem
@@ -41,6 +41,8 @@ logger = get_logger(__name__)
 
 PATIENCE = 3
 """Trainings in a row without contrast after which it is said."""
+MOST_HELD = 256
+"""Held-out pairs that are kept, the newest."""
 
 
 class RewardModelHook(Hook):
@@ -352,3 +354,75 @@ class RewardModelHook(Hook):
             except Exception as error:  # noqa: BLE001 - the policy is saved after it, and must not be lost with it
                 why = failed_write(error, folder.parent) or f"{type(error).__name__}: {error}"
                 logger.warning("the reward model was not written to %s, it is in checkpoints only: %s", folder, why)
+
+
+class RewardPairs(Hook):
+    """Examples of this rank, bounded, in every checkpoint; all that is drawn at random has a seed of its own.
+
+    Attributes:
+        fresh: those since the last training, the newest ``history`` of them.
+        held: those of held-out prompts.
+        history: those of earlier trainings.
+    """
+
+    name = "reward_model_pairs"
+    rank_local = True
+
+    def __init__(self, options: RewardModelOptions) -> None:
+        self.fresh: deque[Example] = deque(maxlen=options.history)
+        self.held: deque[Example] = deque(maxlen=MOST_HELD)
+        self.history = History(options.history)
+        self._options = options
+        self._kind = Comparison if options.head == "outcome" else Labelled
+        self._draws = 0
+        self._packed: dict[str, Tensor] | None = None
+
+    def generator(self) -> torch.Generator:
+        """The next generator of this rank, apart from those of the run."""
+        self._draws += 1
+        seed = (int(self.host.args.seed) << 40) + (self.host.accelerator.process_index << 32) + self._draws
+        return torch.Generator().manual_seed(seed % 2**63)
+
+    def add(self, examples: Sequence[Example], *, held_out: bool) -> None:
+        """Keep examples for the next training, or for measuring."""
+        (self.held if held_out else self.fresh).extend(examples)
+        self._packed = None
+
+    def take(self) -> tuple[list[Example], int, torch.Generator]:
+        """The examples of a training, how many of them come again, and the generator that shuffles them.
+
+        The fresh ones are history from here on.
+        """
+        generator = self.generator()
+        fresh = list(self.fresh)
+        again = self.history.sample(replayed(len(fresh), self._options.replay), generator)
+        self.fresh.clear()
+        if self._options.replay:
+            self.history.add(fresh, generator)
+        self._packed = None
+        return [*fresh, *again], len(again), generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """How much was drawn and seen; the examples are tensors."""
+        return {"draws": self._draws, "seen": self.history.seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._draws, self.history.seen = int(state["draws"]), int(state["seen"])
+        for store in (self.fresh, self.held, self.history.items):  # of an earlier run of the same trainer
+            store.clear()
+        self._packed = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All examples."""
+        if self._packed is None:
+            self._packed = packed({"fresh": self.fresh, "held": self.held, "history": self.history.items})
+        return self._packed
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these examples."""
+        stores = unpacked(tensors, self._kind, ("fresh", "held", "history"))
+        self.fresh.extend(stores["fresh"])
+        self.held.extend(stores["held"])
+        self.history.items = stores["history"]
+        self._packed = None

@@ -198,12 +198,9 @@ def _longest_prompt(host: Host) -> int:
     if not counted or "prompt" not in (data.column_names or ()):
         return 0
     column = data.with_format(None).select_columns("prompt")  # a transform may need other columns
-    prompts = sorted((column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)), key=_size)
+    prompts = [column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)]
+    prompts.sort(key=lambda prompt: len(str(prompt)))
     return max((len(_trl.prompt_ids(host, prompt)) for prompt in prompts[-4:]), default=0)
-
-
-def _size(prompt: Any) -> int:
-    return len(str(prompt))
 
 
 def _served(args: Any) -> bool:

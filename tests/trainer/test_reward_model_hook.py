@@ -22,7 +22,7 @@ from grpo_plus.reward_model.history import replayed
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, is_held_out
 from grpo_plus.reward_model.scale import wins
-from grpo_plus.training.reward_pairs import RewardPairs
+from grpo_plus.training.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.verifying import REGISTRY
