@@ -20,7 +20,6 @@ from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 if TYPE_CHECKING:
@@ -115,15 +114,7 @@ class Verification(Hook):
     def scoring(self, completions: Completions) -> Iterator[None]:
         """Start all verifiers before TRL asks for their verdicts; leave none pending."""
         try:
-            self.start(
-                completions.rows,
-                completions.prompts,
-                completions.texts,
-                completions.ids,
-                self.host.processing_class,
-                turns=completions.turns,
-                training=self.host.model.training,
-            )
+            self.start(completions, self.host.processing_class, training=self.host.model.training)
             yield
             self.log_evaluation(_trl.metric_logger(self.host))
         finally:
@@ -280,21 +271,12 @@ class Verification(Hook):
             return range(len(data))
         return [row for row, value in enumerate(data[self.column]) if value == live.verifier.label]
 
-    def start(
-        self,
-        inputs: Any,
-        prompts: Any,
-        completions: Any,
-        completion_ids: Any,
-        tokenizer: Any,
-        *,
-        turns: Sequence[Sequence[Turn]] | None = None,
-        training: bool = True,
-    ) -> None:
+    def start(self, completions: Completions, tokenizer: Any, *, training: bool = True) -> None:
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
         if not self.at_work(training=training):
             return
-        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in ROW_KEYS}
+        rows, turns = completions.rows, completions.turns
+        columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ROW_KEYS}
         if turns is not None:
             if TURNS in columns:
                 raise ColumnError(
@@ -305,7 +287,7 @@ class Verification(Hook):
         if self.column in columns and (strangers := self._strangers(columns[self.column])):
             raise ColumnError(" ".join(strangers))
         for live in self.at_work(training=training):
-            live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
+            live.start(completions.prompts, completions.texts, completions.ids, columns, decoder(tokenizer))
 
     def verdicts(self, rows: int) -> list[tuple[Verdict, ...]]:
         """Those of each row that was scored last in training."""
