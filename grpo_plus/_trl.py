@@ -1212,11 +1212,6 @@ def zero_stage(host: Host) -> int | None:
     return None if plugin is None else int(plugin.zero_stage)
 
 
-def gathers_to_draw(host: Host) -> bool:
-    """TRL holds the whole model in every process while completions are drawn, though ZeRO-3 has taken it apart."""
-    return bool(host.args.ds3_gather_for_generation)
-
-
 @contextmanager
 def without_hooks_of_zero3(host: Host) -> "Iterator[None]":
     """Passes within the block gather nothing under ZeRO-3: the weights are whole already."""

@@ -38,10 +38,7 @@ class Colocate(Hook):
     """Brings the weights of training to a vLLM in the same process; without one it does nothing.
 
     An adapter goes over alone wherever vLLM can take it. Where it cannot, TRL merges it into a plain base and says so
-    here; a quantised base is never merged into.
-
-    Attributes:
-        llm: the vLLM; None where there is none in this process.
+    here; a quantised base is never merged into. ``llm`` is the vLLM; None where there is none in this process.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class Rollouts(Hook):
         if self._recipe.rollout.how != "auto" or host.rollout_func is not None:
             return
         fsdp1 = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
-        if not (fsdp1 or (_trl.zero_stage(host) == 3 and not _trl.gathers_to_draw(host))):
+        if not (fsdp1 or (_trl.zero_stage(host) == 3 and not host.args.ds3_gather_for_generation)):
             self.rollout = Rollout(
                 self._recipe.rollout.rows,
                 self._report,

@@ -38,8 +38,7 @@ PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
 class Serving(Hook):
     """Draws completions from a vLLM server, unless TRL's own path does.
 
-    Attributes:
-        server: stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
+    ``server`` stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
     """
 
     def __init__(self, recipe: Recipe, saving: Callable[[], Saving]) -> None:

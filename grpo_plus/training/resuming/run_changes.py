@@ -42,9 +42,8 @@ _WIDEST = 40
 class ResumeCheck(Hook):
     """Keeps the run's fingerprint in its checkpoints, and compares it where a run resumes.
 
-    Attributes:
-        changed: differences that ``allow_changes`` let pass; empty in a run from the start, under the same config, and
-            after a checkpoint of TRL's own trainer.
+    ``changed`` are differences that ``allow_changes`` let pass; empty in a run from the start, under the same config,
+    and after a checkpoint of TRL's own trainer.
     """
 
     name = "run_fingerprint"
