@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -115,7 +115,6 @@ class Host(Loop, Card, Protocol):
     chat_template_kwargs: dict[str, Any]
     entropy_coef: float
     eos_token_ids: list[int]
-    log_completions: bool
     loss_type: str
     max_completion_length: int | None
     max_tool_calling_iterations: int
@@ -224,8 +223,7 @@ SEAMS = (
     Seam("trl", "trainer/utils.py", "RepeatSampler", Repeats),
     Seam("trl", "generation/vllm_generation.py", "VLLMGeneration", Generation),
 )
-"""The classes that make up the host, each after those that it inherits from, its sampler, its side of vLLM and its
-refresher of a second model."""
+"""The classes that make up the host, each after those that it inherits from, its sampler and its side of vLLM."""
 
 STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
 """Attributes of the host that a micro-batch changes."""
@@ -425,6 +423,17 @@ def source_file(package: str, path: str) -> Path:
     return Path(spec.origin).parent / path
 
 
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> "Iterator[Any]":
+    """Give an attribute another value inside the block; gives the one that it had."""
+    own = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield own
+    finally:
+        setattr(owner, name, own)
+
+
 class _Single(int):
     """1 in every computation, and not below TRL's least number of generations."""
 
@@ -432,20 +441,12 @@ class _Single(int):
         return False
 
 
-@contextmanager
-def single_generation(config: Any) -> "Iterator[None]":
+def single_generation(config: Any) -> AbstractContextManager[Any]:
     """Let TRL's config check a single completion a prompt like any other number of them.
 
     TRL refuses it for the sake of its own advantages; whether those of the config can do with one is decided elsewhere.
     """
-    if config.num_generations != 1:
-        yield
-        return
-    config.num_generations = _Single(1)
-    try:
-        yield
-    finally:
-        config.num_generations = 1
+    return replaced(config, "num_generations", _Single(1)) if config.num_generations == 1 else nullcontext()
 
 
 @contextmanager
@@ -462,16 +463,14 @@ def process_state_kept() -> "Iterator[None]":
             state.update(values)
 
 
-@contextmanager
-def no_group(config: Any) -> "Iterator[None]":
+def no_group(config: Any) -> AbstractContextManager[Any]:
     """Keep a ``ddp_backend`` from a process that no launcher started: without a group to join, it would be an error."""
-    backend = config.ddp_backend
-    if "WORLD_SIZE" not in os.environ:
-        config.ddp_backend = None
-    try:
-        yield
-    finally:
-        config.ddp_backend = backend
+    return replaced(config, "ddp_backend", config.ddp_backend if "WORLD_SIZE" in os.environ else None)
+
+
+def group_size(host: Host) -> int:
+    """Completions of each prompt in the present mode."""
+    return host.num_generations if host.model.training else host.num_generations_eval
 
 
 def metrics_of(host: Host) -> "MutableMapping[str, list[float]]":
@@ -522,16 +521,6 @@ def log_extra(host: Host, column: str, values: "Iterable[Any]") -> None:
     host._logs["extra"][column].extend(values)
 
 
-@contextmanager
-def generating(host: Host, count: int) -> "Iterator[None]":
-    """Let the host draw ``count`` completions of each prompt in training."""
-    whole, host.num_generations = host.num_generations, count
-    try:
-        yield
-    finally:
-        host.num_generations = whole
-
-
 Table = dict[str, Any]
 """Rows of TRL's table of completions: columns, and mappings of further columns."""
 
@@ -554,21 +543,20 @@ def logging_apart(host: Host) -> "Iterator[tuple[Table, dict[str, list[float]]]]
 def extend_table(host: Host, rows: Table) -> None:
     """Add rows to the host's table of completions."""
     for name, values in rows.items():
-        if isinstance(values, dict):
-            for inner, column in values.items():
-                host._logs[name][inner].extend(column)
-        else:
-            host._logs[name].extend(values)
+        _extend(host._logs[name], values)
 
 
-@contextmanager
-def config_replaced(host: Host, args: Any) -> "Iterator[None]":
-    """Let the host write down another config than the one it runs with."""
-    whole, host.args = host.args, args
-    try:
-        yield
-    finally:
-        host.args = whole
+def each_column(change: "Callable[[Any], Any]", column: Any) -> Any:
+    """A column of a table, or a mapping of further columns, each changed."""
+    return {name: change(one) for name, one in column.items()} if isinstance(column, dict) else change(column)
+
+
+def _extend(column: Any, values: Any) -> None:
+    if isinstance(column, dict):
+        for name, further in values.items():
+            column[name].extend(further)
+    else:
+        column.extend(values)
 
 
 def stop_ids(host: Host) -> list[int]:
@@ -875,7 +863,7 @@ def fused_head(
     """
     import trl.trainer.utils as trl_utils
 
-    own, called = getattr(trl_utils, _SCORES), False
+    called = False
 
     def apply(*given: Any) -> "tuple[torch.Tensor | None, ...]":
         nonlocal called
@@ -884,11 +872,8 @@ def fused_head(
         logps, entropies = score(hidden, targets, FusedHead(weight, bias, temperature, softcap, scale))
         return logps, entropies if not outputs or "entropy" in outputs[0] else None, None, None, None
 
-    setattr(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)}))
-    try:
+    with replaced(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)})):
         yield
-    finally:
-        setattr(trl_utils, _SCORES, own)
     if not called:
         raise UnsupportedTRLError(
             "log-probabilities within the support of top_p, top_k or min_p need a function of TRL that this release no "
@@ -915,11 +900,8 @@ def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
         found = own.apply(hidden[index], weight, bias, targets[index], *rest)
         return tuple(None if one is None else one.new_zeros(len(hidden)).index_put((index,), one) for one in found)
 
-    setattr(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)}))
-    try:
+    with replaced(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)})):
         yield
-    finally:
-        setattr(trl_utils, _SCORES, own)
 
 
 def high_entropy_mask(host: Host, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":
@@ -995,7 +977,7 @@ def between_logs(host: Host) -> "tuple[dict[str, Any], dict[str, torch.Tensor]]"
         state["logged"] = host._globalstep_last_logged
         tensors["loss"] = host._tr_loss
     if host.args.log_completions and host.accelerator.is_main_process and len(logs["prompt"]):
-        state["table"] = {name: _listed(logs[name]) for name in _TABLE}
+        state["table"] = {name: each_column(_listed, logs[name]) for name in _TABLE}
     return state, tensors
 
 
@@ -1004,9 +986,7 @@ _TABLE = ("prompt", "completion", "rewards", "advantages", "extra")
 
 
 def _listed(column: Any) -> Any:
-    """A column, or a mapping of columns, as JSON values; images and the like are left out."""
-    if isinstance(column, dict):
-        return {name: _listed(values) for name, values in column.items()}
+    """A column as JSON values; images and the like are left out."""
     return json.loads(json.dumps(list(column), default=_plain, skipkeys=True))
 
 
@@ -1026,35 +1006,25 @@ def set_between_logs(host: Host, state: "Mapping[str, Any]", tensors: "Mapping[s
         host._globalstep_last_logged = int(state["logged"])
         host._tr_loss += tensors["loss"].to(host._tr_loss.device)
         host._total_loss_scalar -= float(host._tr_loss)  # the mean at the end is that of this call's steps
-    for name, values in state.get("table", {}).items():
-        _refill(host._logs[name], values)
+    _refill(host, state.get("table", {}))
 
 
-def _refill(column: Any, values: Any) -> None:
-    if isinstance(column, dict):
-        column.clear()
-        for name, inner in values.items():
-            column[name].extend(inner)
-    else:
-        column.clear()
-        column.extend(values)
+def _refill(host: Host, table: Table) -> None:
+    for name in table:
+        host._logs[name].clear()
+    extend_table(host, table)
 
 
 def noted_logs(host: Host) -> "Callable[[], None]":
     """Note TRL's table and the history of logs; gives what puts them back."""
-    table = {name: _copied(column) for name, column in host._logs.items()}
+    table = {name: each_column(list, column) for name, column in host._logs.items()}
     length = len(host.state.log_history)
 
     def undo() -> None:
-        for name, column in table.items():
-            _refill(host._logs[name], column)
+        _refill(host, table)
         del host.state.log_history[length:]
 
     return undo
-
-
-def _copied(column: Any) -> Any:
-    return {name: list(values) for name, values in column.items()} if isinstance(column, dict) else list(column)
 
 
 def evaluates(host: Host) -> bool:
@@ -1092,31 +1062,17 @@ def save_checkpoint(host: Host) -> None:
 
 def save_model(host: Host, folder: Path) -> None:
     """Save the model whole, without a push to the Hub; the host writes none where FSDP's checkpoints are in pieces."""
-    plugin = host.accelerator.state.fsdp_plugin if host.is_fsdp_enabled else None
-    if plugin is None:
-        host.save_model(str(folder), _internal_call=True)
-        return
     from torch.distributed.fsdp import StateDictType
 
-    kind, plugin.state_dict_type = plugin.state_dict_type, StateDictType.FULL_STATE_DICT
-    try:
+    plugin = host.accelerator.state.fsdp_plugin if host.is_fsdp_enabled else None
+    whole = nullcontext() if plugin is None else replaced(plugin, "state_dict_type", StateDictType.FULL_STATE_DICT)
+    with whole:
         host.save_model(str(folder), _internal_call=True)
-    finally:
-        plugin.state_dict_type = kind
 
 
 def checkpoint_folder(host: Host, trial: Any) -> Path:
     """The folder of the checkpoint that is about to be saved."""
     return Path(host._get_output_dir(trial)) / f"checkpoint-{host.state.global_step}"
-
-
-def trackers(host: Host) -> "list[TrainerCallback]":
-    """The callbacks of ``report_to``, and those that print."""
-    from transformers import PrinterCallback, ProgressCallback
-    from transformers.integrations import INTEGRATION_TO_CALLBACK
-
-    kinds = (*INTEGRATION_TO_CALLBACK.values(), PrinterCallback, ProgressCallback)
-    return [callback for callback in host.callback_handler.callbacks if isinstance(callback, kinds)]
 
 
 @contextmanager
@@ -1131,11 +1087,8 @@ def printable_table(shown: "Callable[[Any], Any]") -> "Iterator[None]":
             more["extra"] = {shown(name): shown(list(values)) for name, values in more["extra"].items()}
         real(shown(list(prompts)), shown(list(completions)), *rest, **more)
 
-    grpo_trainer.print_prompt_completions_sample = printed
-    try:
+    with replaced(grpo_trainer, "print_prompt_completions_sample", printed):
         yield
-    finally:
-        grpo_trainer.print_prompt_completions_sample = real
 
 
 def push_checkpoint(host: Host, folder: Path) -> None:
@@ -1164,16 +1117,6 @@ def from_main(find: "Callable[[], Found]") -> "Found":
     return found
 
 
-@contextmanager
-def keeping_checkpoints(host: Host) -> "Iterator[None]":
-    """Hold the host off removing checkpoints: it would remove the last one at the end, before the model is saved."""
-    limit, host.args.save_total_limit = host.args.save_total_limit, None
-    try:
-        yield
-    finally:
-        host.args.save_total_limit = limit
-
-
 def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
     """The arguments of TRL's trainer after ``eval_dataset``, by name."""
     from trl import GRPOTrainer
@@ -1192,20 +1135,12 @@ def draw_from(host: Host, server: Any) -> None:
     host._last_loaded_step = -1
 
 
-@contextmanager
-def vllm_made_by(make: "Callable[..., Any]") -> "Iterator[None]":
+def vllm_made_by(make: "Callable[..., Any]") -> AbstractContextManager[Any]:
     """Have ``make`` called, with the same keywords, where TRL would make vLLM's ``LLM`` in this process."""
     import trl.generation.vllm_generation as theirs
 
-    own = getattr(theirs, "LLM", None)  # not there without vLLM, which TRL then says
-    if own is None:
-        yield
-        return
-    theirs.LLM = make
-    try:
-        yield
-    finally:
-        theirs.LLM = own
+    there = getattr(theirs, "LLM", None) is not None  # not without vLLM, which TRL then says
+    return replaced(theirs, "LLM", make) if there else nullcontext()
 
 
 def push_by(host: Host, push: "Callable[[], None]") -> None:
@@ -1275,11 +1210,6 @@ def zero_stage(host: Host) -> int | None:
     """The stage of DeepSpeed ZeRO that the run is under; None without DeepSpeed."""
     plugin = getattr(host.accelerator.state, "deepspeed_plugin", None) if host.is_deepspeed_enabled else None
     return None if plugin is None else int(plugin.zero_stage)
-
-
-def gathers_to_draw(host: Host) -> bool:
-    """TRL holds the whole model in every process while completions are drawn, though ZeRO-3 has taken it apart."""
-    return bool(host.args.ds3_gather_for_generation)
 
 
 @contextmanager

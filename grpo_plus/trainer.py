@@ -37,13 +37,10 @@ from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
-from grpo_plus.training.loss import ObjectiveLoss
-from grpo_plus.training.model_reference import ModelReference
+from grpo_plus.training.loss import ObjectiveLoss, StockShares
 from grpo_plus.training.pieces import Pieces
-from grpo_plus.training.reference import AdapterReference
-from grpo_plus.training.resuming.callback_states import CallbackStates
-from grpo_plus.training.resuming.data_position import DataPosition
-from grpo_plus.training.resuming.generation_batch import GenerationBatch
+from grpo_plus.training.reference import AdapterReference, ModelReference
+from grpo_plus.training.resuming.data_position import DataPosition, GenerationBatch
 from grpo_plus.training.resuming.run_changes import ResumeCheck
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.reward_model import RewardModelHook
@@ -51,9 +48,8 @@ from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
 from grpo_plus.training.selecting import Selecting
 from grpo_plus.training.serving import Serving
-from grpo_plus.training.shares import StockShares
 from grpo_plus.training.supports import Supports
-from grpo_plus.training.trackers import Trackers
+from grpo_plus.training.trackers import guard_trackers
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -97,8 +93,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         named = _trl.trainer_arguments(further, kwargs)
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
         raise_all(self.hooks.problems(setup))
-        self.hooks.before_loading(setup)
-        with self.hooks.loading(args):
+        self.hooks.each("before_loading", setup)
+        with self.hooks.inside("loading", args):
             super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
         self.hooks.after_loading(self)
 
@@ -161,7 +157,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         every += [self.diagnosing, self.clock, self.retry, self.calling, self.verification, *learned]
         every += [Pieces(), AdapterReference(), ModelReference(), Supports(self.rollouts, self._served), self._engine]
         every += [self.rollouts, self.guard, self.serving, self.colocate, self.update or StockShares()]
-        every += [self.data_position, self.generation_batch, CallbackStates(), Trackers()]
+        every += [self.data_position, self.generation_batch]
         self.hooks += [hook for hook in every if hook is not None]
 
     def _served(self) -> Any:
@@ -206,6 +202,7 @@ class GRPOPlusTrainer(GRPOTrainer):
                 "GRPOPlusConfig(report=True), in YAML report: true, keeps both in %s; report=False: say no more.",
                 self.args.output_dir,
             )
+        guard_trackers(self)
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:
@@ -226,7 +223,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         return found.checkpoint
 
     def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
-        with _trl.keeping_checkpoints(self):
+        # The host would remove the last checkpoint before the model is saved.
+        with _trl.replaced(self.args, "save_total_limit", None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -274,22 +272,22 @@ class GRPOPlusTrainer(GRPOTrainer):
 
         def draw(rows: Any) -> dict[str, Any]:
             self._drawn_behind = None
-            self.hooks.prompts(rows)
+            self.hooks.each("prompts", rows)
             scored: dict[str, Any] = score(rows)
             return scored
 
-        output = self.hooks.draw(draw, inputs)
-        self.hooks.batch(output)
+        output = self.hooks.around("draw", draw)(inputs)
+        self.hooks.each("batch", output)
         return output
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         prepare = super()._prepare_inputs
-        return self.hooks.inputs(lambda: prepare(generation_batch))
+        return self.hooks.around("inputs", lambda: prepare(generation_batch))()
 
     def _generate_single_turn(self, prompt_ids: Any, *arguments: Any, **keywords: Any) -> Any:
         if self._drawn_behind is None:  # later turns go on behind what tools said
             self._drawn_behind = [list(ids) for ids in prompt_ids]
-        with self.hooks.sampling():
+        with self.hooks.inside("sampling"):
             drawn = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
         self.calling.drawn(prompt_ids, drawn[0])
         return drawn
@@ -304,25 +302,27 @@ class GRPOPlusTrainer(GRPOTrainer):
         told = self.calling.turns, self.calling.turn_tokens
         batch = Completions(inputs, prompts, completions, completion_ids_list, self._drawn_behind, *told)
         self._drawn_behind = None
-        with self.hooks.scoring(batch):
+        with self.hooks.inside("scoring", batch):
             rewards_NK = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self.hooks.scored(batch, rewards_NK)
 
     def evaluation_loop(self, *arguments: Any, **keywords: Any) -> Any:
         """As in TRL, inside the hooks."""
-        with self.hooks.evaluating():
+        with self.hooks.inside("evaluating"):
             return super().evaluation_loop(*arguments, **keywords)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
-        return self.hooks.logps(super()._get_per_token_logps_and_entropies, *arguments, **keywords)
+        score = super()._get_per_token_logps_and_entropies
+        return self.hooks.around("logps", score)(*arguments, **keywords)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        return self.hooks.loss(super()._compute_loss, model, inputs)
+        return self.hooks.around("loss", super()._compute_loss)(model, inputs)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """One micro-batch, inside the hooks."""
         step = super().training_step
-        return self.hooks.step(lambda: step(model, inputs, num_items_in_batch))
+        loss: torch.Tensor = self.hooks.around("step", lambda: step(model, inputs, num_items_in_batch))()
+        return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; the table of completions shows texts as they may be printed."""
@@ -331,13 +331,13 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
-        with self.saving.holding(), _trl.config_replaced(self, _without_secrets(self.saving.args)):
+        with self.saving.holding(), _trl.replaced(self, "args", _without_secrets(self.saving.args)):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push to the Hub while training, which writes the config down once more."""
         if not self.saving.postpones_push():
-            with _trl.config_replaced(self, _without_secrets(self.args)):
+            with _trl.replaced(self, "args", _without_secrets(self.args)):
                 super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:

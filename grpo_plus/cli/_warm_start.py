@@ -81,7 +81,7 @@ def begin(  # noqa: PLR0917
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    from grpo_plus.training.warm_adapter import WarmAdapter
+    from grpo_plus.training.reference import WarmAdapter
 
     return Begun(start.model, (WarmAdapter(folder),), fact)
 

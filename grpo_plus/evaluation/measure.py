@@ -91,7 +91,7 @@ class Measure:
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
                 "grpo-plus eval on the trained model."
             )
-        if _trl.zero_stage(trainer) == 3 and not _trl.gathers_to_draw(trainer):
+        if _trl.zero_stage(trainer) == 3 and not trainer.args.ds3_gather_for_generation:
             problems.append(
                 "measure draws from the whole model in every process, which ds3_gather_for_generation: false forbids "
                 "under DeepSpeed ZeRO-3: set it to true, or remove measure and use grpo-plus eval on the trained model."

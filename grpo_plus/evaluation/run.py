@@ -9,6 +9,7 @@ from grpo_plus.evaluation.results import Evaluation, Sample, label_problems
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
+from grpo_plus.training.hooks import Completions
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import raise_all
@@ -134,9 +135,8 @@ def draw(
 
     Completions are of several turns where ``turns`` draws them, and else of one.
     """
-    verification = Verification(
-        [LiveVerifier(verifier, only=verifier_column) for verifier in verifiers], verifier_column
-    )
+    live = [LiveVerifier(verifier, only=verifier_column) for verifier in verifiers]
+    verification = Verification(live, verifier_column)
     waiting: Completed | None = None
     try:
         for start in range(0, len(pairs), batch):
@@ -150,7 +150,8 @@ def draw(
             if waiting is not None:
                 yield _judged(verification, waiting)
             waiting = drawn
-            verification.start(inputs, drawn.prompts, drawn.texts, drawn.ids, sampler.tokenizer, turns=drawn.turns)
+            completions = Completions(inputs, drawn.prompts, drawn.texts, drawn.ids, turns=drawn.turns)
+            verification.start(completions, sampler.tokenizer)
         if waiting is not None:
             yield _judged(verification, waiting)
     finally:
@@ -172,7 +173,7 @@ def _completed(
             raise ValueError(f"row {row}: {error}") from error
     drawn = sampler.complete(ids, [seed_of(seed, *pair) for pair in chosen])
     texts = [sampler.text(own) for own in drawn]
-    completions = [  # as in training: the answer to a conversation is a turn of it
+    completions: list[Any] = [  # as in training: the answer to a conversation is a turn of it
         text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
         for prompt, text in zip(prompts, texts, strict=True)
     ]

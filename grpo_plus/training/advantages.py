@@ -1,6 +1,7 @@
 """The advantage estimator in a trainer: from the rewards of a generation batch to its advantages."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +27,12 @@ from grpo_plus.training.reward_table import (
 from grpo_plus.training.step_source import StepSource
 from grpo_plus.training.token_spans import scorer_steps
 from grpo_plus.training.turn_spans import turn_scores, with_states
-from grpo_plus.training.unusable import Unusable
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem, raise_all
+from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.verdict import LARGEST
+
+logger = get_logger("grpo_plus.rewards")
 
 
 @dataclass(frozen=True)
@@ -204,9 +208,8 @@ class Advantages(Hook):
         host, drawn = self.host, self.drawn
         assert drawn is not None
         penalty_NT = None if self._loss is None else self._loss.kl_penalty(output)
-        size = host.num_generations if host.model.training else host.num_generations_eval
         values_NT = self._everywhere(output[CRITIC_VALUES]) if CRITIC_VALUES in output else None
-        table = self._table(drawn, self.trainable(output), size, penalty_NT, values_NT)
+        table = self._table(drawn, self.trainable(output), _trl.group_size(host), penalty_NT, values_NT)
         self.table, (estimator, keywords) = table, chosen
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)
@@ -237,3 +240,53 @@ def _rewarding(factory: Any) -> list[str]:
         for each in made
         if not inspect.isclass(each) or hasattr(each, "get_reward")
     ]
+
+
+class Unusable:
+    """Replaces scores that no statistic can use by 0, counts them and warns once for each source, in the main process.
+
+    They are infinite, or so large that float32 makes them infinite. A verifier's are errors of that check; those of
+    plain reward functions and step scorers arrive here. They score 0, as an error does: the completion must not gain
+    by them, and a run must not end by one.
+
+    ``sources`` are those that have given one.
+    """
+
+    def __init__(self, *, main: bool) -> None:
+        self._main = main
+        self.sources: set[str] = set()
+
+    def rewards(self, rewards_NK: torch.Tensor, names: Sequence[str]) -> tuple[torch.Tensor, dict[str, float]]:
+        """The rewards of all ranks' completions, and ``rewards/NAME/unusable`` (share) of every source seen so far."""
+        bad_NK = rewards_NK.isinf()
+        metrics = {}
+        for name, count in zip(names, bad_NK.sum(dim=0).tolist(), strict=True):
+            share = self._told(f"the reward function {name!r}", count, len(rewards_NK))
+            if share is not None:
+                metrics[f"rewards/{name}/unusable"] = share
+        return rewards_NK.masked_fill(bad_NK, 0.0), metrics
+
+    def steps(self, rows: Sequence[Sequence[Any]]) -> tuple[list[list[tuple[Any, ...]]], dict[str, float]]:
+        """A step scorer's ``(first, one past the last, score)`` of all ranks' completions, and ``steps/unusable``."""
+        found: list[list[tuple[Any, ...]]] = [
+            [(first, last, 0.0 if math.isinf(score) else score, *rest) for first, last, score, *rest in steps]
+            for steps in rows
+        ]
+        scores = [step[2] for steps in rows for step in steps]
+        share = self._told("the step scorer", sum(map(math.isinf, scores)), len(scores))
+        return found, {} if share is None else {"steps/unusable": share}
+
+    def _told(self, source: str, count: int, total: int) -> float | None:
+        """The share, once a source has given an unusable score."""
+        if count and source not in self.sources:
+            self.sources.add(source)
+            if self._main:
+                logger.warning(
+                    "%s gave an infinite score, or one beyond %.2g, %d times in %d: such a score counts as 0. Bound "
+                    "what it returns; None says that it does not apply.",
+                    source,
+                    LARGEST,
+                    count,
+                    total,
+                )
+        return count / max(1, total) if source in self.sources else None

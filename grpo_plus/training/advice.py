@@ -9,7 +9,6 @@ from grpo_plus.memory.advice import (
     LOWER,
     capacity_of,
     optimizer_of,
-    optimizer_suggestion,
     resident,
     settings_of,
     suggestion,
@@ -67,8 +66,3 @@ def _other_shape(name: str | None) -> ModelShape | None:
         with suppress(ValueError):  # it says so itself when it is loaded
             return shape_of(read_model_config(name), name)
     return None
-
-
-def optimizer_advice_for(host: Host) -> str:
-    """Settings that make the optimizer's step smaller."""
-    return optimizer_suggestion(_trl.plain_model(host, host.model), optimizer_of(host.args))

@@ -156,11 +156,7 @@ def _look_at_folder(folder: Path, *, leads: bool) -> None:
 
 
 def on_all_machines(checkpoint: Path) -> None:
-    """See that every process reaches the checkpoint that the main process has chosen.
-
-    Raises:
-        ConfigError: one does not, on every process.
-    """
+    """See that every process reaches the checkpoint that the main process has chosen; where one does not, all end."""
     if machines() == 1:
         return
     mine = (problem(checkpoint, hashes=False) or "") if checkpoint.is_dir() else "there is no such folder"

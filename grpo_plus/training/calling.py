@@ -82,12 +82,8 @@ class Calling(Hook):
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """Names that the caller's own tools have, too; columns that an environment needs; prompts that are no chats."""
         own = {getattr(tool, "__name__", str(tool)) for tool in setup.further.get("tools") or ()}
-        further = any(setup.further.get(name) is not None for name in ("environment_factory", "rollout_func"))
-        problems: list[Problem] = [
-            *call_problems(
-                self._recipe, sorted(own), getattr(setup.args, "max_tool_calling_iterations", None), open_ended=further
-            )
-        ]
+        most = getattr(setup.args, "max_tool_calling_iterations", None)
+        problems = [*call_problems(self._recipe, sorted(own), most, open_ended=setup.rows_may_grow)]
         if not self._parts:
             return problems
         problems += [
@@ -441,9 +437,9 @@ class Calling(Hook):
         if self.turns is None:
             return
         here = [call for turns in self.turns for turn in turns for call in turn.calls]
-        told = (len(self.turns), sum(map(len, self.turns)), [(call.name, call.status, call.seconds) for call in here])
-        everywhere = _trl.gather_objects([told])
-        calls = [_Told(*each) for _, _, made in everywhere for each in made]
+        told = [_Told(call.name, call.status, call.seconds) for call in here]
+        everywhere = _trl.gather_objects([(len(self.turns), sum(map(len, self.turns)), told)])
+        calls = [call for _, _, made in everywhere for call in made]
         statuses = Counter(call.status for call in calls)
         count, turns = (sum(each[at] for each in everywhere) for at in (0, 1))
         values = {"tools/calls": float(len(calls)), "tools/turns": turns / max(1, count)}

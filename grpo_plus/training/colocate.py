@@ -1,18 +1,19 @@
 """vLLM in the trainer's own process: adapters go over alone, and weights reach it on a CPU too."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.qlora.checks import Request, request_of
+from grpo_plus.qlora.checks import Request
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
 from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
 from grpo_plus.sampling.vllm_support import asked_about
+from grpo_plus.training.guard import request_for
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
@@ -37,10 +38,7 @@ class Colocate(Hook):
     """Brings the weights of training to a vLLM in the same process; without one it does nothing.
 
     An adapter goes over alone wherever vLLM can take it. Where it cannot, TRL merges it into a plain base and says so
-    here; a quantised base is never merged into.
-
-    Attributes:
-        llm: the vLLM; None where there is none in this process.
+    here; a quantised base is never merged into. ``llm`` is the vLLM; None where there is none in this process.
     """
 
     def __init__(self) -> None:
@@ -54,7 +52,7 @@ class Colocate(Hook):
         args = setup.args
         if not _colocated(args):
             return []
-        keywords, request = mapping("generation_kwargs", args.generation_kwargs), _request(setup)
+        keywords, request = mapping("generation_kwargs", args.generation_kwargs), request_for(setup)
         found: list[Problem] = [*taken(keywords, dict.fromkeys(("n", "logprobs"), BY_TRAINING))]
         if request.bits is None:
             return found
@@ -74,7 +72,7 @@ class Colocate(Hook):
         if not self._active:
             return
         self._dtype = _dtype(setup.model, setup.args)
-        request = _request(setup)
+        request = request_for(setup)
         reasons = merge_reasons(request, sleeps=setup.args.vllm_enable_sleep_mode) if request.adapters else []
         if request.adapters and request.bits is None and not isinstance(setup.model, str):
             reasons.append("The model was handed over as an object, whose weights may not be those that vLLM loads.")
@@ -83,46 +81,27 @@ class Colocate(Hook):
         elif request.adapters:
             self._rank = int(request.adapter.r)
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
+    def loading(self, args: Any) -> AbstractContextManager[Any]:  # noqa: ARG002 - the hook's signature
         """Have vLLM made for adapters, in the type that is trained in."""
-        if not self._active:
-            yield
-            return
 
         def make(**arguments: Any) -> Colocated:
             self.llm = made(arguments, dtype=self._dtype, rank=self._rank)
             return self.llm
 
-        with _trl.vllm_made_by(make):
-            yield
+        return _trl.vllm_made_by(make) if self._active else nullcontext()
 
     def after_loading(self, host: Host) -> None:
         """Take the place of TRL's push of weights, where that would merge or fail."""
         super().after_loading(host)
-        if self.llm is None:
-            return
-        if self._rank is not None:
-            _trl.push_by(host, self._push_adapter)
-        elif on_cpu():
-            _trl.push_by(host, self._push_weights)
-
-    def _push_adapter(self) -> None:
-        assert self.llm is not None
-        self.llm.take_adapter(_trl.unwrapped(self.host))
-
-    def _push_weights(self) -> None:
-        assert self.llm is not None
-        self.llm.take_weights(_trl.weights_for_vllm(self.host))
+        llm = self.llm
+        if llm is not None and self._rank is not None:
+            _trl.push_by(host, lambda: llm.take_adapter(_trl.unwrapped(host)))
+        elif llm is not None and on_cpu():
+            _trl.push_by(host, lambda: llm.take_weights(_trl.weights_for_vllm(host)))
 
 
 def _colocated(args: Any) -> bool:
     return bool(args.use_vllm) and args.vllm_mode == "colocate"
-
-
-def _request(setup: Setup) -> Request:
-    given = (setup.further.get(key) for key in ("quantization_config", "peft_config"))
-    return request_of(setup.model, setup.args, *given)
 
 
 def _dtype(model: Any, args: Any) -> str:

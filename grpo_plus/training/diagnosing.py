@@ -17,7 +17,7 @@ from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
-from grpo_plus.training.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank, standing_lines
+from grpo_plus.training.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank
 from grpo_plus.training.pieces import piece
 from grpo_plus.training.run import Run
 from grpo_plus.training.verification import Verification
@@ -81,8 +81,7 @@ class Diagnosing(Hook):
             told = ", ".join(names)
             problems.append(f"diagnosis against is {monitor.against!r}, expected one of the rewards: {told}.")
         columns = getattr(setup.train_dataset, "column_names", None)
-        grows = any(setup.further.get(name) is not None for name in ("rollout_func", "environment_factory"))
-        if isinstance(columns, list | tuple) and not grows:
+        if isinstance(columns, list | tuple) and not setup.rows_may_grow:
             problems += [
                 f"train_dataset has no column {column!r}, which the judge of diagnosis "
                 f"({monitor.judge.verifier.label}) needs: name another in its columns, or another judge."
@@ -149,7 +148,7 @@ class Diagnosing(Hook):
         try:
             yield
         except BaseException:
-            monitor.settle()
+            monitor.judge.settle()
             raise
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
@@ -222,18 +221,21 @@ class Diagnosing(Hook):
 
     def lines_at_end(self) -> list[str]:
         """What stands, for people; the gravest first."""
-        return [redact_text(line) for line in standing_lines(self.watch.standing.values())]
+        since = {name: held.since for name, held in self.watch.standing.items()}
+        return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._standing()]
+
+    def _standing(self) -> list[Finding]:
+        return in_order(held.finding for held in self.watch.standing.values())
 
     @property
     def severe(self) -> bool:
         """Whether something stands that makes the run worthless."""
-        return any(held.finding.severity == "severe" for held in self.watch.standing.values())
+        return any(one.severity == "severe" for one in self._standing())
 
     @property
     def outcome(self) -> str:
         """What became of the run, by the gravest finding that says so; empty: nothing is said against it."""
-        order = in_order(held.finding for held in self.watch.standing.values())
-        return next((one.outcome for one in order if one.outcome), "")
+        return next((one.outcome for one in self._standing() if one.outcome), "")
 
     def state_dict(self) -> dict[str, Any]:
         """What was said, and the checks of the monitor; empty at the start."""
@@ -317,9 +319,8 @@ class Diagnosing(Hook):
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
         held = self.watch.standing.get(name)
         self.stopped_by = held.finding if held is not None else Finding(name, "warning", name, "", "")
-        strategy = str(getattr(self.host.args.eval_strategy, "value", self.host.args.eval_strategy))
         control.should_training_stop = control.should_save = True
-        control.should_evaluate = evaluates and strategy != "no"
+        control.should_evaluate = evaluates and _trl.evaluates(self.host)
         if self.main:
             logger.warning("%s is in stop_on: this step is finished, a checkpoint is saved, and the run ends.", name)
 

@@ -228,7 +228,7 @@ class Drawing(Hook):
         return [dict(prompts[place // size]) for place in range(first, first + rows)]  # TRL may write into a row
 
     def _round(self, draw: Draw, rows: Sequence[PromptRow], size: int) -> Round:
-        with _trl.generating(self.host, size), _trl.logging_apart(self.host) as (table, metrics):
+        with _trl.replaced(self.host, "num_generations", size), _trl.logging_apart(self.host) as (table, metrics):
             output = draw(rows)
         scored = self._advantages.drawn
         assert scored is not None

@@ -107,11 +107,7 @@ def judged(before: Sequence[float], now: float, *, apart: bool = False) -> str |
 
 
 class Course:
-    """Judges one mean after the other.
-
-    Attributes:
-        first: the means of the first batches, without those that had grown.
-    """
+    """Judges one mean after the other; ``first`` are those of the first batches, without those that had grown."""
 
     def __init__(self) -> None:
         self.first: list[float] = []
@@ -162,11 +158,7 @@ class Drift(Hook):
         self._apart = not isinstance(setup.model, str) and bits_of(setup.model) is None
 
     def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Compare what was drawn for training.
-
-        Raises:
-            DriftError: on every rank: the first batch is not of this model, or has tokens that it does not know.
-        """
+        """Compare what was drawn for training; a first batch that is not of this model ends the run on every rank."""
         if not self.host.use_vllm:
             return draw(rows)
         self._fresh = True

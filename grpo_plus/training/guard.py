@@ -1,7 +1,7 @@
 """4-bit training in a trainer: checks before loading, repairs after it, and a shield around sampling."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from grpo_plus._trl import Host
 from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
-from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
+from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config, request_of, warnings
 from grpo_plus.qlora.model import bits_of, keep_layout
 from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tensors
 from grpo_plus.recipe.recipe import recipe_of
@@ -22,6 +22,7 @@ from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
+_GIVEN = ("quantization_config", "peft_config")
 
 
 class Guard(Hook):
@@ -41,8 +42,8 @@ class Guard(Hook):
         ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
         """
         model, args = setup.model, setup.args
-        quantization_config, peft_config = (setup.further.get(key) for key in ("quantization_config", "peft_config"))
-        request = request_of(model, args, quantization_config, peft_config)
+        quantization_config, peft_config = (setup.further.get(key) for key in _GIVEN)
+        request = request_for(setup)
         raise_all(problems(request))
         for warning in warnings(request):
             logger.warning(warning)
@@ -85,14 +86,14 @@ class Guard(Hook):
         with dtypes_kept(self.host.model), without_dropout(self.host.model):
             yield
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> AbstractContextManager[None]:
         """Undo the casts of `bf16_full_eval` and `fp16_full_eval`, which reach adapters too and stay."""
-        if not self.active:
-            yield
-            return
-        with dtypes_kept(self.host.model):
-            yield
+        return dtypes_kept(self.host.model) if self.active else nullcontext()
+
+
+def request_for(setup: Setup) -> Request:
+    """What a trainer's arguments say of the model's storage and of its adapter."""
+    return request_of(setup.model, setup.args, *(setup.further.get(key) for key in _GIVEN))
 
 
 def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int, *, double: bool) -> None:

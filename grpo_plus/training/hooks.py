@@ -39,6 +39,18 @@ class Setup:
     eval_dataset: Any
     further: dict[str, Any]
 
+    @property
+    def rows_may_grow(self) -> bool:
+        """An environment or rollout function may add columns, so that none can be called missing."""
+        return any(self.further.get(name) is not None for name in ("rollout_func", "environment_factory"))
+
+    def add_rewards(self, functions: Sequence[Any]) -> None:
+        """Put reward functions after those that are there."""
+        self.reward_funcs = [*_listed(self.reward_funcs), *functions]
+        processors = self.further.get("reward_processing_classes")
+        if processors is not None:  # TRL counts them
+            self.further["reward_processing_classes"] = [*_listed(processors), *(None for _ in functions)]
+
     def too_few_rows(self) -> list[Problem]:
         """A dataset that fills no generation batch: TRL would end such a run before its first step."""
         data, args = self.train_dataset, self.args
@@ -48,6 +60,11 @@ class Setup:
         text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
         remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
         return [f"{text} (generation_batch_size / num_generations): {remedy}."]
+
+
+def _listed(given: Any) -> list[Any]:
+    """Arguments of TRL that may be none, one or several."""
+    return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
 
 
 class Completion(NamedTuple):
@@ -233,14 +250,24 @@ class Hooks(list[Hook]):
         own = [*name_problems(self), *order_problems(self)]
         return [*own, *(problem for hook in self for problem in hook.problems(setup))]
 
-    def before_loading(self, setup: Setup) -> None:
-        """In order."""
+    def each(self, name: str, *arguments: Any) -> None:
+        """Call a method of all, in order."""
         for hook in self:
-            hook.before_loading(setup)
+            getattr(hook, name)(*arguments)
 
-    def loading(self, args: Any) -> AbstractContextManager[None]:
-        """The contexts of all."""
-        return _nested(hook.loading(args) for hook in self)
+    def around(self, name: str, innermost: Callable[..., Any]) -> Callable[..., Any]:
+        """The method of each around that of the next."""
+        for hook in reversed(self):
+            innermost = partial(getattr(hook, name), innermost)
+        return innermost
+
+    @contextmanager
+    def inside(self, name: str, *arguments: Any) -> Iterator[None]:
+        """The contexts of all, which a method gives."""
+        with ExitStack() as stack:
+            for hook in self:
+                stack.enter_context(getattr(hook, name)(*arguments))
+            yield
 
     def after_loading(self, host: Host) -> None:
         """In order; each is a callback of the training loop from here on."""
@@ -254,69 +281,14 @@ class Hooks(list[Hook]):
         with ExitStack() as stack:
             for hook in self:
                 stack.callback(hook.close)
-            for hook in self:
-                stack.enter_context(hook.training())
-            yield
-
-    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """In order."""
-        for hook in self:
-            hook.prompts(rows)
-
-    def inputs(self, prepare: Prepare) -> Any:
-        """Each around the next."""
-        for hook in reversed(self):
-            prepare = partial(hook.inputs, prepare)
-        return prepare()
-
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Each around the next."""
-        for hook in reversed(self):
-            draw = partial(hook.draw, draw)
-        return draw(rows)
-
-    def sampling(self) -> AbstractContextManager[None]:
-        """The contexts of all."""
-        return _nested(hook.sampling() for hook in self)
-
-    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Each around the next."""
-        for hook in reversed(self):
-            score = partial(hook.logps, score)
-        return score(*arguments, **keywords)
-
-    def scoring(self, completions: Completions) -> AbstractContextManager[None]:
-        """The contexts of all."""
-        return _nested(hook.scoring(completions) for hook in self)
+            with self.inside("training"):
+                yield
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
         """Innermost first: each gets the rewards that the one inside it returned."""
         for hook in reversed(self):
             rewards_NK = hook.scored(completions, rewards_NK)
         return rewards_NK
-
-    def batch(self, output: dict[str, Any]) -> None:
-        """In order."""
-        for hook in self:
-            hook.batch(output)
-
-    def step(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Each around the next."""
-        for hook in reversed(self):
-            run = partial(hook.step, run)
-        return run()
-
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], torch.Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> torch.Tensor:
-        """Each around the next."""
-        for hook in reversed(self):
-            compute = partial(hook.loss, compute)
-        return compute(model, inputs)
-
-    def evaluating(self) -> AbstractContextManager[None]:
-        """The contexts of all."""
-        return _nested(hook.evaluating() for hook in self)
 
 
 def checked(hooks: Iterable[Hook]) -> list[Hook]:
@@ -333,7 +305,8 @@ def name_problems(hooks: Iterable[Hook]) -> list[str]:
     problems: list[str] = []
     named: dict[str, str] = {}
     for hook in hooks:
-        kind, keeps = type(hook).__name__, {"state_dict", "tensors"} & _overridden(type(hook))
+        kind, of_class = type(hook).__name__, type(hook)
+        keeps = of_class.state_dict is not Hook.state_dict or of_class.tensors is not Hook.tensors
         if not hook.name and keeps:
             problems.append(f"the hook {kind} has state to save, but it has no name: set its name.")
         elif hook.name and not re.fullmatch(r"\w[\w.-]*", hook.name):
@@ -359,16 +332,3 @@ def order_problems(hooks: Sequence[Hook]) -> list[str]:
 
 def _built_in(hook: Hook) -> bool:
     return type(hook).__module__.startswith("grpo_plus.")
-
-
-def _overridden(kind: type) -> set[str]:
-    """Names of a hook's class that are not `Hook`'s own."""
-    return {name for name in vars(Hook) if getattr(kind, name, None) is not getattr(Hook, name)}
-
-
-@contextmanager
-def _nested(contexts: Iterator[AbstractContextManager[None]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield

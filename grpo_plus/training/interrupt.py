@@ -12,6 +12,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from grpo_plus.training.on_finding import on_any_rank
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_PRESS = 1.0
 """Seconds in which a signal counts as a repetition of the first: a launcher forwards a terminal's Ctrl-C again."""
@@ -109,15 +111,10 @@ class Interruption(TrainerCallback):
             self._on_stop()
 
     def _agreed(self, args: Any) -> bool:
-        if args.world_size == 1:
-            return self.number is not None
-        import torch
-
-        heard = torch.tensor([self.number or 0], device=args.device)
-        torch.distributed.all_reduce(heard, op=torch.distributed.ReduceOp.MAX)
-        if self.number is None and heard.item():
-            self.number = int(heard.item())
-        return bool(heard.item())
+        heard = on_any_rank(args, self.number or 0)
+        if self.number is None and heard:
+            self.number = heard
+        return bool(heard)
 
 
 def _was_launched() -> bool:

@@ -1,9 +1,10 @@
-"""A verifier as one of TRL's reward functions: started beforehand, and held to giving verdicts."""
+"""Reward functions of TRL: a verifier, started beforehand and held to giving verdicts; a reward model."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.reward_model.options import NAME
 from grpo_plus.training.token_spans import Decode
 from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
@@ -170,6 +171,19 @@ class LiveVerifier:
             self._pending = None
             with contextlib.suppress(Exception):  # an earlier error is on its way up
                 pending.result()
+
+
+class RewardColumn:
+    """A reward model that trains along, as one of TRL's reward functions; ``weight`` is that of its column."""
+
+    def __init__(self, rewards: Callable[[], list[float]], weight: float) -> None:
+        self.__name__ = NAME
+        self.weight = weight
+        self._rewards = rewards
+
+    def __call__(self, prompts: Any, completions: Any, **_: Any) -> list[float]:  # noqa: ARG002 - TRL's signature
+        """TRL's reward signature."""
+        return self._rewards()
 
 
 def _collected(pending: Pending, count: int) -> tuple[list[Any], list[float]]:

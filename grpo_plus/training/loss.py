@@ -1,18 +1,20 @@
 """The objective in a trainer: the loss of a micro-batch, in place of TRL's ``_compute_loss``."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
-from grpo_plus.objectives.schedule import Constant
-from grpo_plus.recipe.choice import divides_by_tokens
-from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
+from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
+from grpo_plus.recipe.choice import Choice, divides_by_tokens
+from grpo_plus.recipe.recipe import Recipe, recipe_of
+from grpo_plus.recipe.table import SHARES
 from grpo_plus.training.hooks import Hook, Prepare
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.minibatch import (
@@ -22,6 +24,7 @@ from grpo_plus.training.minibatch import (
     TOKENS,
     add_counts,
     add_pulls,
+    add_shares,
     add_targets,
     kl_penalties,
     reduce_metrics,
@@ -31,6 +34,8 @@ from grpo_plus.training.minibatch import (
     window_counts,
 )
 from grpo_plus.training.reward_table import group_ids
+from grpo_verifiers.errors import raise_all
+from grpo_verifiers.rules import broken_rules
 
 
 class ObjectiveLoss(Hook):
@@ -52,11 +57,7 @@ class ObjectiveLoss(Hook):
         return summed
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        accelerator = self.host.accelerator
-        if tensor.dim() == 2:
-            tensor = accelerator.pad_across_processes(tensor, dim=1)
-        gathered: Tensor = accelerator.gather(tensor.contiguous())
-        return gathered
+        return _gathered(self.host, tensor)
 
     @property
     def _trains(self) -> bool:
@@ -89,10 +90,8 @@ class ObjectiveLoss(Hook):
     def batch(self, output: dict[str, Any]) -> None:
         """Add to a generation batch, whose advantages are there, whatever else the objective reads."""
         self._add_old_logps(output)
-        rank, rows = self.host.accelerator.process_index, len(output["completion_ids"])
-        generations = self.host.num_generations if self._trains else self.host.num_generations_eval
-        device = output["completion_ids"].device
-        groups_B = group_ids((rank + 1) * rows, generations, device)[-rows:]
+        rank = self.host.accelerator.process_index
+        groups_B = _groups(self.host, output)
         prompts_N = add_counts(output, groups_B, rank=rank, gather=self._gather)
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
@@ -263,3 +262,113 @@ class ObjectiveLoss(Hook):
         if self._trains and self.inner.iterations > 1:
             number = self.inner.iteration(_trl.step_of(self.host))
             self._log({f"iteration_{number}/{n}": v for n, v in values.items() if metrics[n].how == "mean"})
+
+
+class StockShares(Hook):
+    """Weighs the advantages by the shares of their rows where TRL computes the loss, which knows none."""
+
+    after = ("Advantages", "Recorder")  # the record has the advantages unweighted
+
+    def batch(self, output: dict[str, Any]) -> None:
+        """Weigh the advantages, and the tokens that the loss divides by."""
+        if SHARE not in output:
+            return
+        host = self.host
+        raise_all(broken_rules((SHARES,), Choice(host.args, Recipe())))
+        gather = partial(_gathered, host)
+        add_shares(output, gather)
+        groups_B = _groups(host, output)
+        settle_coins(output, groups_B, gather=gather, divides=divides_by_tokens(host.args, None))
+        advantages: Tensor = output["advantages"]
+        share_B = output[SHARE].to(advantages)
+        output["advantages"] = advantages * (share_B if advantages.dim() == 1 else share_B.unsqueeze(1))
+
+
+def _gathered(host: Host, tensor: Tensor) -> Tensor:
+    """All ranks' rows, narrower ones padded with 0."""
+    if tensor.dim() == 2:
+        tensor = host.accelerator.pad_across_processes(tensor, dim=1)
+    rows: Tensor = host.accelerator.gather(tensor.contiguous())
+    return rows
+
+
+def _groups(host: Host, output: Mapping[str, Any]) -> Tensor:
+    """(B,) the number of each row's group over all ranks."""
+    ids, size = output["completion_ids"], _trl.group_size(host)
+    return group_ids((host.accelerator.process_index + 1) * len(ids), size, ids.device)[-len(ids) :]
+
+
+class KLCoefficient:
+    """The coefficient of the KL term under its schedule.
+
+    An adaptive one follows the KL measured over each optimizer step, all ranks together: ``total`` sums a tensor over
+    them.
+    """
+
+    def __init__(self, beta: float, schedule: Schedule, total: Callable[[Tensor], Tensor]) -> None:
+        self.beta = beta
+        self.schedule = schedule
+        self._total = total
+        self._measured: Tensor | None = None
+
+    @property
+    def adapts(self) -> bool:
+        """It follows the measured KL, so it has state."""
+        return isinstance(self.schedule, Adaptive)
+
+    @property
+    def moves(self) -> bool:
+        """Its schedule is not constant, so it is logged."""
+        return not isinstance(self.schedule, Constant)
+
+    def now(self, step: int) -> float:
+        """The coefficient after ``step`` optimizer steps."""
+        return self.schedule.at(self.beta, step)
+
+    def observe(self, estimate: Tensor, mask: Tensor, share: Tensor | None) -> None:
+        """Count the estimates of one micro-batch, each token for the share of its row."""
+        if isinstance(self.schedule, Adaptive):
+            pair = _sums(estimate, mask, share)
+            self._measured = pair if self._measured is None else self._measured + pair
+
+    def move(self) -> None:
+        """Move an adaptive coefficient, at the end of an optimizer step."""
+        if isinstance(self.schedule, Adaptive) and self._measured is not None:
+            value, tokens = self._total(self._measured).tolist()
+            self.beta = self.schedule.after(self.beta, value / tokens) if tokens else self.beta
+            self._measured = None
+
+
+def next_entropy_coefficient(
+    coefficient: float, entropy: float, *, target: float, delta: float, low: float, high: float
+) -> float:
+    """One move of the adaptive entropy bonus (Skywork-OR1, arXiv:2505.22312): up at or below the target, down above."""
+    return min(high, coefficient + delta) if entropy <= target else max(low, coefficient - delta)
+
+
+class EntropyWindow:
+    """Entropy per token over the micro-batches of an accumulation window."""
+
+    def __init__(self) -> None:
+        self._sums: Tensor | None = None
+
+    def observe(self, entropies: Tensor, mask: Tensor, share: Tensor | None) -> None:
+        """Count one micro-batch, each token for the share of its row."""
+        pair = _sums(entropies, mask, share)
+        self._sums = pair if self._sums is None else self._sums + pair
+
+    def close(self, total: Callable[[Tensor], Tensor]) -> float:
+        """The mean over all ranks; starts the next window."""
+        assert self._sums is not None
+        value, tokens = total(self._sums).tolist()
+        self._sums = None
+        return float(value / max(tokens, 1.0))
+
+
+def _sums(values: Tensor, mask: Tensor, share: Tensor | None) -> Tensor:
+    """The sum of the values of trained tokens, and their number."""
+    inside, counted = torch.where(mask, values.detach(), 0.0), mask
+    if share is not None:
+        weights = share.unsqueeze(1).to(inside)
+        inside, counted = inside * weights, mask * weights
+    return torch.stack([inside.sum().float(), counted.sum().float()])

@@ -121,10 +121,6 @@ class HackingMonitor:
             return ()
         return self.judge.verdicts
 
-    def settle(self) -> None:
-        """Leave nothing pending."""
-        self.judge.settle()
-
     def _switch_off(self, error: Exception) -> None:
         self._off = True
         with contextlib.suppress(Exception):

@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
-from grpo_plus.diagnosis.watch import Open, Watch
+from grpo_plus.diagnosis.watch import Watch
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -107,12 +107,3 @@ def on_any_rank(args: Any, said: int) -> int:
     told = torch.tensor([said], device=args.device)
     torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
     return int(told.item())
-
-
-def standing_lines(standing: Iterable[Open]) -> list[str]:
-    """A line for each finding that stands, the gravest first."""
-    from grpo_plus.diagnosis.catalogue import in_order
-
-    since = {held.finding.name: held.since for held in standing}
-    order = in_order(held.finding for held in standing)
-    return [f"{one.name} (since step {since[one.name]}): {one.text}" for one in order]

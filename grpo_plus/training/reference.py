@@ -1,21 +1,26 @@
-"""A reference policy that is refreshed while a LoRA adapter trains: a frozen copy of the adapter, no second model."""
+"""Reference policies that are refreshed: a frozen copy of a LoRA adapter, no second model; weights of a full one."""
 
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig
+from peft import PeftConfig, load_peft_weights, set_peft_model_state_dict
 from torch import Tensor
+from torch.nn import Parameter
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
-from grpo_plus.training.pieces import gathered, spread_like, whole
-from grpo_verifiers.errors import raise_all
+from grpo_plus.training.pieces import gathered, on_disk, piece, release, spread_like, whole
+from grpo_verifiers.errors import ConfigError, raise_all
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
 
 NAME = "ref"
 """The adapter that TRL uses for reference passes, where there is one of this name."""
@@ -94,16 +99,9 @@ class AdapterReference(Hook):
         """See what will be trained."""
         self._adapts = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:
+    def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `sync_ref_model` from a host that refuses it with adapters."""
-        wanted = args.sync_ref_model
-        if self._adapts:
-            args.sync_ref_model = False
-        try:
-            yield
-        finally:
-            args.sync_ref_model = wanted
+        return _trl.replaced(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
 
     def after_loading(self, host: Host) -> None:
         """Add the copy."""
@@ -168,3 +166,122 @@ class AdapterReference(Hook):
         if not self._active:
             raise ValueError("no reference is refreshed without an adapter and sync_ref_model")
         self.refreshed = int(state["refreshed"])
+
+
+class ModelReference(Hook):
+    """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
+
+    A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP or ZeRO-3 has
+    sharded is kept rank by rank.
+    """
+
+    name = "reference_model"
+
+    def __init__(self) -> None:
+        self.refreshed = 0
+        self._active = False
+        self._away = False
+
+    def after_loading(self, host: Host) -> None:
+        """Look for a second model, and at how it is held."""
+        super().after_loading(host)
+        if host.ref_model is None or not host.args.sync_ref_model:
+            return
+        self._active = True
+        self.rank_local = host.is_fsdp_enabled or _trl.zero_stage(host) == 3
+        self._away = any(on_disk(weight) for weight in host.ref_model.parameters())
+        if self._away and host.accelerator.is_main_process:
+            logger.warning(
+                "sync_ref_model: DeepSpeed ZeRO-3 keeps the reference model on a disk (offload_param: nvme), so "
+                "checkpoints cannot hold it. A resumed run starts with the reference as it was loaded, until the next "
+                "refresh; offload_param_device cpu and none keep it."
+            )
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Note a refresh: TRL's callback makes it after the same step."""
+        step = int(self.host.state.global_step)
+        if self._active and step % self.host.args.ref_model_sync_steps == 0:
+            self.refreshed = step
+
+    def _weights(self) -> dict[str, Tensor]:
+        """The weights of the reference by name, this rank's part where they are sharded."""
+        return {name: piece(weight) for name, weight in self._named()}
+
+    def _named(self) -> Iterator[tuple[str, Parameter]]:
+        assert self.host.ref_model is not None
+        return self.host.ref_model.named_parameters()
+
+    @property
+    def _kept(self) -> bool:
+        return self._active and self.refreshed > 0 and not self._away and not self.host.args.save_only_model
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights, where they have moved."""
+        return self._weights() if self._kept else {}
+
+    @torch.no_grad()
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these weights."""
+        weights = self._weights()
+        if weights.keys() != tensors.keys():
+            raise ValueError("it is that of another model")
+        for name, weight in weights.items():
+            told, expected = ((tuple(one.shape), one.dtype) for one in (tensors[name], weight))
+            if told != expected:
+                raise ValueError(f"{name} is {told[0]} of {told[1]}, expected {expected[0]} of {expected[1]}")
+            weight.copy_(tensors[name])
+        for _, parameter in self._named():
+            release(parameter)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the last refresh, where there is any; are the weights beside it?"""
+        return {"refreshed": self.refreshed, "kept": self._kept} if self._active else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; one line where the checkpoint lacks the weights."""
+        if not self._active:
+            raise ValueError("no second model is refreshed without sync_ref_model, or with an adapter")
+        moved, self.refreshed = self.refreshed, int(state["refreshed"])
+        if (moved or self.refreshed) and not state["kept"] and self.host.accelerator.is_main_process:
+            logger.warning(
+                "sync_ref_model: the checkpoint does not hold the reference of step %d, so the run goes on with the "
+                "one that is loaded. The KL term differs until the reference is refreshed.",
+                self.refreshed,
+            )
+
+
+class WarmAdapter(Hook):
+    """Puts the weights of ``folder`` into the run's adapter: the same numbers, in float32 where it is in float32.
+
+    TRL's reference is the base without adapter, which is not the model that the run begins with: with a KL term it
+    gets a frozen copy of the warm-started adapter.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def after_loading(self, host: Host) -> None:
+        """Load the weights."""
+        super().after_loading(host)
+        model = _trl.unwrapped(host)
+        adapter = [weight for weight in model.parameters() if weight.requires_grad]
+        with whole(adapter, change=True):
+            self._load(model)
+        if host.beta == 0.0 and NAME not in model.peft_config:
+            return
+        if NAME not in model.peft_config:
+            add_copy(model)
+        copy_weights(model)
+
+    def _load(self, model: Any) -> None:
+        try:
+            set_peft_model_state_dict(model, load_peft_weights(str(self.folder), device="cpu"))
+        except RuntimeError as error:
+            if "size mismatch" not in str(error):
+                raise
+            then, now = PeftConfig.from_pretrained(str(self.folder)).to_dict(), model.peft_config["default"].to_dict()
+            other = ", ".join(
+                f"{key} {then[key]} then, {now[key]} now" for key in ("r", "target_modules") if then[key] != now[key]
+            )
+            text = f"warm_start: this run began with the adapter in {self.folder}, whose shapes are not this config's"
+            raise ConfigError([f"{text} ({other or 'another model'}): put the options of LoRA back."]) from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
 from grpo_plus.training.hooks import Completion, Completions
-from grpo_plus.training.resuming.generation_batch import UnstorableError, packed, unpacked
+from grpo_plus.training.resuming.data_position import UnstorableError, packed, unpacked
 from grpo_plus.training.reward_table import step_scores
 from grpo_plus.training.turn_spans import NO_STATE
 from grpo_verifiers.redaction import get_logger
@@ -95,12 +96,7 @@ def _steps_by_row(scored: Scored) -> dict[int, list[tuple[Any, ...]]] | None:
 
 def _row_of(table: _trl.Table, place: int) -> _trl.Table:
     """One row of a table: columns of one value, or of none."""
-    return {
-        name: {key: inner[place : place + 1] for key, inner in column.items()}
-        if isinstance(column, dict)
-        else column[place : place + 1]
-        for name, column in table.items()
-    }
+    return {name: _trl.each_column(itemgetter(slice(place, place + 1)), column) for name, column in table.items()}
 
 
 def round_of(rows: Sequence[Kept], *, rank: int, ranks: int, pad: int, multiple: int | None, device: Any) -> Round:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.memory.advice import optimizer_of, optimizer_suggestion
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
 from grpo_plus.memory.undo import random_state
 from grpo_plus.memory.update import Scoring, Seams, Update
-from grpo_plus.training.advice import advice_for, optimizer_advice_for
+from grpo_plus.training.advice import advice_for
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Prepare
 
@@ -77,22 +79,12 @@ class Retry(Hook):
         **further: Any,
     ) -> Any:
         """``score``, TRL's ``_get_per_token_logps_and_entropies``; without gradient, in as many parts as it takes."""
-
-        def scores(rows: int | None) -> Any:
-            return score(
-                model,
-                input_ids,
-                attention_mask,
-                logits_to_keep,
-                batch_size=rows,
-                compute_entropy=compute_entropy,
-                **further,
-            )
-
+        keywords = {"compute_entropy": compute_entropy, **further}
+        scores = partial(score, model, input_ids, attention_mask, logits_to_keep, **keywords)
         if torch.is_grad_enabled():
-            return scores(batch_size)
+            return scores(batch_size=batch_size)
         return self._scoring.run(
-            scores,
+            lambda size: scores(batch_size=size),
             rows=input_ids.shape[0],
             batch_size=batch_size,
             refusal=lambda: self._scoring_refusal(router=bool(further.get("compute_aux_loss"))),
@@ -127,7 +119,8 @@ class Retry(Hook):
             if not is_out_of_memory(error):
                 raise
             if self._optimizer_runs:
-                where, advice = "in the optimizer's step", optimizer_advice_for(self.host)
+                plain = _trl.plain_model(self.host, self.host.model)
+                where, advice = "in the optimizer's step", optimizer_suggestion(plain, optimizer_of(self.host.args))
             else:
                 where, advice = "between the passes", self._advice()
             raise StepTooLargeError(f"out of memory {where}: {first_line(error)}. {advice}") from error

@@ -6,6 +6,7 @@ that drew both completions; gradients are averaged, and every rank makes as many
 
 import contextlib
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
-from grpo_plus.reward_model.history import Example
+from grpo_plus.reward_model.history import Example, History, packed, replayed, unpacked
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
@@ -29,10 +30,8 @@ from grpo_plus.reward_model.saved import place_problem
 from grpo_plus.reward_model.scale import rewards_of, worst_step
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
-from grpo_plus.training.reward_column import RewardColumn
-from grpo_plus.training.reward_making import make, save
-from grpo_plus.training.reward_pairs import RewardPairs
-from grpo_plus.training.reward_scorer import Row, Scorer
+from grpo_plus.training.live_verifier import RewardColumn
+from grpo_plus.training.reward_making import Row, Scorer, make, save, sides_of
 from grpo_plus.training.reward_table import group_ids
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem
@@ -42,6 +41,8 @@ logger = get_logger(__name__)
 
 PATIENCE = 3
 """Trainings in a row without contrast after which it is said."""
+MOST_HELD = 256
+"""Held-out pairs that are kept, the newest."""
 
 
 class RewardModelHook(Hook):
@@ -64,7 +65,6 @@ class RewardModelHook(Hook):
         self._steps: list[Any] = []  # of each of them
         self._barren = 0
         self._drawn = 0  # completions to learn from since the last training
-        self._trained_at = -1
         self._classes: set[int] = set()
         self._learns = True
 
@@ -104,15 +104,8 @@ class RewardModelHook(Hook):
 
     def before_loading(self, setup: Setup) -> None:
         """Join the reward functions, where it rewards."""
-        if not self._options.rewards:
-            return
-        given = setup.reward_funcs
-        own = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-        setup.reward_funcs = [*own, RewardColumn(self._rewards, float(self._options.weight or 0))]
-        processors = setup.further.get("reward_processing_classes")
-        if processors is not None:
-            listed = list(processors) if isinstance(processors, list | tuple) else [processors]
-            setup.further["reward_processing_classes"] = [*listed, None]
+        if self._options.rewards:
+            setup.add_rewards([RewardColumn(self._rewards, float(self._options.weight or 0))])
 
     def after_loading(self, host: Host) -> None:
         """Make the model."""
@@ -135,17 +128,10 @@ class RewardModelHook(Hook):
             return [float(value) for value in scores]
         accelerator, rows = self.host.accelerator, len(scores)
         everywhere: Tensor = accelerator.gather(scores)
-        found = rewards_of(everywhere, group_ids(len(everywhere), self._size(), scores.device), self._scale)
+        groups = group_ids(len(everywhere), _trl.group_size(self.host), scores.device)
+        found = rewards_of(everywhere, groups, self._options.reward_scale)
         first = accelerator.process_index * rows
         return [float(value) for value in found[first : first + rows]]
-
-    @property
-    def _scale(self) -> str:
-        return self._options.reward_scale
-
-    def _size(self) -> int:
-        host = self.host
-        return host.num_generations if host.model.training else host.num_generations_eval
 
     def _score(self) -> Tensor:
         """Scores of this rank's completions, made once: of an outcome head as they are, else of the worst step."""
@@ -201,7 +187,7 @@ class RewardModelHook(Hook):
         first = host.accelerator.process_index * rows
         here = slice(first, first + rows)
         totals_B = self._totals(rewards_NK)[here].cpu()
-        groups_B = group_ids(len(rewards_NK), self._size(), torch.device("cpu"))[here]
+        groups_B = group_ids(len(rewards_NK), _trl.group_size(host), torch.device("cpu"))[here]
         pairs_Q2 = ordered_pairs(totals_B, groups_B)
         scores_B = self._score().cpu()
         right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
@@ -256,10 +242,6 @@ class RewardModelHook(Hook):
         examples, again, generator = self.pairs.take()
         fresh, replayed, most = self._over_ranks(len(examples) - again, again)
         logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        step = int(self.host.state.global_step)
-        if not fresh and self._trained_at == step:  # by its own count and by a round's
-            return {}
-        self._trained_at = step
         self._say_barren(examples, fresh)
         with self._apart():
             if fresh:
@@ -294,14 +276,9 @@ class RewardModelHook(Hook):
         """The ranking accuracy on held-out examples of all ranks; None where there is nothing to order."""
         held = list(self.pairs.held)
         if self._options.head == "outcome":
-            pairs = [one for one in held if isinstance(one, Comparison)]
-            rows: dict[Row, int] = {}
-            sides = [
-                [rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)] for one in pairs
-            ]
-            scores = self.scorer.outcomes(list(rows)).cpu()
-            places = torch.tensor(sides, dtype=torch.long).reshape(-1, 2)
-            right, count = self._sum([float(ranked_right(*scores[places].T).sum()), len(pairs)])
+            rows, places_Q2 = sides_of([one for one in held if isinstance(one, Comparison)])
+            scores = self.scorer.outcomes(rows).cpu()
+            right, count = self._sum([float(ranked_right(*scores[places_Q2].T).sum()), len(places_Q2)])
             return right / count if count else None
         labelled = [one for one in held if isinstance(one, Labelled)]
         found = self.scorer.steps([(one.prompt, one.completion) for one in labelled], [one.ends for one in labelled])
@@ -377,3 +354,75 @@ class RewardModelHook(Hook):
             except Exception as error:  # noqa: BLE001 - the policy is saved after it, and must not be lost with it
                 why = failed_write(error, folder.parent) or f"{type(error).__name__}: {error}"
                 logger.warning("the reward model was not written to %s, it is in checkpoints only: %s", folder, why)
+
+
+class RewardPairs(Hook):
+    """Examples of this rank, bounded, in every checkpoint; all that is drawn at random has a seed of its own.
+
+    Attributes:
+        fresh: those since the last training, the newest ``history`` of them.
+        held: those of held-out prompts.
+        history: those of earlier trainings.
+    """
+
+    name = "reward_model_pairs"
+    rank_local = True
+
+    def __init__(self, options: RewardModelOptions) -> None:
+        self.fresh: deque[Example] = deque(maxlen=options.history)
+        self.held: deque[Example] = deque(maxlen=MOST_HELD)
+        self.history = History(options.history)
+        self._options = options
+        self._kind = Comparison if options.head == "outcome" else Labelled
+        self._draws = 0
+        self._packed: dict[str, Tensor] | None = None
+
+    def generator(self) -> torch.Generator:
+        """The next generator of this rank, apart from those of the run."""
+        self._draws += 1
+        seed = (int(self.host.args.seed) << 40) + (self.host.accelerator.process_index << 32) + self._draws
+        return torch.Generator().manual_seed(seed % 2**63)
+
+    def add(self, examples: Sequence[Example], *, held_out: bool) -> None:
+        """Keep examples for the next training, or for measuring."""
+        (self.held if held_out else self.fresh).extend(examples)
+        self._packed = None
+
+    def take(self) -> tuple[list[Example], int, torch.Generator]:
+        """The examples of a training, how many of them come again, and the generator that shuffles them.
+
+        The fresh ones are history from here on.
+        """
+        generator = self.generator()
+        fresh = list(self.fresh)
+        again = self.history.sample(replayed(len(fresh), self._options.replay), generator)
+        self.fresh.clear()
+        if self._options.replay:
+            self.history.add(fresh, generator)
+        self._packed = None
+        return [*fresh, *again], len(again), generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """How much was drawn and seen; the examples are tensors."""
+        return {"draws": self._draws, "seen": self.history.seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._draws, self.history.seen = int(state["draws"]), int(state["seen"])
+        for store in (self.fresh, self.held, self.history.items):  # of an earlier run of the same trainer
+            store.clear()
+        self._packed = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All examples."""
+        if self._packed is None:
+            self._packed = packed({"fresh": self.fresh, "held": self.held, "history": self.history.items})
+        return self._packed
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these examples."""
+        stores = unpacked(tensors, self._kind, ("fresh", "held", "history"))
+        self.fresh.extend(stores["fresh"])
+        self.held.extend(stores["held"])
+        self.history.items = stores["history"]
+        self._packed = None

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from torch import Tensor
-
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
@@ -24,7 +22,7 @@ logger = get_logger(__name__)
 class Rollouts(Hook):
     """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
 
-    ``retry`` counts rows that were drawn again, and words the end of a run.
+    ``retry`` counts rows that were drawn again, and words the end of a run. ``rollout`` draws; None where TRL does.
     """
 
     name = "rollouts"
@@ -34,7 +32,7 @@ class Rollouts(Hook):
         self._recipe = recipe
         self._retry = retry
         self._lists: MutableMapping[str, list[float]] = {}
-        self._rollout: Rollout | None = None
+        self.rollout: Rollout | None = None
         self._in_step = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
@@ -59,8 +57,8 @@ class Rollouts(Hook):
         if self._recipe.rollout.how != "auto" or host.rollout_func is not None:
             return
         fsdp1 = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
-        if not (fsdp1 or (_trl.zero_stage(host) == 3 and not _trl.gathers_to_draw(host))):
-            self._rollout = Rollout(
+        if not (fsdp1 or (_trl.zero_stage(host) == 3 and not host.args.ds3_gather_for_generation)):
+            self.rollout = Rollout(
                 self._recipe.rollout.rows,
                 self._report,
                 asked=self._recipe.rollout_is_set,
@@ -82,32 +80,17 @@ class Rollouts(Hook):
     def state_dict(self) -> dict[str, Any]:
         """The rows drawn at once, where memory has run out."""
         learnt, asked = self.most_rows, self._recipe.rollout.rows
-        return {} if self._rollout is None or learnt == asked else {"most_rows": learnt, "asked": asked}
+        return {} if self.rollout is None or learnt == asked else {"most_rows": learnt, "asked": asked}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with as many rows at most, unless the config asks for another number by now."""
-        if self._rollout is not None and state and state["asked"] == self._recipe.rollout.rows:
-            self._rollout.most_rows = int(state["most_rows"])
+        if self.rollout is not None and state and state["asked"] == self._recipe.rollout.rows:
+            self.rollout.most_rows = int(state["most_rows"])
 
     @property
     def most_rows(self) -> int | None:
         """Rows drawn at once, at most; None for no bound, and where TRL draws them."""
-        return None if self._rollout is None else self._rollout.most_rows
-
-    @property
-    def draws(self) -> bool:
-        """Completions are drawn here, unless their model is refused."""
-        return self._rollout is not None
-
-    @property
-    def supports(self) -> list[Tensor] | None:
-        """What the tokens of the completions drawn last were drawn from; None where that is everything, or unknown."""
-        return None if self._rollout is None else self._rollout.supports
-
-    @property
-    def stock(self) -> str | None:
-        """Why the model's own ``generate`` drew last; None where it did not."""
-        return None if self._rollout is None else self._rollout.stock
+        return None if self.rollout is None else self.rollout.most_rows
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -119,10 +102,10 @@ class Rollouts(Hook):
         with self._retry.ending("completions were drawn", self._whole), ExitStack() as around:
             if self._in_step:
                 around.enter_context(in_step(model, self.host.accelerator.device))
-            if self._rollout is not None:
+            if self.rollout is not None:
                 # Asked for now: the model's mode tells the lists apart, and while it samples it is in another one.
                 self._lists = _trl.metrics_of(self.host)
-                around.enter_context(self._rollout.applied(model))
+                around.enter_context(self.rollout.applied(model))
             yield
 
     def _whole(self) -> str:
@@ -130,12 +113,12 @@ class Rollouts(Hook):
         again = "drawing rows again, fewer at once, would favour short completions"
         if self.host.use_vllm:
             return "vLLM drew them: lower vllm_gpu_memory_utilization."
-        if self._rollout is None:
+        if self.rollout is None:
             return (
                 f"TRL's own sampling draws all rows at once, and {again}: set rollout: auto, which starts with fewer."
             )
-        if self._rollout.stock is not None:
-            return f"The model's own generate drew all rows at once ({self._rollout.stock}), and {again}."
+        if self.rollout.stock is not None:
+            return f"The model's own generate drew all rows at once ({self.rollout.stock}), and {again}."
         if self._in_step:
             return "A pass that all ranks take part in cannot be made again: set rollout: {rows: N}, or lower it."
         return "Not even one completion at a time fits."

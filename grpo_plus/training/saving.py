@@ -26,10 +26,8 @@ class Saving:
 
     A write that fails on any process is told to all of them once all have written. What there is of the checkpoint is
     then removed, and training goes on. Errors of another kind are raised, and all under FSDP and ZeRO: there the other
-    processes wait for pieces of the model.
-
-    Attributes:
-        failed: why the last checkpoint was not written; None if it was, or none was due yet.
+    processes wait for pieces of the model. ``failed`` tells why the last checkpoint was not written; None if it was,
+    or none was due yet.
     """
 
     def __init__(self, host: Host, hooks: Sequence[Hook]) -> None:
@@ -80,7 +78,7 @@ class Saving:
         unrotated = copy.copy(self._host.args)
         unrotated.save_total_limit = None
         try:
-            with _trl.config_replaced(self._host, unrotated):
+            with _trl.replaced(self._host, "args", unrotated):
                 problem = self._write(folder, rest)
         finally:
             self._problems = None

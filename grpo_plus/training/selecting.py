@@ -27,6 +27,7 @@ from grpo_plus.selection.prompts import PICTURES, Prompts
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.resuming.data_position import DataPosition, Geometry
+from grpo_plus.training.verification import evenly
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
@@ -89,9 +90,7 @@ class Selecting(Hook):
         return []
 
     def _empty(self, num_generations: int) -> PromptHistory:
-        known = self.prompts_of_data
-        assert known is not None
-        return PromptHistory.empty(known.rows, num_generations, known.columns)
+        return PromptHistory.empty(self.data.rows, num_generations, self.data.columns)
 
     def training(self) -> AbstractContextManager[None]:
         """A new run starts without history."""
@@ -99,6 +98,12 @@ class Selecting(Hook):
         self._history = self._empty(self.host.num_generations)
         self._generator.manual_seed(self.host.args.seed)
         return nullcontext()
+
+    @property
+    def data(self) -> Prompts:
+        """The prompts of the dataset."""
+        assert self.prompts_of_data is not None
+        return self.prompts_of_data
 
     @property
     def history(self) -> PromptHistory:
@@ -143,15 +148,11 @@ class Selecting(Hook):
         return distribution(weights, history.rows, self._explore)
 
     def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:
-        known = self.prompts_of_data
-        assert known is not None
         prompts = drawn(chances, count, self._generator, again=again)
-        return [known.row(prompt, self._generator) for prompt in prompts]
+        return [self.data.row(prompt, self._generator) for prompt in prompts]
 
     def _shares_of(self, rows: Sequence[int], chances: Tensor) -> list[float]:
-        known = self.prompts_of_data
-        assert known is not None
-        return shares(chances, known.rows)[[known.of_row(row) for row in rows]].tolist()
+        return shares(chances, self.data.rows)[[self.data.of_row(row) for row in rows]].tolist()
 
     # A generation batch.
 
@@ -194,8 +195,7 @@ class Selecting(Hook):
         return found
 
     def _number(self, prompt: Any) -> int:
-        assert self.prompts_of_data is not None
-        number = self.prompts_of_data.index.get(digest_of(prompt))
+        number = self.data.index.get(digest_of(prompt))
         if number is None:
             raise ValueError(
                 f"selection ({self.selection.name!r}): the prompt {show(prompt)} is drawn, but the dataset that the "
@@ -269,11 +269,10 @@ class Selecting(Hook):
         """Evidence of drawn prompts by digest; the generator; rows and shares of this pass; π that are kept."""
         if not self.state_dict():
             return {}
-        history, known = self.history, self.prompts_of_data
-        assert known is not None
+        history = self.history
         held = history.drawn.nonzero().squeeze(1)
         return {
-            "digests": known.packed(held.tolist()),
+            "digests": self.data.packed(held.tolist()),
             "evidence": torch.stack([getattr(history, name)[held] for name in EVIDENCE], dim=1),
             "generator": self._generator.get_state(),
             "rows": torch.tensor(self._rows, dtype=torch.long),
@@ -289,9 +288,7 @@ class Selecting(Hook):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned."""
-        known = self.prompts_of_data
-        assert known is not None
-        prompts = torch.tensor(known.found(tensors["digests"]), dtype=torch.long)
+        prompts = torch.tensor(self.data.found(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):
             fresh[name][prompts] = tensors["evidence"][:, column]
@@ -313,13 +310,11 @@ class Selecting(Hook):
         equal bins from 0 to 1; ``sample``: at most 200 prompts, evenly over the dataset, each a list of its digest
         (hexadecimal), the groups drawn of it and its rate (None: unseen).
         """
-        history, known = self.history, self.prompts_of_data
-        assert known is not None
+        history, digests = self.history, self.data.digests
         seen, rates = history.seen, history.pass_rates()
         impossible, died = history.impossible(), history.died_out()
         bins = torch.histc(rates[seen].clamp(0, 1), _BINS, 0, 1) if bool(seen.any()) else torch.zeros(_BINS)
         count = len(history)
-        places = range(count) if count <= _SAMPLE else [place * count // _SAMPLE for place in range(_SAMPLE)]
         return {
             "prompts": count,
             "unseen": int((~seen).sum()),
@@ -330,8 +325,8 @@ class Selecting(Hook):
             "graded": history.graded,
             "rates": [int(one) for one in bins],
             "sample": [
-                [known.digests[p].hex(), round(float(history.drawn[p]), 3), float(rates[p]) if bool(seen[p]) else None]
-                for p in places
+                [digests[p].hex(), round(float(history.drawn[p]), 3), float(rates[p]) if bool(seen[p]) else None]
+                for p in evenly(range(count), _SAMPLE)
             ],
         }
 

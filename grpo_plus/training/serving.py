@@ -1,14 +1,13 @@
 """A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.qlora.checks import request_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
@@ -17,6 +16,7 @@ from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, a
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+from grpo_plus.training.guard import request_for
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import whole_tensors
 from grpo_plus.training.saving import Saving
@@ -36,8 +36,7 @@ PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
 class Serving(Hook):
     """Draws completions from a vLLM server, unless TRL's own path does.
 
-    Attributes:
-        server: stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
+    ``server`` stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
     """
 
     def __init__(self, recipe: Recipe, saving: Callable[[], Saving]) -> None:
@@ -54,7 +53,7 @@ class Serving(Hook):
         args = setup.args
         if not _served(args):
             return []
-        request = _request(setup)
+        request = request_for(setup)
         means = _means(setup, request)
         found: list[Problem] = [*sync_problems(self._asked, means)]
         way = choose(self._asked, means).name
@@ -76,7 +75,7 @@ class Serving(Hook):
         args = setup.args
         if not _served(args):
             return
-        request = _request(setup)
+        request = request_for(setup)
         means, rank = _means(setup, request), getattr(request.adapter, "r", None)
         url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
         name = _name(setup.model)
@@ -96,16 +95,9 @@ class Serving(Hook):
             raise ConfigError([str(error)]) from error
         self._client, self._push = client, push
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:
+    def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `use_vllm` from a host that would start its own client."""
-        wanted = args.use_vllm
-        if self._client is not None:
-            args.use_vllm = False
-        try:
-            yield
-        finally:
-            args.use_vllm = wanted
+        return _trl.replaced(args, "use_vllm", args.use_vllm and self._client is None)
 
     def after_loading(self, host: Host) -> None:
         """Connect the model with the server."""
@@ -203,22 +195,13 @@ def _longest_prompt(host: Host) -> int:
     if not counted or "prompt" not in (data.column_names or ()):
         return 0
     column = data.with_format(None).select_columns("prompt")  # a transform may need other columns
-    prompts = sorted((column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)), key=_size)
+    prompts = [column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)]
+    prompts.sort(key=lambda prompt: len(str(prompt)))
     return max((len(_trl.prompt_ids(host, prompt)) for prompt in prompts[-4:]), default=0)
-
-
-def _size(prompt: Any) -> int:
-    return len(str(prompt))
 
 
 def _served(args: Any) -> bool:
     return bool(args.use_vllm) and args.vllm_mode == "server"
-
-
-def _request(setup: Setup) -> Any:
-    return request_of(
-        setup.model, setup.args, *(setup.further.get(key) for key in ("quantization_config", "peft_config"))
-    )
 
 
 def _means(setup: Setup, request: Any) -> Means:

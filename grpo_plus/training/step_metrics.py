@@ -6,9 +6,5 @@ reference policy, forward and backward passes, the optimizer)."""
 
 
 def metric(part: str) -> str:
-    """The name under which a part's seconds of an optimizer step are logged."""
+    """The name under which a part's seconds are logged: of an optimizer step, the mean since the last log."""
     return f"time/{part}"
-
-
-METRICS = tuple(metric(part) for part in PARTS)
-"""Names of all of them; each holds the mean seconds of an optimizer step since the last log."""

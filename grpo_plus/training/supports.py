@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -18,21 +18,15 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 
-class Served(Protocol):
-    """A vLLM that draws; what it was `Supports` asks afterwards."""
-
-    asked: int
-    supports: list[Tensor] | None
-
-
 class Supports(Hook):
     """Has log-probabilities computed within the supports of completions that were drawn here, or by a vLLM of ours.
 
     TRL scores a generation batch before there is a batch: the rows of such a call are those drawn last. ``served``
-    gives the vLLM; None where another one draws, or none.
+    gives the vLLM, with its ``supports`` and how many tokens it was ``asked`` about; None where another one draws, or
+    none.
     """
 
-    def __init__(self, rollouts: Rollouts, served: Callable[[], Served | None] = lambda: None) -> None:
+    def __init__(self, rollouts: Rollouts, served: Callable[[], Any] = lambda: None) -> None:
         self._rollouts = rollouts
         self._served = served
         self._rows: Sequence[Tensor] | None = None  # of what is being worked on
@@ -58,8 +52,8 @@ class Supports(Hook):
         yield
         self._turns += 1
         served = self._served()
-        drawn = self._rollouts.supports if served is None else served.supports
-        self._rows = drawn if self._turns == 1 else None
+        drawing = self._rollouts.rollout if served is None else served
+        self._rows = drawing.supports if drawing is not None and self._turns == 1 else None
 
     def _unknown(self) -> str | None:
         """Why it is not known what completions were drawn from; None where that was everything."""
@@ -70,9 +64,12 @@ class Supports(Hook):
                 f"vLLM tells of {served.asked} tokens beside each sampled one, and more could be drawn (or it does not "
                 "return processed log-probabilities; a server takes a larger --max-logprobs)"
             )
-        if self._rollouts.stock is not None:
-            return f"generate drew the completions ({self._rollouts.stock})"
-        return None if self._rollouts.supports is None else "completions are not as they were drawn"
+        rollout = self._rollouts.rollout
+        if rollout is None:
+            return None
+        if rollout.stock is not None:
+            return f"generate drew the completions ({rollout.stock})"
+        return None if rollout.supports is None else "completions are not as they were drawn"
 
     def _say(self, why: str) -> None:
         if not self._said and self.host.accelerator.is_main_process:
@@ -101,7 +98,7 @@ class Supports(Hook):
         self._rows, self._turns = None, 0
         try:
             output = draw(rows)
-            draws = self._rollouts.draws or self._served() is not None
+            draws = self._rollouts.rollout is not None or self._served() is not None
             if self._rows is not None or (draws and truncation(self.host.args)):
                 output[SUPPORT] = self._found(output["completion_mask"].sum(1).tolist())
         finally:

@@ -1,18 +1,18 @@
 """The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
 
 import contextlib
+import difflib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
-from grpo_plus.training.applied import nearly_read, never_applied, unnamed_problems
 from grpo_plus.training.hooks import Completions, Hook, Setup
-from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
-from grpo_plus.training.reward_column import RewardColumn
+from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
 from grpo_plus.training.step_source import StepsSeen, steps_seen
 from grpo_plus.training.token_spans import decoder, token_ends
 from grpo_plus.training.turn_spans import step_tokens
@@ -20,7 +20,6 @@ from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ logger = get_logger("grpo_plus.verifiers")
 _KINDS = {"training": True, "evaluation": False}
 TURNS = "turns"
 """The column that verifiers know turns by."""
+NEAR = 0.75
+"""Likeness of two names, from 0 to 1, from which one may be a slip for the other."""
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
 
@@ -46,24 +47,22 @@ class Verification(Hook):
         column: str | None = None,
         *,
         evaluation: Iterable[LiveVerifier] = (),
-        rows_may_grow: bool = False,
         recipe: Recipe | None = None,
     ) -> None:
         """Hold the verifiers, in the order of the config; those for evaluation reward nothing.
 
-        ``column`` is the dataset column that names the verifier of each row. With ``rows_may_grow`` an environment or
-        rollout function may add columns, so that none can be called missing. Verifiers may be without a recipe.
+        ``column`` is the dataset column that names the verifier of each row. Verifiers may be without a recipe.
         """
         self.live = tuple(live)
         self.evaluation = tuple(evaluation)
         self.column = column
-        self._rows_may_grow = rows_may_grow
+        self._rows_may_grow = False
         self._recipe = recipe or Recipe()
         self._rows_checked: set[bool] = set()
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
-    def of(cls, recipe: Recipe, *, rows_may_grow: bool = False) -> "Verification":
+    def of(cls, recipe: Recipe) -> "Verification":
         """The verifiers of a recipe."""
         column, aggregates = recipe.verifier_column, recipe.step_aggregates
         sources = recipe.step_sources or ()
@@ -73,20 +72,13 @@ class Verification(Hook):
             return LiveVerifier(part.verifier, weight=part.weight, only=column, aggregate=chosen)
 
         evaluation = (LiveVerifier(part.verifier, weight=part.weight) for part in recipe.eval_verifiers)
-        return cls(
-            map(lively, recipe.verifiers),
-            column,
-            evaluation=evaluation,
-            rows_may_grow=rows_may_grow,
-            recipe=recipe,
-        )
+        return cls(map(lively, recipe.verifiers), column, evaluation=evaluation, recipe=recipe)
 
     # -- the hook ---------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Columns that are missing, and weights that do not fit or teach nothing."""
-        grows = ("rollout_func", "environment_factory")
-        self._rows_may_grow = self._rows_may_grow or any(setup.further.get(name) is not None for name in grows)
+        self._rows_may_grow = setup.rows_may_grow
         names = self.function_names(setup.reward_funcs)
         return [
             *self.dataset_problems(setup.train_dataset, setup.eval_dataset),
@@ -98,11 +90,10 @@ class Verification(Hook):
         """Check the golds, start the workers, and join the reward functions."""
         self.report_golds(setup.train_dataset)
         self._warn_of_columns(setup)
-        self.warm()
-        setup.reward_funcs = self.beside(setup.reward_funcs)
-        if "reward_processing_classes" in setup.further:
-            own = setup.further["reward_processing_classes"]
-            setup.further["reward_processing_classes"] = self.processors_beside(own)
+        for live in self.at_work(training=False):
+            live.verifier.warm()  # now, so that the first step does not wait for the workers
+        if self.live:
+            setup.add_rewards(self.live)
 
     def after_loading(self, host: Host) -> None:
         """Put the verifiers' own weights among TRL's."""
@@ -123,15 +114,7 @@ class Verification(Hook):
     def scoring(self, completions: Completions) -> Iterator[None]:
         """Start all verifiers before TRL asks for their verdicts; leave none pending."""
         try:
-            self.start(
-                completions.rows,
-                completions.prompts,
-                completions.texts,
-                completions.ids,
-                self.host.processing_class,
-                turns=completions.turns,
-                training=self.host.model.training,
-            )
+            self.start(completions, self.host.processing_class, training=self.host.model.training)
             yield
             self.log_evaluation(_trl.metric_logger(self.host))
         finally:
@@ -152,22 +135,6 @@ class Verification(Hook):
                 live.load_state_dict(own)
 
     # -- its parts --------------------------------------------------------------------------------------------------
-
-    def beside(self, reward_funcs: Any) -> Any:
-        """The reward functions that TRL gets: the user's own, then the verifiers."""
-        if not self.live:
-            return reward_funcs
-        if reward_funcs is None:
-            return list(self.live)
-        own = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
-        return [*own, *self.live]
-
-    def processors_beside(self, given: Any) -> Any:
-        """TRL's ``reward_processing_classes`` with a place for each verifier, since TRL counts them."""
-        if given is None or not self.live:
-            return given
-        own = list(given) if isinstance(given, list | tuple) else [given]
-        return [*own, *(None for _ in self.live)]
 
     @staticmethod
     def function_names(reward_funcs: Any) -> list[str]:
@@ -275,11 +242,6 @@ class Verification(Hook):
             if column not in columns
         ]
 
-    def warm(self) -> None:
-        """Start the workers now, so that the first step does not wait for them."""
-        for live in self.at_work(training=False):
-            live.verifier.warm()
-
     def report_golds(self, train: Any) -> None:
         """Check the golds of the training data where a verifier knows how; print and keep what is no use.
 
@@ -309,21 +271,12 @@ class Verification(Hook):
             return range(len(data))
         return [row for row, value in enumerate(data[self.column]) if value == live.verifier.label]
 
-    def start(
-        self,
-        inputs: Any,
-        prompts: Any,
-        completions: Any,
-        completion_ids: Any,
-        tokenizer: Any,
-        *,
-        turns: Sequence[Sequence[Turn]] | None = None,
-        training: bool = True,
-    ) -> None:
+    def start(self, completions: Completions, tokenizer: Any, *, training: bool = True) -> None:
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
         if not self.at_work(training=training):
             return
-        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in ROW_KEYS}
+        rows, turns = completions.rows, completions.turns
+        columns = {key: [row[key] for row in rows] for key in rows[0] if key not in ROW_KEYS}
         if turns is not None:
             if TURNS in columns:
                 raise ColumnError(
@@ -334,7 +287,7 @@ class Verification(Hook):
         if self.column in columns and (strangers := self._strangers(columns[self.column])):
             raise ColumnError(" ".join(strangers))
         for live in self.at_work(training=training):
-            live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
+            live.start(completions.prompts, completions.texts, completions.ids, columns, decoder(tokenizer))
 
     def verdicts(self, rows: int) -> list[tuple[Verdict, ...]]:
         """Those of each row that was scored last in training."""
@@ -423,3 +376,47 @@ def evenly(places: Sequence[int], count: int | None) -> Sequence[int]:
     if count is None or len(places) <= count:
         return places
     return [places[number * len(places) // count] for number in range(count)]
+
+
+def unnamed_problems(column: str, labels: Sequence[str], values: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Verifiers that no row of any dataset names; ``values`` has the routing column of each dataset that tells it."""
+    named = {value for rows in values.values() for value in rows}
+    idle = [label for label in labels if label not in named]
+    if not idle or not any(values.values()):
+        return []
+    counted = "; ".join(
+        f"{where} has {len(rows):,} rows: {', '.join(f'{value!r} {count:,}' for value, count in Counter(rows).items())}"
+        for where, rows in values.items()
+    )
+    whose = "the verifier" if len(idle) == 1 else "the verifiers"
+    remedy = "remove it from verifiers, or correct the rows" if len(idle) == 1 else "remove them, or correct the rows"
+    text = f"verifier_column is {column!r}, and no row names {whose} {', '.join(map(repr, idle))}"
+    return [f"{text}, which would never be applied ({counted}): {remedy}."]
+
+
+def nearly_read(columns: Sequence[str], absent: Mapping[str, Sequence[str]], read: Collection[str]) -> list[str]:
+    """A sentence for each column that nobody reads and that is nearly one of the ``absent`` ones (column to labels)."""
+    found = []
+    for column in columns:
+        near = difflib.get_close_matches(column, absent, n=1, cutoff=NEAR) if column not in read else []
+        found += [
+            f"nothing reads the column {column!r}, but {', '.join(absent[name])} would read {name!r}, which is not "
+            "there: rename the column if that is meant."
+            for name in near
+        ]
+    return found
+
+
+def never_applied(live: Iterable[LiveVerifier], *, routed: bool) -> list[str]:
+    """A sentence for each verifier that gave no completion of this process a score, with the count.
+
+    ``routed``: rows choose their verifier, and this process has seen all of them.
+    """
+    told = []
+    for each in live:
+        label, asked = each.verifier.label, each.asked
+        if each.seen and not asked and routed:
+            told.append(f"the verifier {label!r} was never applied: none of {each.seen:,} completions was its.")
+        elif asked and not each.applied:
+            told.append(f"the verifier {label!r} applied to none of the {asked:,} completions that it was asked about.")
+    return told

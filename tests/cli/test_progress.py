@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grpo_plus.cli._progress import ProgressLines, duration, evaluation_words, figure_words
 from grpo_plus.training.clock import StepClock
-from grpo_plus.training.step_metrics import METRICS
+from grpo_plus.training.step_metrics import PARTS, metric
 from tests.cli.test_train_command import logs
 
 LOGS = {"loss": 0.25, "reward": 0.5, "frac_reward_zero_std": 0.25, "num_tokens": 4000.0, "kl": float("nan")}
@@ -43,7 +43,7 @@ def test_every_second_belongs_to_the_innermost_part():
     clock.on_step_end()
     assert reported == {"time/rollout": 1.0, "time/scoring": 2.0, "time/update": 5.0}
     clock.on_step_end()
-    assert reported == dict.fromkeys(METRICS, 0.0)
+    assert reported == dict.fromkeys(map(metric, PARTS), 0.0)
 
 
 def test_one_line_says_how_it_goes_and_others_of_evaluation_and_end(capsys):
@@ -89,7 +89,7 @@ def test_the_parts_of_a_real_step_add_up_and_evaluation_is_none_of_them(cli, con
     rows = logs(out)
     assert len(rows) == 2
     for row in rows:
-        rollout, scoring, update = (row[name] for name in METRICS)
+        rollout, scoring, update = (row[name] for name in map(metric, PARTS))
         assert 0.3 <= scoring < 2  # one call a step; the evaluation beside it makes eight
         assert rollout > 0
         assert update > 0

@@ -10,7 +10,7 @@ from grpo_plus.objectives.batch import Metric
 from grpo_plus.objectives.registry import register_objective
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_plus.testing import check_objective
-from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient
+from grpo_plus.training.loss import EntropyWindow, KLCoefficient
 from grpo_plus.training.minibatch import add_counts, add_targets, reduce_metrics, window_counts
 from tests.device import DEVICE
 

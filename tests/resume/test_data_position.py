@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_plus import _trl
-from grpo_plus.training.resuming.data_position import DataPosition, Geometry, Position
+from grpo_plus.training.resuming.data_position import DataPosition, Geometry, Position, position
 
 # A generation batch is 4 prompts in 4 micro-batches, an optimizer step 2 of them; a pass has 6 steps.
 NOW = Geometry(1, 3, 2, 4, 3, 1)
@@ -113,6 +113,8 @@ def test_a_run_begins_in_its_pass_behind_what_it_has_trained_on(made, stood, opt
 def test_a_run_begins_elsewhere_where_its_batches_are_others_or_the_host_alone_has_counted(made):
     other = saved(INSIDE, geometry=asdict(NOW) | {"num_generations": 2})
     assert begun(made(changed={"num_generations": (2, 3)}), other) == (1, 4)
+    odd = Geometry(1, 2, 2, 3, 2, 1)  # batches of three micro-batches, optimizer steps of two
+    assert position(Position(10, 0, 10), odd, odd, holds_batch=False) == Position(6, 0, 6)
     for found, answer in (((1, 9), (1, 8)), ((1, 12), (1, 12)), ((1, 13), (1, 12)), ((2, 0), (2, 0))):
         place = made()  # from a checkpoint without any state
         assert place.begin(found, updates=UPDATES, passes=PASSES, checkpoint="out/checkpoint-3") == answer

@@ -12,7 +12,6 @@ from datasets import Dataset, IterableDataset
 from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.interrupt import Interruption
-from grpo_plus.training.resuming.data_position import Geometry, Position, position
 from tests.trainer.conftest import weights
 
 EVERY_STEP = {
@@ -153,17 +152,6 @@ def test_a_run_resumed_from_any_checkpoint_is_the_uninterrupted_one(ran, tmp_pat
         for table in (tmp_path / "out" / "completions").glob("*.parquet"):
             assert pd.read_parquet(table).equals(pd.read_parquet(kept / "completions" / table.name)), table
         shutil.rmtree(tmp_path / "out")
-
-
-def test_a_position_is_exact_where_its_batch_is_there_and_starts_the_batch_anew_elsewhere():
-    one = Geometry(1, 2, 2, 4, 2, 3)
-    inside = Position(step=30, passes=1, taken=18)
-    assert position(inside, one, one, holds_batch=True) == inside
-    assert position(inside, one, one, holds_batch=False) == Position(step=12, passes=1, taken=12)
-    between = Position(step=36, passes=1, taken=24)
-    assert position(between, one, one, holds_batch=False) == between
-    odd = Geometry(1, 2, 2, 3, 2, 1)  # batches of three micro-batches, optimizer steps of two
-    assert position(Position(10, 0, 10), odd, odd, holds_batch=False) == Position(6, 0, 6)
 
 
 BATCH = {"steps_per_generation": 4, "num_iterations": 2}

@@ -17,7 +17,7 @@ from transformers import get_scheduler
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resuming.data_position import Geometry, Position, position
-from grpo_plus.training.resuming.rates import own_rates
+from grpo_plus.training.resuming.run_changes import own_rates
 from grpo_plus.training.resuming.run_fingerprint import MOST_ROWS, data_of, differences
 from grpo_plus.training.state import StateError
 from tests.trainer import resumed_ranks

@@ -14,7 +14,7 @@ from grpo_plus.sampling.support import Support, listed
 from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json, kept_ids
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.resuming.generation_batch import packed, unpacked
+from grpo_plus.training.resuming.data_position import packed, unpacked
 from grpo_plus.training.reward_table import CRITIC_FEATURES
 from tests.trainer.conftest import BASE, weights
 

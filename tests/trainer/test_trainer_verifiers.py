@@ -9,6 +9,7 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from grpo_plus.recipe.entries import read_entries
+from grpo_plus.training.hooks import Completions
 from grpo_plus.training.verification import LiveVerifier, Verification
 from grpo_verifiers import Step, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, ConfigError, VerifierFailedError
@@ -210,8 +211,8 @@ def test_evaluation_counts_rows_and_only_those_with_a_score():
         REGISTRY.unregister("test_letters")
         REGISTRY.unregister("test_value")
     checks, logged = Verification(evaluation=live), {}
-    completions = ["7", "ab", "", "9"]
-    checks.start([{"prompt": "p"}] * 4, ["p"] * 4, completions, [[1]] * 4, None, training=False)
+    completions = Completions([{"prompt": "p"}] * 4, ["p"] * 4, ["7", "ab", "", "9"], [[1]] * 4)
+    checks.start(completions, None, training=False)
     checks.log_evaluation(lambda name, number: logged.setdefault(name, []).append(number))
     assert (logged["rewards/test_letters/mean"], logged["rewards/test_value/mean"]) == ([1, 2, 1], [7, 9])
     assert sorted(logged["score"]) == [-2, 6, 8]

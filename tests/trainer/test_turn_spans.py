@@ -126,7 +126,7 @@ def test_a_column_named_turns_beside_tools_is_an_error():
     verification = Verification([LiveVerifier(get_verifier("tool_used"))])
     row = {"prompt": "a", "turns": 3}
     with pytest.raises(ColumnError, match=r"column 'turns'.*rename the column"):
-        verification.start([row], ["a"], ["b"], [[1]], BYTES, turns=[()])
+        verification.start(Completions([row], ["a"], ["b"], [[1]], turns=[()]), BYTES)
 
 
 def test_steps_of_turns_reach_exactly_their_tokens_and_equations_of_tools_are_nobodys():
@@ -138,7 +138,7 @@ def test_steps_of_turns_reach_exactly_their_tokens_and_equations_of_tools_are_no
     messages = [{"role": "assistant", "content": each} for each in text]
     turns, spans = turns_of(ids, mask, messages, decoder(BYTES))
     completions = Completions([{"prompt": ""}], [""], [messages], [ids], turns=[turns], turn_tokens=[spans])
-    verification.start(completions.rows, [""], [messages], [ids], BYTES, turns=completions.turns)
+    verification.start(completions, BYTES)
     for each in live:
         each.collect(lambda *_: None)
     for by, each in zip(("turn", "newline"), live, strict=True):

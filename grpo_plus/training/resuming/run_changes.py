@@ -1,16 +1,20 @@
 """A resumed run against its checkpoint: the same config, or a table of what differs and ``allow_changes``."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.agreement import check
 from grpo_plus.training.hooks import Hook, Setup
-from grpo_plus.training.resuming.rates import own_rates
 from grpo_plus.training.resuming.run_fingerprint import differences, fingerprint, model_of
 from grpo_plus.training.state import StateError, load, read
 from grpo_verifiers.redaction import get_logger
@@ -31,15 +35,15 @@ _OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam
 """DeepSpeed's optimizer keeps these as they were saved."""
 _BY_METRIC = ("reduce_lr_on_plateau", "greedy")
 """Schedules whose rate depends on all that was before."""
+_OPTIONS = ("initial_lr", "weight_decay", "betas", "eps")
 _WIDEST = 40
 
 
 class ResumeCheck(Hook):
     """Keeps the run's fingerprint in its checkpoints, and compares it where a run resumes.
 
-    Attributes:
-        changed: differences that ``allow_changes`` let pass; empty in a run from the start, under the same config, and
-            after a checkpoint of TRL's own trainer.
+    ``changed`` are differences that ``allow_changes`` let pass; empty in a run from the start, under the same config,
+    and after a checkpoint of TRL's own trainer.
     """
 
     name = "run_fingerprint"
@@ -117,8 +121,47 @@ class ResumeCheck(Hook):
         return own_rates(self.host.optimizer, self.host.lr_scheduler)
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Log, save and evaluate as often as this config says, not as the checkpoint's did."""
+        """Log, save and evaluate as often as this config says, not as the checkpoint's did; callbacks go on."""
         state.compute_steps(args, state.max_steps)
+        if not args.restore_callback_states_from_checkpoint:  # else the host makes them anew
+            go_on(self.host.callback_handler.callbacks, state.stateful_callbacks)
+
+
+@contextmanager
+def own_rates(optimizer: Any, schedule: Any) -> Iterator[None]:
+    """Around the loading of a checkpoint's optimizer and schedule, which load the options that they were saved with.
+
+    They stay as this run has set them. The learning rate becomes that of the new schedule at the checkpoint's step. A
+    schedule that follows a metric keeps the rate that it has reached.
+    """
+    fresh = [{key: group[key] for key in _OPTIONS if key in group} for group in optimizer.param_groups]
+    yield
+    for group, options in zip(optimizer.param_groups, fresh, strict=True):
+        group.update(options)
+    if not isinstance(schedule, LambdaLR):
+        return
+    schedule.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+    rates = [base * at(schedule.last_epoch) for base, at in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule._last_lr = rates  # noqa: SLF001 - what torch's own `get_last_lr` gives
+
+
+def go_on(callbacks: Sequence[TrainerCallback], states: Mapping[str, Any]) -> None:
+    """Give callbacks the attributes that the checkpoint has of them; what they were made with stays.
+
+    Of several of one class the host appends states at every checkpoint: theirs are the last.
+    """
+    same = defaultdict(list)
+    for callback in callbacks:
+        if isinstance(callback, ExportableState):
+            same[type(callback).__name__].append(callback)
+    for name, alike in same.items():
+        kept = states.get(name, [])
+        kept = kept if isinstance(kept, list) else [kept]
+        for callback, own in zip(reversed(alike), reversed(kept), strict=False):
+            for attribute, value in own.get("attributes", {}).items():
+                setattr(callback, attribute, value)
 
 
 def _common(mine: Mapping[str, Any]) -> dict[str, Any]:

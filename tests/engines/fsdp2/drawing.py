@@ -114,7 +114,8 @@ def main(folder, model):
         sharded(trainer)
         rank = trainer.accelerator.process_index
         entry = trainer.state.log_history[-2]
-        found[name] = {"lengths": trainer.lengths, "equal": trainer.equal, "stock": trainer.rollouts.stock}
+        stock = getattr(trainer.rollouts.rollout, "stock", None)
+        found[name] = {"lengths": trainer.lengths, "equal": trainer.equal, "stock": stock}
         found[name]["broken"] = trainer.broken
         found[name]["log"] = {key: value for key, value in entry.items() if key.startswith("rollout/")}
     found["failed"] = failed(trainer, rank)
