@@ -20,11 +20,10 @@ from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
 from grpo_plus.recipe.forms import HEADS, dotted_flags, moved  # noqa: E402 - same
 from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
-from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
+from grpo_plus.recipe.parts import DEAD_GROUPS, READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.settings import (  # noqa: E402 - same
-    DEAD_GROUPS,
     DiagnosisOptions,
     EngineOptions,
     ReportOptions,

@@ -109,7 +109,7 @@ def figure_words(logs: Mapping[str, Any]) -> list[str]:
     """
     reward, loss, kl = (_number(logs.get(name)) for name in ("reward", "loss", "kl"))
     dead = _number(logs.get("advantages/dead_group_fraction", logs.get("frac_reward_zero_std")))
-    length, cut = (_number(logs.get(f"completions/{name}")) for name in ("mean_length", "clipped_ratio"))
+    length, cut = (_number(logs.get(name)) for name in ("completions/mean_length", "completions/clipped_ratio"))
     saved = _number(logs.get("engine/tokens_saved"))
     found = []
     if reward is not None:

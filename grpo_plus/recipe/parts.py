@@ -18,12 +18,16 @@ from grpo_plus.recipe.forms import HEADS, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
 from grpo_plus.recipe.reward_model import start_problems, weight_among
-from grpo_plus.recipe.settings import DEAD_GROUPS, DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
+from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
+from grpo_plus.selection.dead_groups.keep import Keep
+from grpo_plus.selection.dead_groups.replay import Replay
+from grpo_plus.selection.dead_groups.resample import Resample
+from grpo_plus.selection.dead_groups.roulette import Roulette
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
@@ -36,6 +40,8 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
     "objective": objectives,
     "selection": selections,
 }
+DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
+"""The ways with dead groups, each with the class whose fields are its keywords."""
 READ = (
     *("advantage", "objective", "selection", "dead_groups", "verifiers", "eval_verifiers", "verifier_column"),
     *("plugins", "tools", "environment", "critic", "reward_model", "engine", "rollout", "report", "diagnosis"),

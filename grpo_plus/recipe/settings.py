@@ -1,13 +1,9 @@
-"""The keys of ``engine``, ``rollout``, ``report`` and ``diagnosis``, and of each way with ``dead_groups``."""
+"""The keys of ``engine``, ``rollout``, ``report`` and ``diagnosis``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from grpo_plus.selection.dead_groups.keep import Keep
-from grpo_plus.selection.dead_groups.replay import Replay
-from grpo_plus.selection.dead_groups.resample import Resample
-from grpo_plus.selection.dead_groups.roulette import Roulette
 from grpo_verifiers.options import Range
 
 Most = Annotated[int, Range(1, told="a positive integer")]
@@ -77,10 +73,6 @@ class DiagnosisOptions:
     sample: Annotated[int, Range(2)] = 32
     against: str | None = None
     stop_on: Sequence[str] = ()
-
-
-DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
-"""The ways with dead groups, each with the class whose fields are its keywords."""
 
 
 def keys_of(*options: Any) -> list[str]:

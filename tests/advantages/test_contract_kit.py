@@ -249,4 +249,4 @@ def test_parts_of_the_same_name_are_all_tested():
             yield Estimator("twin", partial(half_of_center, factor=factor))
 
     mark = parametrize_with_checks(twins())
-    assert len({id(case.values[0].subject.part) for case in mark.args[1]}) == 2
+    assert len({id(case.values[0].args[0].part) for case in mark.args[1]}) == 2

@@ -11,7 +11,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli._docstrings import USE, docs_of, file_docs_of
 from grpo_plus.cli._part_pages import COMMAND, blocks, pages
 from grpo_plus.cli._parts import kinds
-from grpo_plus.recipe.settings import DEAD_GROUPS
+from grpo_plus.recipe.parts import DEAD_GROUPS
 from grpo_verifiers import get_verifier
 from grpo_verifiers.turns import Call, Turn
 
