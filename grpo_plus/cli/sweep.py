@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import importlib
 import os
 import shlex
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
+from grpo_plus.sweep import ELSEWHERE
 from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
@@ -68,12 +68,11 @@ def _sweep(arguments: Sequence[str]) -> int:
         manifest = open_manifest(plan)
         print(plan_line(plan, manifest))
         if manifest.unfinished():
-            cluster = importlib.import_module("grpo_plus.ray.sweep") if options.on else None
-            ray = stack.enter_context(cluster.connected()) if cluster else None
+            asked = plan, naming_us, options.cpus, options.gpus
+            elsewhere = stack.enter_context(ELSEWHERE.get(options.on)(*asked)) if options.on else None
             print("checking every variant before the first run starts", flush=True)
-            if cluster:
-                share = cluster.Share(plan, naming_us)
-                share = cluster.prepare(ray, share, CHECKER, options.cpus, options.gpus)
+            if elsewhere:
+                elsewhere.check(CHECKER)
             else:
                 check(plan, environment, CHECKER)
             if options.dry_run:
@@ -82,8 +81,8 @@ def _sweep(arguments: Sequence[str]) -> int:
             manifest.save()
             line, stop = Line(plan, manifest), Stop()
             with stop.listening():
-                if cluster:
-                    cluster.run_all(ray, share, manifest, line, stop)
+                if elsewhere:
+                    elsewhere.run_all(manifest, line, stop)
                 else:
                     run_all(plan, manifest, line, stop, environment=environment, hold=hold)
         return _compare(plan, manifest, arguments)
@@ -132,7 +131,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B", help="an option and its values")
     parser.add_argument("--seeds", default="1", help="how many (3: seeds 1, 2, 3) or which (7,8); default: 1")
     parser.add_argument("--out", type=Path, help="the sweep's folder; default: the config's output_dir and -sweep")
-    parser.add_argument("--on", choices=["ray"], help="run side by side in a Ray cluster; unset: one by one, here")
+    parser.add_argument("--on", choices=[*ELSEWHERE], help="run side by side in a Ray cluster; unset: one by one, here")
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument(

@@ -89,6 +89,28 @@ def connected() -> Iterator[Any]:
         ray.shutdown()
 
 
+@contextlib.contextmanager
+def on_ray(plan: Plan, naming: Any, cpus: float | None, gpus: float | None) -> Iterator["RaySweep"]:
+    """The cluster, connected, for one sweep."""
+    with connected() as ray:
+        yield RaySweep(ray, Share(plan, naming), cpus, gpus)
+
+
+class RaySweep:
+    """A sweep and its cluster."""
+
+    def __init__(self, ray: Any, share: Share, cpus: float | None, gpus: float | None) -> None:
+        self._ray, self._share, self._asked = ray, share, (cpus, gpus)
+
+    def check(self, checker: Sequence[str]) -> None:
+        """Check every variant on a machine of the cluster."""
+        self._share = prepare(self._ray, self._share, checker, *self._asked)
+
+    def run_all(self, manifest: Manifest, line: Line, stop: Stop) -> None:
+        """Run all unfinished runs, as many at a time as the cluster holds."""
+        run_all(self._ray, self._share, manifest, line, stop)
+
+
 def prepare(ray: Any, share: Share, checker: Sequence[str], cpus: float | None, gpus: float | None) -> Share:
     """Check every variant on a machine of the cluster; gives what each run is to get."""
     share.tell(0)
