@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
     ProgressLines.instead_of_logs(trainer)
-    interruption = Interruption(stopped=getattr(trainer.recorder, "interrupted", None), leads=_is_main())
+    left = None if trainer.recorder is None else partial(trainer.recorder.end, "interrupted")
+    interruption = Interruption(stopped=left, leads=_is_main())
     trainer.add_callback(interruption)
     trainer.diagnosing.says_at_end = False
     try:
