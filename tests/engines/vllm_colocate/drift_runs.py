@@ -51,7 +51,7 @@ def trained(model, folder, *, pushes=True, stale=None, **changes):
     return {
         "mean": [entry.get("rollout/logp_drift") for entry in history],
         "worst": [entry.get("rollout/logp_drift_max") for entry in history],
-        "said": [line for line in SAID if "vLLM" in line],
+        "said": [line for line in SAID if line.startswith("rollout/logp_drift")],
         "ratio": [entry.get("sampling/importance_sampling_ratio/mean") for entry in history],
         "outside": [entry.get("rollout/outside_support") for entry in history],
         "error": error,
