@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -1062,11 +1062,11 @@ def save_checkpoint(host: Host) -> None:
 
 def save_model(host: Host, folder: Path) -> None:
     """Save the model whole, without a push to the Hub; the host writes none where FSDP's checkpoints are in pieces."""
-    from torch.distributed.fsdp import StateDictType
+    with ExitStack() as around:
+        if host.is_fsdp_enabled and (plugin := host.accelerator.state.fsdp_plugin) is not None:
+            from torch.distributed.fsdp import StateDictType
 
-    plugin = host.accelerator.state.fsdp_plugin if host.is_fsdp_enabled else None
-    whole = nullcontext() if plugin is None else replaced(plugin, "state_dict_type", StateDictType.FULL_STATE_DICT)
-    with whole:
+            around.enter_context(replaced(plugin, "state_dict_type", StateDictType.FULL_STATE_DICT))
         host.save_model(str(folder), _internal_call=True)
 
 

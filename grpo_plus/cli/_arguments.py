@@ -101,22 +101,10 @@ class Parsed:
     processes: int | None
     machines: int
     folder: Path
-    filled: tuple[Default, ...] = ()
-
-    @property
-    def prompt(self) -> Mapping[str, Any]:
-        """The keys of ``prompt``; empty where it is not set."""
-        return mapping("prompt", self.script.prompt)
-
-    @property
-    def measure(self) -> Mapping[str, Any] | None:
-        """The keys of ``measure``; None where nothing is measured."""
-        return mapping_or_none("measure", self.script.measure)
-
-    @property
-    def warm_start(self) -> Mapping[str, Any] | None:
-        """The keys of ``warm_start``; None where there is none."""
-        return mapping_or_none("warm_start", self.script.warm_start)
+    prompt: Mapping[str, Any]
+    measure: Mapping[str, Any] | None
+    warm_start: Mapping[str, Any] | None
+    filled: tuple[Default, ...]
 
     @property
     def trusts_code(self) -> bool:
@@ -180,7 +168,8 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
         raise UserError(str(ConfigError(problems)))
-    return Parsed(script, training, model, mixture, launch, processes, machines, folder, tuple(filled))
+    mappings = script.prompt, script.measure, script.warm_start
+    return Parsed(script, training, model, mixture, launch, processes, machines, folder, *mappings, tuple(filled))
 
 
 def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
@@ -322,14 +311,16 @@ def _launch_arguments(given: Sequence[str]) -> tuple[tuple[str, ...], int | None
         raise UserError(str(error)) from error
     launcher = _launch_parser()
     launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
-    namespace, _ = launcher.parse_known_args([*launch, "script"])
+    namespace, strange = launcher.parse_known_args([*launch, "script"])
+    if strange:  # a spelling that no parser knows
+        raise UserError(f"unknown option {strange[0].partition('=')[0]}. grpo-plus train --help-all lists all.")
     words: list[str] = [namespace.training_script, *namespace.training_script_args]
     if len(words) > 1:
         raise UserError(f"unexpected arguments: {' '.join(words[:-1])}. The config file comes first, then options.")
     file = read_yaml(Path(namespace.config_file)) if namespace.config_file else {}
-    configured = file.get("num_processes")
-    processes = namespace.num_processes or (configured if isinstance(configured, int) else None)
-    return tuple(launch), processes, int(namespace.num_machines or file.get("num_machines") or 1)
+    counts = {name: value for name, value in file.items() if isinstance(value, int)}
+    processes = namespace.num_processes or counts.get("num_processes")
+    return tuple(launch), processes, namespace.num_machines or counts.get("num_machines") or 1
 
 
 def _raise_user_error(message: str) -> NoReturn:

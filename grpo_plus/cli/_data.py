@@ -95,16 +95,22 @@ def _check_text(path: Path, field: str) -> None:
         raise UserError(f"{field}: {path} cannot be read: {error}.") from error
 
 
+def import_function(field: str, reference: str, base: Path | None, expected: str) -> Any:
+    """The function that ``reference`` names; `UserError` where there is none."""
+    try:
+        function = import_reference(reference, base)
+    except PluginError as error:
+        raise UserError(f"{field}: {error}") from error
+    if not callable(function):
+        raise UserError(f"{field}: {reference!r} is {function!r}, {expected}.")
+    return function
+
+
 def call_reference(field: str, name: str, base: Path | None) -> Any:
     """Call the function that ``name`` refers to; the main process is first, and the others find its files."""
     from accelerate import PartialState
 
-    try:
-        function = import_reference(name, base)
-    except PluginError as error:
-        raise UserError(f"{field}: {error}") from error
-    if not callable(function):
-        raise UserError(f"{field}: {name!r} is {function!r}, expected a function without arguments.")
+    function = import_function(field, name, base, "expected a function without arguments")
     with PartialState().main_process_first():
         return function()
 
@@ -122,20 +128,20 @@ def model_path(name: str | None, base: Path, field: str = "model_name_or_path") 
     return str(made)
 
 
-def local_model(name: str, field: str = "model_name_or_path") -> None:
+def local_model(name: str, field: str = "model_name_or_path", *, functions: bool = True) -> None:
     """Raise `UserError` if a name means a folder on this machine, and it is none that holds a model.
 
-    Its imports are light: commands ask before they load torch.
+    With ``functions`` it may refer to one that makes the model. Its imports are light: commands ask before torch loads.
     """
     path = Path(name).expanduser()
-    if is_reference(name) and not path.exists():
+    if functions and is_reference(name) and not path.exists():
         return
     wanted = "Give a folder with a config.json, or a name on the hub."
     if path.is_file():
         raise UserError(f"{field}: {name!r} is a file. {wanted}")
     if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
         raise UserError(f"{field}: the folder {name!r} holds no model: it has no config.json. {wanted}")
-    if name.startswith(("/", "./", "../", "~")) and not path.exists():
+    if name.startswith(("/", ".", "~")) and not path.exists():
         where = "" if path.is_absolute() else f": looked in {Path.cwd()}"
         raise UserError(f"{field}: the folder {name!r} does not exist{where}. {wanted}")
 

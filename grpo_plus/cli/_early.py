@@ -12,7 +12,7 @@ from grpo_plus import _trl
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, our_options
-from grpo_plus.cli._parser import by_option, repeated, without
+from grpo_plus.cli._parser import by_option, repeated
 from grpo_plus.recipe.forms import KeywordAction, moved
 from grpo_plus.recipe.options import read_yaml
 from grpo_verifiers.errors.messages import nearest
@@ -128,7 +128,9 @@ def launch_options() -> frozenset[str]:
 
 def on_cpu(words: Sequence[str]) -> list[str]:
     """The words of a command that computes nothing a card is needed for: ``use_cpu`` is set, whatever it says."""
-    return [*without(words, {"--use_cpu"}), "--use_cpu", "true"]
+    own = [at for at, (option, _) in enumerate(by_option(words)) if option == "--use_cpu"]
+    own = own[: 1 if own and "=" in words[own[0]] else 2]  # the option and its value
+    return [*(word for at, word in enumerate(words) if at not in own), "--use_cpu", "true"]
 
 
 def say(line: str) -> None:

@@ -11,12 +11,11 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._data import NO_MODEL, check_rows, load_rows, pick_split
+from grpo_plus.cli._data import NO_MODEL, check_rows, import_function, load_rows, pick_split
 from grpo_plus.cli._prompts import check_columns
-from grpo_verifiers.errors import PluginError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import restore_folder
-from grpo_verifiers.registry import import_reference, is_reference
+from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -141,13 +140,8 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
                 f"reward_funcs: {unknown('reward function', name, known)} Your own is named by a dotted path "
                 "(package.module.function) or a reference (./file.py:function)."
             )
-        try:
-            found = import_reference(reference, base)
-        except PluginError as error:
-            raise UserError(f"reward_funcs: {error}") from error
-        if not callable(found):
-            raise UserError(f"reward_funcs: {name!r} is {found!r}, which cannot be called.")
-        rewards.append(_checked(name, found))
+        function = import_function("reward_funcs", reference, base, "which cannot be called")
+        rewards.append(_checked(name, function))
     return rewards
 
 

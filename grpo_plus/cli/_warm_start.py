@@ -56,7 +56,7 @@ def begin(  # noqa: PLR0917
     from grpo_plus.warm_start.make import headline
     from grpo_plus.warm_start.store import FILE
 
-    args, wanted = parsed.training, parsed.script.warm_start is not None
+    args, wanted = parsed.training, parsed.warm_start is not None
     record = Path(args.output_dir) / RECORD
     if resumed is not None:
         found = _trl.from_main(lambda: _former(resumed))

@@ -279,7 +279,7 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
             raise UserError(f"{base} is an adapter that names no base model: {PROG} BASE --adapter {base}")
         say(f"{base} is an adapter on {named}.")
         return str(named), str(base)
-    local_model(base, "MODEL")
+    local_model(base, "MODEL", functions=False)
     return base, adapter
 
 

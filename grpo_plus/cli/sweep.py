@@ -60,6 +60,7 @@ def _sweep(arguments: Sequence[str]) -> int:
     from grpo_plus.sweep.vary import read_seeds, read_variants
 
     options, shared = _options(arguments)
+    connect = ELSEWHERE.get(options.on) if options.on else None
     plan = make_plan(
         Path(options.config).expanduser(), read_variants(options.vary), read_seeds(options.seeds), shared, options.out
     )
@@ -69,7 +70,7 @@ def _sweep(arguments: Sequence[str]) -> int:
         print(plan_line(plan, manifest))
         if manifest.unfinished():
             asked = plan, naming_us, options.cpus, options.gpus
-            elsewhere = stack.enter_context(ELSEWHERE.get(options.on)(*asked)) if options.on else None
+            elsewhere = stack.enter_context(connect(*asked)) if connect else None
             print("checking every variant before the first run starts", flush=True)
             if elsewhere:
                 elsewhere.check(CHECKER)
@@ -102,10 +103,12 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
         console(sys.stdout).print(result_table(plan, manifest))
         print("\n".join(verdict_lines(plan, manifest)))
         try:
-            print(f"report: {write_report([run.folder for run in finished], plan.out / 'report.html')}")
+            path = write_report([run.folder for run in finished], plan.out / "report.html")
         except (RunError, OSError) as error:
             print(f"{PROG}: the report was not written: {error}", file=sys.stderr)
             code = 1
+        else:
+            print(f"report: {path}")
     failed = [run for run, state in states.items() if state == "failed"]
     if failed:
         print(f"{len(failed)} of {len(plan.runs)} runs failed; the end of {failed[0].log}:", file=sys.stderr)

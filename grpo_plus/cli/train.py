@@ -291,7 +291,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         **(args.model_init_kwargs or {}),
     }
     path = model_path(model.model_name_or_path, parsed.folder)
-    tokenizer = _tokenizer(path, args.model_init_kwargs) if prompt or script.warm_start is not None else None
+    tokenizer = _tokenizer(path, args.model_init_kwargs) if prompt or parsed.warm_start is not None else None
     chat = getattr(tokenizer, "chat_template", None) is not None
     if prompt.get("chat") and not chat:
         raise UserError(f"prompt has chat: true, but the model {path} has no chat template: remove it, or set false.")

@@ -122,9 +122,8 @@ def gold_findings(
     findings = []
     for kind in _FAULTS:
         if found := [(row, text) for of, row, text in faults if of is kind]:
-            shown = "; ".join(f"row {row}: {text}" for row, text in found[:SHOWN])
-            more = "; …" if len(found) > SHOWN else ""
-            value = f"{len({row for row, _ in found})} of {tried} rows: {shown}{more}"
+            shown = "; ".join(f"row {row}: {text}" for row, text in found[:SHOWN]) + "; …" * (len(found) > SHOWN)
+            value = f"{len({row for row, _ in found})} of {tried} rows: {shown}"
             findings.append(kind.at(thing, f"none of {tried} rows; {found[0][1]}" if kind is NONE_ACCEPTED else value))
     return findings or [GOLDS.at(thing, f"{tried} rows tried")]
 

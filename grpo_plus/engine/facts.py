@@ -9,9 +9,6 @@ from grpo_plus.engine.arrange import block_size
 from grpo_plus.engine.forward import Head
 from grpo_plus.objectives import Objective
 
-LAYOUTS = ("auto", "packed", "trimmed", "stock")
-"""Values of the config's ``engine``."""
-
 SINGLE, REPLICATED, SHARDED = "single", "replicated", "sharded"
 """Kinds of runs: one process; a copy of the weights in every process (DDP, ZeRO-1 and 2); weights in pieces (FSDP2,
 ZeRO-3). `None` stands for any other."""

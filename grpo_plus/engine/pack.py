@@ -119,7 +119,7 @@ def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str, *, jo
 def tree_mask(until_TL: torch.Tensor) -> torch.Tensor:
     """Who sees whom, (T, 1, L, L) bool: the past that is of one's own row, and padding nothing but itself."""
     tree, place = (torch.arange(count, device=until_TL.device) for count in until_TL.shape)
-    return sees(until_TL)(tree[:, None, None], tree, place[:, None], place)[:, None]
+    return sees(until_TL)(tree[:, None, None], None, place[:, None], place)[:, None]
 
 
 def sees(until_TL: torch.Tensor) -> Callable[..., torch.Tensor]:

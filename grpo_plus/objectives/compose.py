@@ -231,13 +231,12 @@ class _Choice:
         if not draft.has_kl:
             return None
         options = draft.term
-        wrong = option_problems(f"{self.what}: kl", _kl, options)
-        self.problems += wrong
+        self.problems += option_problems(f"{self.what}: kl", _kl, options)
         schedule, problems = parse_schedule(options.get("schedule", "constant"))
         self.problems += [f"{self.what}: {problem}" for problem in problems]
         default = "k1" if draft.in_reward else self.preset.kl or "k3"
         estimator = self._part("kl", options.get("estimator", default), {})
-        if estimator is None or wrong:
+        if estimator is None or options.get("placement", "loss") not in ("loss", "reward"):
             return None
         wanted = draft.corrected if options.get("unbiased") is None else draft.unbiased
         corrects = wanted and draft.multiplies and estimator.piece.takes_ratio

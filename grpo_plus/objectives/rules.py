@@ -153,7 +153,8 @@ RULES = Part("{c.what}", bool, (
     # The end of the inner iterations.
     excludes("stop_fraction", "it counts tokens that feel no pull any more, and {c.pieces[surrogate].name!r} pulls all "
              "for ever", way="Remove it, or use one of {c.settling}",
-             when=lambda c: c.get("stop_fraction") and c.of("settles") is False),
+             when=lambda c: c.of("settles") is False and type(c.get("stop_fraction")) in (int, float)
+             and 0 < c.get("stop_fraction") <= 1),
     excludes("skip_settled", "it leaves out rows that are at their targets, and {c.pieces[surrogate].name!r} has none",
              way="Remove it, or use target",
              when=lambda c: c.get("skip_settled") is True and c.of("name") not in (None, "target")),

@@ -146,7 +146,7 @@ def base() -> str:
 
 
 def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas", *, steps: int, batch: int) -> None:
-    """Put the model, trained on solutions with calls of these tools, into a folder, with its tokenizer."""
+    """Put the model, trained on solutions with calls of these tools, into a folder, and remove an older one."""
     place(folder, base(), rows, steps, batch, tools=tools)
 
 

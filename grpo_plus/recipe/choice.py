@@ -24,8 +24,6 @@ class Choice:
 
     def __getitem__(self, name: str) -> Any:
         field, dot, key = name.partition(".")
-        if not hasattr(self.config, field):
-            return None
         value = getattr(self.config, field)
         if dot:
             return (read_form(field, value) if field in HEADS else value or {}).get(key)
@@ -34,7 +32,9 @@ class Choice:
         value = read_form(field, value).get(HEADS[field], value) if field in HEADS else value
         return getattr(value, "value", value)
 
-    get = __getitem__
+    def get(self, name: str) -> Any:
+        """The same, and None for words that are no field."""
+        return self[name] if hasattr(self.config, name.partition(".")[0]) else None
 
     @property
     def dead(self) -> str | None:

@@ -94,9 +94,11 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     names = {field: name for field, (name, _) in written.items() if name is not None}
     built = {"advantage": chosen, "objective": objective, "selection": selected}
     origins |= {field: _REGISTRIES[field].way(name) for field, name in names.items() if built[field] is not None}
+    choice = Choice(config, Recipe())  # options of a field with one wrong key are the defaults: these are as written
+    how, record = choice["rollout.how"], choice["report.record"]
     set_here = any(getattr(config, field) not in (None, []) for field in _PARTS)
-    own = set_here or diagnosis.judge is not None or dead_groups.name != "keep"
-    lean = (own or rollout.rows is not None) and not _trl.other_samplers(vars(config))
+    own = set_here or choice["diagnosis.judge"] is not None or dead_groups.name != "keep"
+    lean = (own or choice["rollout.rows"] is not None) and not _trl.other_samplers(vars(config))
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,
@@ -114,10 +116,10 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         critic=critic,
         monitor=monitor,
         stop_on=tuple(diagnosis.stop_on),
-        rollout=replace(rollout, how=rollout.how or ("auto" if lean else "stock")),
-        rollout_is_set=rollout.how is not None,
-        report=replace(report, record=own if report.record is None else report.record),
-        report_is_open=report.record is None,
+        rollout=replace(rollout, how=how or ("auto" if lean else "stock")),
+        rollout_is_set=how is not None,
+        report=replace(report, record=own if record is None else bool(record)),
+        report_is_open=record is None,
         names=names,
         keywords={field: written[field][1] for field in names},
         origins=origins,

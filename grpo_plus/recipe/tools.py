@@ -15,10 +15,7 @@ COLUMN = "environment"
 """The dataset column that names the environment of each row, where there are several."""
 
 
-Built = tuple[tuple[ToolPart, ...], dict[str | None, ToolPart]]
-
-
-def choose_tools(config: Any) -> tuple[Built, list[Problem]]:
+def choose_tools(config: Any) -> tuple[Any, list[Problem]]:
     """The tools of a config, its environments by the column's value (None: one for all rows), and their problems."""
     problems: list[Problem] = []
     tools = [

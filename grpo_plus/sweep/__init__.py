@@ -10,4 +10,4 @@ from grpo_verifiers.registry import Registry
 ELSEWHERE: Registry[Any] = Registry(
     "place for runs", builtins={"ray": "grpo_plus.ray.sweep:on_ray"}, group="grpo_plus.sweep"
 )
-"""Other machines by name: from the plan, the names in the environment, and CPUs and GPUs of a run to an open sweep."""
+"""Other machines by name; `grpo_plus.ray.sweep.on_ray` is the model for one."""

@@ -148,6 +148,7 @@ BAD_KEYWORDS = [
     ("zscore", {"eps": float("inf")}, ["'eps' is inf"]),
     ("passk", {"k": 0}, ["'k' is 0, expected a finite number of at least 1"]),
     ("passk", {"k": 2.5}, ["'k'"]),
+    ("zscore", {"ddof": "0"}, ["'ddof' is '0', expected one of 0, 1."]),
     ("passk", {"eps": 1e-4, "ddof": 1}, ["'eps'", "'ddof'"]),
     ("process", {"credit": "all", "outcome_weight": float("inf"), "steps_from": 3}, ["'credit'", "is 3", "is inf"]),
     ("process", {"gamma": 1.5, "credit": "return"}, ["'gamma' is 1.5, expected a number of at least 0 and at most 1"]),

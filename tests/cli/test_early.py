@@ -36,6 +36,7 @@ EARLY = [
     (("plan", "nowhere.yaml"), "nowhere.yaml cannot be read"),
     (("plan", "ok.yaml", "--max_stepz", "1"), "Did you mean --max_steps?"),
     (("eval", "./nothing", "--dataset", "rows.jsonl", *GIVEN), "the folder './nothing' does not exist"),
+    (("eval", "./mine.py:make", "--dataset", "rows.jsonl", *GIVEN), "the folder './mine.py:make' does not exist"),
     (("eval", "base", "--dataset", "nothing.jsonl", *GIVEN), "'nothing.jsonl' does not exist"),
     (("eval", "base", "--dataset", "rows.jsonl", "--verifier", "exat"), "Did you mean 'exact'?"),
     (("eval", "base", "--dataset", "rows.jsonl", "-k", "a", *GIVEN), "-k is 'a'"),

@@ -23,6 +23,8 @@ def test_usage_version_and_unknown_commands(cli):
 GOLDEN = [
     ({"advantage": {"name": "sign", "band": 0.5}}, ("--rewards", "0,.4,.5,.6,1"), [-1, 0, 0, 0, 1]),
     ({"advantage": "sign", "use_cpu": None, "bf16": True}, (), [1, 1, 1, -1]),  # a config for a card, without one
+    ({"advantage": {"name": "zscore", "ddof": 0, "eps": 0}}, (), [0.57735, 0.57735, 0.57735, -1.732051]),
+    ({}, (), [0.4999, 0.4999, 0.4999, -1.4997]),
     ({"advantage": "opo"}, ("--lengths", "10,20,30,40"), [0.4, 0.4, 0.4, -0.6]),
     ({"advantage": {"name": "mix", "parts": {"sign": 1.0, "center": 2.0}}}, (), [1.5, 1.5, 1.5, -2.5]),
 ]

@@ -60,6 +60,9 @@ def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, w
         (("--advantage.band", "0", "--advantage.band", "1"), "--advantage.band is given twice"),
         (("--advantage.band", "0", "--advantage", "{}"), "comes after --advantage.band"),
         (("--mixed.yaml", "x"), "unknown option --mixed.yaml"),
+        (("--no_bf16",), "unknown option --no_bf16"),
+        (("--reward-model.every=5",), "unknown option --reward-model.every"),
+        (("--use_cpu", "true", "stray"), "unexpected arguments: stray"),
         (("--num_processes", "2", "--num_processes", "3"), "--num_processes"),
     ],
 )

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from grpo_plus import _trl
-from grpo_plus.doctor.template import template_findings
+from grpo_plus.doctor.template import template_findings, thinks_unasked
 
 FOLDER = _trl.source_file("trl", "chat_templates")
 MARKS = r"<\|[^<>|]+\|>|<\w+_of_turn>|<\uff5c[^<>]+\uff5c>|<turn\|>|<\|turn>"
@@ -52,7 +52,8 @@ def test_what_the_templates_of_real_models_do(name):
     found = findings_of(tokenizer, {number}, 1024, schemas=[TOOL])
     assert found["turn-ends"].startswith(f"a turn ends with {end} ({number}), ")
     assert ("thinking-cut-off" in found) is (thinks or opens)
-    assert not opens or "opens the thinking" in found["thinking-cut-off"]
+    assert ("opens the thinking" in found.get("thinking-cut-off", "")) is opens
+    assert thinks_unasked(tokenizer, {}) is thinks
     assert ("tools-unsupported" in found) is not shows_tools
     assert "template-fails" not in found
     found = findings_of(tokenizer, {0}, 8192)

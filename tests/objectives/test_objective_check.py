@@ -56,7 +56,7 @@ ADAPTIVE = {"name": "adaptive", "target": 0.1}
     ("grpo", {"kl": {"schedule": "warmup"}}, 0.1, ["'steps' is required"]),
     ("grpo", {"kl": {"schedule": {"name": "warmup", "steps": 0}}}, 0.1, ["steps is 0", "at least 1"]),
     ("grpo", {"kl": {"schedule": ADAPTIVE | {"target": -1.0}}}, 0.1, ["target is -1.0"]),
-    ("grpo", {"kl": {"schedule": ADAPTIVE | {"rate": 5}}}, 0.1, ["rate is 5, expected more than 0 and less than 5"]),
+    ("grpo", {"kl": {"schedule": ADAPTIVE | {"rate": 5}}}, 0.1, ["rate is 5, expected a number of more than 0 and less than 5"]),
     ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
     ("target", {"skip_settled": 1}, 0, ["'skip_settled' is 1", "true or false"]),
     ("grpo", {"skip_settled": True}, 0, ["skip_settled (True): it leaves out rows", "'clip' has none"]),
@@ -70,6 +70,14 @@ def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):
     assert any(all(word in problem for word in said) for problem in problems), problems
     with pytest.raises(ConfigError):
         build_objective(name, kwargs, beta=beta)
+
+
+@pytest.mark.parametrize(("name", "kwargs", "count"), [
+    ("grpo", {"kl": {"estimator": "k3", "placement": "reward", "foo": 1}}, 2), ("sapo", {"stop_fraction": 1.5}, 1),
+    ("sapo", {"stop_fraction": True}, 1),
+])  # fmt: skip
+def test_each_mistake_of_several_is_told_and_each_once(name, kwargs, count):
+    assert len(check_objective(name, kwargs, beta=0.1)) == count
 
 
 def test_all_problems_come_together():

@@ -86,6 +86,12 @@ def test_each_wrong_value_is_named(values, expected):
     assert expected in "\n".join(problems(**values))
 
 
+def test_one_wrong_key_of_a_field_is_one_problem():
+    assert [len(problems(**{field: keys})) for field, keys in (
+        ("rollout", {"rows": 1.5}), ("report", {"record": True, "every": -1}),
+    )] == [1, 1]  # fmt: skip
+
+
 REPLACED = [(part.who, rule.what) for part in PARTS for rule in part.rules if rule.relation == "replaces"]
 
 

@@ -178,8 +178,8 @@ def assert_gone(trainer):
 @pytest.mark.parametrize(
     ("kind", "whole_group"),
     [
-        *(("check", False), pytest.param("check", True, marks=pytest.mark.slow)),
-        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in WORK if kind != "check"),
+        ("check", True),
+        *((kind, False) for kind in WORK),
         *(pytest.param(kind, True, marks=pytest.mark.nightly) for kind in WORK if kind != "check"),
     ],
 )

@@ -11,6 +11,7 @@ import types
 from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -187,6 +188,20 @@ def test_what_waits_when_its_runner_closes_has_an_outcome(monkeypatch):
     assert comes(runner.pids)
     runner.close()
     assert {outcome.kind for batch in batches for outcome in batch.wait(0)} == {"broken"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_link_that_fails_while_its_runner_fails_leaves_nobody_waiting(monkeypatch, ray_there):
+    def full(self, *_):
+        raise MemoryError
+
+    runner = RayRunner()
+    cluster = runner._running()
+    monkeypatch.setattr(cluster, "_event", full)
+    monkeypatch.setattr(cluster, "_link", SimpleNamespace(ready=True, specs=set(), out=b"", send=full))
+    monkeypatch.setattr(cluster, "_drop_link", lambda: "")
+    batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(3)]
+    assert {outcome.kind for batch in batches for outcome in batch.wait(60)} == {"broken"}
 
 
 def read(body, rows=None):

@@ -82,7 +82,7 @@ def weighted(
         for problem in value_problems(f"the weight of {part!r}", weight, Score):
             raise KeywordError(f"weighted: {problem}")
     floats = [float(weight) for weight in weights]
-    return Composite("weighted", chosen, label, partial(_sum, weights=floats), weights=floats)
+    return Composite("weighted", chosen, label, partial(_sum, weights=tuple(floats)), weights=floats)
 
 
 def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:

@@ -182,7 +182,7 @@ def value_problems(name: str, value: Any, hint: Any) -> Iterator[str]:
             yield from value_problems(f"{name}[{at}]", item, args[0])
     elif (expected := _expected(value, hint)) is not None:
         literals = (kind for kind, _ in _members(hint) if typing.get_origin(kind) is typing.Literal)
-        words = [word for kind in literals for word in typing.get_args(kind)]
+        words = [word for kind in literals for word in typing.get_args(kind) if isinstance(word, str)]
         near = did_you_mean(value, words) if isinstance(value, str) else ""
         yield f"{name} is {short(value, 200)}, expected {expected}.{near}"
 

@@ -170,16 +170,15 @@ def verifier(
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
+        verifier = FunctionVerifier(fn, name, traits.settings, traits=traits)
         problems = traits.problems(f"verifier {name!r}")
-        places = [] if isolation is None else isolation_problems(isolation)
-        if problems := [*problems, *(f"verifier {name!r}: {problem}" for problem in places)]:
+        problems += [f"verifier {name!r}: {problem}" for problem in isolation_problems(verifier.isolation)]
+        if verifier.isolation == "inline" and timeout is not None and not verifier.form.is_async:
+            problems += [issue for issue in verifier.check() if issue not in problems]
+        if problems:
             raise KeywordError("\n".join(problems))
-        made = FunctionVerifier(fn, name, traits.settings, traits=traits)
-        unstoppable = made.isolation == "inline" and timeout is not None and not made.form.is_async
-        if unstoppable and (problems := made.check()):
-            raise KeywordError("\n".join(problems))
-        REGISTRY.register(name, made, source=_place(fn))
-        return made
+        REGISTRY.register(name, verifier, source=_place(fn))
+        return verifier
 
     return register
 

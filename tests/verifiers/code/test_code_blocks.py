@@ -132,3 +132,12 @@ MAIN = "def main():\n    print(int(input()) * 2)"
 )  # fmt: skip
 def test_the_program_is_the_last_block_and_what_it_needs_or_what_the_tests_call(blocks, names, chosen):
     assert program_of(blocks, [names] if names else []) == "\n".join(blocks[at] for at in chosen)
+
+
+@pytest.mark.parametrize("calls", [True, False])
+def test_a_usage_example_after_a_program_does_not_count(level, calls):
+    text = f"```python\n{ADD}\n\nif __name__ == '__main__':\n    print(add(1, int(input())))\n```\nFor example:\n```python\nprint(add(1, 2))\n```\nIt prints\n```\n3\n```\n"
+    asserts = [{"code": "assert add(2, 3) == 5"}, {"function": "add", "args": [2, 2], "expected": 4}]
+    tests = asserts if calls else [{"stdin": "4", "stdout": "5"}]
+    verify = get_verifier("code", level=level, highest=level).verify
+    assert (verify(text, tests=tests).score, verify(text.replace("a + b", "a - b"), tests=tests).score) == (1, 0)

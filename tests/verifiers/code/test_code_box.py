@@ -340,7 +340,6 @@ def test_a_chain_of_forks_ends_with_its_program_and_threads_are_bounded(box):
         assert answer(box, source, limits=Limits(wall=5)) == 1
     assert descendants(box.pid) == before
     source = """
-import tempfile
 import threading
 def f():
     made = 0

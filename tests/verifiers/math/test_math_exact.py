@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status
 from grpo_verifiers.math import fast, math
-from grpo_verifiers.math.compare.leaf import quick
+from grpo_verifiers.math.compare.leaf import precise, quick
 from grpo_verifiers.math.grammar.parser import parse
+from grpo_verifiers.math.judge import decide_with
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.values.canon import canon, rational
 from grpo_verifiers.math.values.precise import agree
@@ -179,6 +180,18 @@ def test_plain_arithmetic_is_that_of_fractions(text):
     # a space between an integer and a fraction makes a mixed number, which Python does not know
     assume(not re.search(r"\d\s+\d", text))
     assert value == expected
+
+
+@pytest.mark.slow
+@quickly
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_the_slow_path_agrees_wherever_the_fast_one_decides(left, right):
+    try:
+        first = decide_with(right, left, LOOSE, quick)[0]
+        second = decide_with(right, left, LOOSE, precise)[0]
+    except ValueError:
+        assume(False)
+    assert first is None or first == second
 
 
 EQUAL = [

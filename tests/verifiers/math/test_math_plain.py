@@ -1,13 +1,14 @@
 """Short ways of the math verifier give what the long ways give: plain numbers, one walk over a tree, marks in a text."""
 
 import re
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_verifiers.math.compare.leaf import apart, quick
-from grpo_verifiers.math.grammar.numbers import plain
+from grpo_verifiers.math.grammar.numbers import exact_value, plain
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import notation, read
 from grpo_verifiers.math.grammar.tokens import ParseError
@@ -28,6 +29,15 @@ PLAIN = st.tuples(st.sampled_from(["", "-", "--", "+"]), NUMBERS).map("".join)
 EXPRESSIONS = st.sampled_from([
     "x+1", "\\sqrt{2}", "(1,2)", "3\\%", "\\pm 3", "2\\pi", "x=3", "\\text{ cm}", "f(x, y)", "\\log_{10} 3", "\\infty", "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "[1,2)\\cup(3,4]", "5\\text{ km}", "30^\\circ", "C+x", "1,2,3", "\\{1,2\\}",
 ])  # fmt: skip
+
+
+@pytest.mark.slow
+@given(st.fractions(), st.fractions())
+def test_fractions_are_told_apart_exactly_where_their_values_differ(left: Fraction, right: Fraction) -> None:
+    gold, answer = (parse(f"\\frac{{{side.numerator}}}{{{side.denominator}}}") for side in (left, right))
+    if left >= 0 and right >= 0:
+        assert (exact_value(gold), exact_value(answer)) == (left, right)
+        assert (apart(gold, answer) is not None) == (left != right)
 
 
 @given(PLAIN)

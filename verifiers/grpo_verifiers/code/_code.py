@@ -141,12 +141,12 @@ async def code(
     )
     in_process = assert_mode == "in_process"
     whole = scoring == "all"
-
+    modules = tuple(map(str.__str__, preload))  # plain: a referee may not know another class of texts
     total = _RUNS * limits.wall if total_limit is None else float(total_limit)
     tolerance = float(float_tolerance)
 
     def work(referee: Referee) -> list[Result]:
-        kind = BoxKind("none" if piston else choose(level, highest), tuple(preload))  # unused where a server runs them
+        kind = BoxKind("none" if piston else choose(level, highest), modules)  # unused where a server runs them
         question = Question(blocks, bare, read, tongue, kind, limits, tolerance, in_process, whole, total)
         return grade_remote(question, Server(piston)) if piston else ask_referee(question, referee)
 
@@ -158,7 +158,7 @@ async def code(
     except BadTestsError as error:
         return excused(str(error))
     except BoxError as error:
-        return await blame_for_box(error, level, highest, tuple(preload))
+        return await blame_for_box(error, level, highest, modules)
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
 

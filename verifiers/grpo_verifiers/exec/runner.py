@@ -128,12 +128,12 @@ class Runner:
     def _running(self) -> Scheduler:
         with self._lock:
             if self.closed:
-                raise RuntimeError(f"this {type(self).__name__} is closed: make a new one, or use shared_runner().")
+                raise RuntimeError(f"this {type(self).__name__} is closed: make a new one, or use the shared one.")
             if self._owner != os.getpid():
                 raise RuntimeError(
                     f"this {type(self).__name__} belongs to the process that forked this one: make a new one here."
                 )
-            if self._scheduler is None:
+            if self._scheduler is None or self._scheduler.closing:  # its thread has failed
                 self._scheduler = self._made()
             return self._scheduler
 

@@ -68,7 +68,7 @@ class Scheduler:
         self._ringer.setblocking(False)
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._lock = threading.Lock()
-        self._closing = ""
+        self.closing = ""
         self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
         self._thread.start()
 
@@ -78,7 +78,7 @@ class Scheduler:
         """Queue every call of a batch; so many workers are held ready, even for an empty one."""
         items = [Item(batch, index) for index in range(len(batch.payloads))]
         with self._lock:
-            closed = self._closing
+            closed = self.closing
             if not closed:
                 self._inbox.append((kind, batch.spec, items, workers))
         if closed:
@@ -90,7 +90,7 @@ class Scheduler:
     def close(self) -> None:
         """Kill every worker and fail every open item."""
         with self._lock:
-            self._closing = self._closing or "the runner was closed"
+            self.closing = self.closing or "the runner was closed"
         self._ring()
         if threading.current_thread() is not self._thread:
             self._thread.join(30)
@@ -117,7 +117,7 @@ class Scheduler:
         try:
             while True:
                 self._take()
-                if self._closing:  # looked at after the bell is drained: its ring may have been for this
+                if self.closing:  # looked at after the bell is drained: its ring may have been for this
                     break
                 self._go_on()
                 for key, events in self._selector.select(self._pause()):
@@ -128,7 +128,7 @@ class Scheduler:
             raise
         finally:
             with self._lock:
-                self._closing = reason
+                self.closing = reason
             self._take()
             self._end(reason)
             self._selector.close()

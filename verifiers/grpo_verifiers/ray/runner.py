@@ -65,10 +65,10 @@ class RaySettings:
 def ray_settings() -> RaySettings:
     """The settings in the environment."""
     patience = os.environ.get(PATIENCE_VARIABLE, str(DEFAULT_PATIENCE))
+    actors, cpus, resource = _whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), os.environ.get(RESOURCE_VARIABLE, "")
     with contextlib.suppress(ValueError):
         if 1 <= float(patience) <= 86_400:
-            resource = os.environ.get(RESOURCE_VARIABLE, "")
-            return RaySettings(_whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), resource, float(patience))
+            return RaySettings(actors, cpus, resource, float(patience))
     raise KeywordError(f"{PATIENCE_VARIABLE} is {patience!r}, expected seconds from 1 to 86400.")
 
 
@@ -195,31 +195,31 @@ class _Cluster(Scheduler):
         if self._link is not None:
             self._link.forget()
 
-    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:
-        del kind
+    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:  # noqa: ARG002 - one here
         self._needed = True
         if workers:
             self._specs[spec.identity] = spec
             while len(self._specs) > KEPT_SPECS:
                 del self._specs[next(iter(self._specs))]
             self._send_spec(spec)
-        for item in items:
-            self._number += 1
-            self._open[self._number] = item
-            self._send(self._number)
+        new = dict(enumerate(items, self._number + 1))
+        self._number += len(items)
+        self._open |= new  # all of them before one fails to be sent
+        for number in new:
+            self._send(number)
 
     def _send_spec(self, spec: CheckSpec) -> None:
         link = self._link
-        if link is not None and link.ready and spec.identity not in link.specs:
+        if link is not None and link.ready and not self.closing and spec.identity not in link.specs:
             link.specs.add(spec.identity)
             link.send(("spec", 0, spec.identity, None), pickle.dumps(spec))
 
     def _send(self, number: int) -> None:
-        if self._link is not None and self._link.ready:
+        if self._link is not None and self._link.ready and not self.closing:
             batch, index = self._open[number].batch, self._open[number].index
             self._send_spec(batch.spec)
-            extra = batch.timeout, batch.rows[index]
-            self._link.send(("run", number, batch.spec.identity, extra), batch.payloads[index])
+            about = "run", number, batch.spec.identity, (batch.timeout, batch.rows[index])
+            self._link.send(about, batch.payloads[index])
 
     def _go_on(self) -> None:
         now = time.monotonic()

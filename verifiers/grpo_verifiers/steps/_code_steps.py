@@ -201,14 +201,9 @@ def _share(scores: Sequence[float | None]) -> float | None:
 def step_rows(
     asked: tuple[_Program, BoxKind, Limits, float, Sequence[Test]], boxes: BoxSet
 ) -> list[list[float | None]]:
-    """``_rows`` in the referee, where the time of all runs begins."""
+    """For each test the score of every statement; in the referee, where the time of all runs begins."""
     program, box_kind, limits, total, tests = asked
-    return _rows(_Case(program, box_kind, limits, TimeBudget(total)), tests, boxes)
-
-
-def _rows(case: _Case, tests: Sequence[Test], boxes: BoxSet) -> list[list[float | None]]:
-    """For each test the score of every statement."""
-    count = case.program.whole
+    case, count = _Case(program, box_kind, limits, TimeBudget(total)), program.whole
     loaded: list[float | None] | None = None
     rows = []
     late = 0

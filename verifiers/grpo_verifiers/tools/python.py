@@ -59,7 +59,7 @@ class PythonBox:
 
     def __init__(self, options: Any) -> None:
         given = {"memory": 1.0, "output": 16_384, "level": "process", "highest": "full", "preload": (), **options}
-        self._kind = BoxKind(choose(given["level"], given["highest"]), tuple(given["preload"]))
+        self._kind = BoxKind(choose(given["level"], given["highest"]), tuple(map(str.__str__, given["preload"])))
         self._question = {"memory": int(given["memory"] * (1 << 30)), "output": min(given["output"], MAX_TEXT)}
         self._referee = Referee()
         self._ended = self._used = False

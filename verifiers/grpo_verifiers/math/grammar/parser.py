@@ -65,7 +65,7 @@ class Parser(Cursor):
         self.bars = 0
 
     def answer(self) -> Node:
-        """The tree of all self."""
+        """The tree of all tokens."""
         every = self.tokens
         if not every:
             raise ParseError("empty")
