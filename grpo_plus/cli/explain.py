@@ -420,7 +420,7 @@ def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
     levels: dict[tuple[Any, Any], None] = {}
     for described in left:
         left += described.get("parts", ())
-        if described.get("name") in BOXED and not described["options"].get("piston"):
+        if described.get("name") in BOXED:
             options = described["options"]
             levels[options.get("level", "process"), options.get("highest", "full")] = None
     if not levels:

@@ -81,8 +81,8 @@ ITSELF = "does not accept itself"
 _PLAIN = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.", "The answer is \\boxed{{{}}}.", "#### {}")
 _THINKING = "<think>\nLet me see.\n</think>\n"
 FORMS = (*_PLAIN, *(_THINKING + form for form in _PLAIN))
-REMOTE = ("judge", "prm", "piston")
-"""Verifiers, and options, that ask a server or load a model: nothing is sent for a look."""
+REMOTE = ("judge", "prm")
+"""Verifiers that ask a server or load a model: nothing is sent for a look."""
 
 
 _FAULTS = (NONE_ACCEPTED, REJECTED, UNUSABLE, EMPTY, REFERENCE, IDLE, NOTHING)
@@ -95,8 +95,7 @@ def reaches_out(described: Mapping[str, Any]) -> bool:
     """A verifier, or a part of it, asks something outside."""
     parts = described.get("parts", ())
     inner = [*parts, *described.get("routes", {}).values()]
-    options = described.get("options", {})
-    return described.get("name") in REMOTE or bool(options.get("piston")) or any(map(reaches_out, inner))
+    return described.get("name") in REMOTE or any(map(reaches_out, inner))
 
 
 def gold_findings(

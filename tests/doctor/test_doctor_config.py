@@ -320,8 +320,8 @@ def test_routes_to_nobody_and_verifiers_that_no_row_names(case, look):
 
 
 def test_what_asks_a_server_is_not_asked(look):
-    report = look(verifiers=["exact", {"name": "code", "piston": "http://127.0.0.1:9/api/v2/execute"}])
-    assert any(text.startswith("golds of code") for text in report.data["not_checked"])
+    report = look(verifiers=["exact", {"name": "judge", "model": "m", "base_url": "http://127.0.0.1:9/v1"}])
+    assert any(text.startswith("golds of judge") for text in report.data["not_checked"])
 
 
 def test_a_disk_without_room_for_a_checkpoint(case, look, small_disk):

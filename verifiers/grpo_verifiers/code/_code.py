@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.code._grade import grade_packed
-from grpo_verifiers.code._piston import Server, ServerError, execute, grade_remote
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
 from grpo_verifiers.code._trials import trials
-from grpo_verifiers.code.languages import Language, available, language_of
-from grpo_verifiers.code.levels import SandboxError, choose, level_problems
-from grpo_verifiers.code.pool import Pool, blame_for_box, remote_pool, shared_pool
+from grpo_verifiers.code.languages import LANGUAGES, Language
+from grpo_verifiers.code.levels import choose, level_problems
+from grpo_verifiers.code.pool import blame_for_box, shared_pool
 from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
@@ -19,21 +18,18 @@ from grpo_verifiers.options import Matches, Range, TagName
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
-from grpo_verifiers.verdict import Status, Verdict, blamed, excused
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]
-_ADDRESS = "an address such as http://localhost:2000/api/v2"
 _RUNS = 20
 _MOST_BLOCKS = 100
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
 
 
-def _option_problems(
-    *, language: str, level: Level, highest: Level, piston: str | None, here: bool, **_: Any
-) -> list[str]:
-    words = ", ".join(map(repr, available()))
-    unknown = [] if language in available() else [f"language is {language!r}, expected one of {words}."]
-    return unknown + level_problems(level, highest, here=here and piston is None)
+def _option_problems(*, language: str, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
+    words = ", ".join(map(repr, LANGUAGES))
+    unknown = [] if language in LANGUAGES else [f"language is {language!r}, expected one of {words}."]
+    return unknown + level_problems(level, highest, here=here)
 
 
 # Programs run in boxes of their own, each with its own time limit; here only their answers are compared.
@@ -66,8 +62,6 @@ async def code(
     preload: Sequence[ModuleName] = (),
     max_source: Annotated[int, Range(1, 1 << 20)] = 100_000,
     think: TagName | None = "think",
-    piston: Annotated[str, Matches(r"(?is)https?:.*", _ADDRESS)] | None = None,
-    concurrency: Annotated[int, Range(1, 1024)] = 16,
 ) -> Verdict:
     r"""Run the fenced program of a completion against the tests of its row: its last block, or what that belongs to.
 
@@ -115,15 +109,12 @@ async def code(
         preload: modules to import before programs are forked ("numpy"); programs without need for them pay nothing.
         max_source: characters of a program.
         think: tag of the thinking section, which is not looked at; None looks at everything.
-        piston: address of a server with the Piston API, up to ``/execute``, that runs the programs instead of this
-            machine; ``level``, ``processes``, ``disk`` and ``preload`` are that server's to set.
-        concurrency: requests to the server at a time.
     """
     try:
         read = read_tests(tests)
     except BadTestsError as error:
         return excused(str(error))
-    tongue = language_of(language)
+    tongue = LANGUAGES[language]
     blocks, bare = _blocks(answer_part(completion, think), tongue, max_source)
     source = blocks[-1]
     if not source.strip():
@@ -146,15 +137,12 @@ async def code(
     tolerance = float(float_tolerance)
 
     def work(referee: Referee) -> list[Result]:
-        kind = BoxKind("none" if piston else choose(level, highest), modules)  # unused where a server runs them
+        kind = BoxKind(choose(level, highest), modules)
         question = Question(blocks, bare, read, tongue, kind, limits, tolerance, in_process, whole, total)
-        return grade_remote(question, Server(piston)) if piston else ask_referee(question, referee)
+        return ask_referee(question, referee)
 
-    pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
-        results: list[Result] = await asyncio.wrap_future(pool.submit(work))
-    except ServerError as error:
-        return await _after_server_failure(error, piston or "", tongue, pool)
+        results: list[Result] = await asyncio.wrap_future(shared_pool().submit(work))
     except BadTestsError as error:
         return excused(str(error))
     except BoxError as error:
@@ -181,16 +169,3 @@ def ask_referee(question: Question, referee: Referee) -> list[Result]:
     """``grade`` in the referee's process; BoxError where that process fails, too."""
     packed = referee.run(grade_packed, question, question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))
-
-
-async def _after_server_failure(error: ServerError, url: str, tongue: Language, pool: Pool) -> Verdict:
-    """Whose doing it was that the server failed on a program: one that does nothing tells."""
-
-    def try_nothing(_: Referee) -> None:
-        execute(Server(url, retries=1), tongue, "", "", Limits())
-
-    try:
-        await asyncio.wrap_future(pool.submit(try_nothing))
-    except ServerError as again:
-        raise SandboxError(f"code: the Piston server does not work: {again}") from again
-    return blamed(f"broke its server: {error}"[:400])

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,7 @@ def grade(question: Question, boxes: BoxSet) -> list[Result]:
     if (calls or codes) and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
     budget = TimeBudget(question.total)
-    each_input(question, results, budget, lambda at, test, limits: _stdio(question, boxes, at, test, limits))
+    _each_input(question, boxes, results, budget)
     if calls and not budget.over():
         _calls(question, boxes, results, calls, budget.bounded(question.limits))
     if codes and not budget.over():
@@ -45,9 +45,7 @@ def grade(question: Question, boxes: BoxSet) -> list[Result]:
     return results.results(budget.why if budget.over() else "")
 
 
-def each_input(
-    question: Question, results: Results, budget: TimeBudget, run: Callable[[int, StdioTest, Limits], Result]
-) -> None:
+def _each_input(question: Question, boxes: BoxSet, results: Results, budget: TimeBudget) -> None:
     """A run for each input, until runs that fail have taken too long, or all of them."""
     patience = question.limits.wall * (1 if question.whole else 3)
     for at, test in enumerate(question.tests):
@@ -59,7 +57,7 @@ def each_input(
             results.note(at, Unseen("runs before them failed, and took long"))
             continue
         started = time.monotonic()
-        result = run(at, test, budget.bounded(question.limits))
+        result = _stdio(question, boxes, at, test, budget.bounded(question.limits))
         if result.kind == "timeout" and budget.over():
             result = Unseen(budget.why)
         results.note(at, result)
@@ -83,7 +81,6 @@ def _stdio(question: Question, boxes: BoxSet, at: int, test: StdioTest, limits: 
         if not found:
             raise SandboxError(f"code: {language.commands[0][0]} is not installed here; install it.")
         message = {"mode": "command", "source": question.source, "file": language.file, "argv": found[0]}
-        limits = replace(limits, memory=limits.memory + language.memory)
     # Whatever is expected may be printed, and somewhat more: blanks, and digits within the tolerance.
     limits = replace(limits, output=max(limits.output, 2 * len(test.stdout.encode("utf-8", "surrogatepass"))))
     stdin = test.stdin.encode("utf-8", "surrogatepass")

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_verifiers.base.golds import Trial
 from grpo_verifiers.code.guest.names import unknown_names
-from grpo_verifiers.code.languages import language_of
+from grpo_verifiers.code.languages import LANGUAGES
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.reading.fences import last_block
 
@@ -32,7 +32,7 @@ def _completion(solution: Any, language: str) -> str:
     text = solution if isinstance(solution, str) else str(solution)
     if language == "python" and _parsed(text) is not None:
         return _fenced(text, language)  # fences in it are part of its strings
-    return text if last_block(text, language_of(language).names) is not None else _fenced(text, language)
+    return text if last_block(text, LANGUAGES[language].names) is not None else _fenced(text, language)
 
 
 def _parsed(source: str) -> ast.Module | None:

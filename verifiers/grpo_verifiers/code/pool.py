@@ -104,12 +104,6 @@ def shared_pool() -> Pool:
         return _shared[0]
 
 
-@functools.cache
-def remote_pool(size: int) -> Pool:
-    """Threads that only wait for a server."""
-    return Pool(size)
-
-
 async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
     """The verdict on a program on which two boxes in a row failed; SandboxError where an empty one fails, too."""
 
@@ -138,7 +132,6 @@ def _after_fork() -> None:
     for pool in _shared:
         pool.forget()
     _shared.clear()
-    remote_pool.cache_clear()
 
 
 atexit.register(close_pool)

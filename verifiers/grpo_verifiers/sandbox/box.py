@@ -94,7 +94,7 @@ class Box:
     def __init__(self, kind: BoxKind) -> None:
         """Start it and wait until it is ready; BoxError says why it did not start."""
         if sys.platform != "linux":
-            raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
+            raise BoxError("programs run on Linux only")
         self.kind = kind
         self.reached: dict[str, str] = {}
         self.zygote = 0

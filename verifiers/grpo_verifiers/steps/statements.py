@@ -2,11 +2,11 @@
 
 import re
 
-from grpo_verifiers.code.languages.python import LANGUAGE
+from grpo_verifiers.code import languages
 from grpo_verifiers.reading.fences import MARK, after_string, last_block_at
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
-PYTHON = LANGUAGE.names
+PYTHON = languages.PYTHON.names
 _CONTINUES = re.compile(r"(?:else|elif|except|finally)\b")
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
