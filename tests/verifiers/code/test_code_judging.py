@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import grpo_verifiers
 from grpo_verifiers import Status, get_verifier
-from grpo_verifiers.code import _compare
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._grade import grade_value
 from grpo_verifiers.code.guest.values import NoValueError, check, decode, encode
@@ -68,7 +67,8 @@ COMPARED = [
 POINT = namedtuple("Point", "x y", module="program")  # noqa: PYI024 - its module
 RED = IntEnum("Red", "ONE TWO THREE", module="program")
 KNOWN = {"inf": math.inf, "nan": math.nan, "Point": POINT, "Red": RED, "deque": deque, "Decimal": Decimal}
-RULES = [line for line in _compare.__doc__.splitlines() if line.startswith("| ")][1:]
+MANUAL = Path(grpo_verifiers.__file__).parents[1] / "README.md"
+RULES = MANUAL.read_text().partition("| expected | equal to it |")[2].partition("\n\n")[0].splitlines()[2:]
 VALUE = r"`[^`]*`|(?:[^,\[{(]|\([^)]*\)|\[[^]]*\]|\{[^}]*\})+"
 
 
@@ -208,8 +208,6 @@ def test_tests_of_no_shape_exclude_the_row_and_empty_keys_count_as_absent():
     filled = dict.fromkeys(("stdin", "stdout", "code", "expected_repr")) | {"function": "f", "args": [1], "expected": 2}
     assert read_tests([filled]) == read_tests(json.dumps([filled])) == [CallTest("f", ["l", 1], ["d"], 2)]
     assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
-    manual = (Path(grpo_verifiers.__file__).parents[1] / "README.md").read_text()
-    assert [rule for rule in RULES if rule not in manual] == []
     assert len(RULES) > 20
     with pytest.raises(TypeError) as caught:
         get_verifier("code", time_limit=0.0, language="cobol", level="full", highest="none", preload=["os; evil"])
