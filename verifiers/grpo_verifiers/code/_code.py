@@ -15,7 +15,7 @@ from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
-from grpo_verifiers.reading.fences import dedented, wanted_blocks
+from grpo_verifiers.reading.fences import wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Status, Verdict, excused
@@ -157,7 +157,7 @@ def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
     sources: list[str] = []
     size = 0
     for block in reversed(blocks):
-        source = dedented(answer[block.start : block.end], block.indent)
+        source = block.source(answer)
         size += len(source)
         if sources and size > most:
             break

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpo_verifiers.base.golds import Trial
-from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.languages import LANGUAGES
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.reading.fences import last_block
@@ -30,17 +29,17 @@ def trials(tests: Any, solution: Any = None, *, language: str = "python", **_: A
 
 def _completion(solution: Any, language: str) -> str:
     text = solution if isinstance(solution, str) else str(solution)
-    if language == "python" and _parsed(text) is not None:
+    if language == "python" and _parses(text):
         return _fenced(text, language)  # fences in it are part of its strings
     return text if last_block(text, LANGUAGES[language].names) is not None else _fenced(text, language)
 
 
-def _parsed(source: str) -> ast.Module | None:
-    """The syntax tree of a program; None where it has none."""
+def _parses(source: str) -> bool:
     try:
-        return ast.parse(source)
+        ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        return False
+    return True
 
 
 def _fenced(source: str, language: str) -> str:
@@ -75,10 +74,7 @@ def _called(test: Test) -> Iterable[str]:
     """Functions that a test asks a program for."""
     if isinstance(test, CallTest):
         return [test.function]
-    if not isinstance(test, CodeTest):
-        return []
-    tree = _parsed(test.code)
-    return [] if tree is None else unknown_names(tree)
+    return test.names if isinstance(test, CodeTest) else []
 
 
 def _stubs(names: Sequence[str], result: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.guest.values import NoValueError, encode
 from grpo_verifiers.errors.messages import show
 
@@ -45,6 +46,14 @@ class CodeTest:
     """Test code, which raises where the program is wrong."""
 
     code: str
+
+    @property
+    def names(self) -> set[str]:
+        """Names that it reads and nowhere binds; none where it is broken, which is told of where it is run."""
+        try:
+            return unknown_names(ast.parse(self.code))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return set()
 
 
 Test = StdioTest | CallTest | CodeTest

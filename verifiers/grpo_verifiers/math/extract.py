@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.reading.boxes import Box, Tag, answer_tags, stated_boxes
+from grpo_verifiers.reading.boxes import answer_tags, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, last_number, phrases
 from grpo_verifiers.reading.thinking import answer_part
 
@@ -41,8 +41,7 @@ def extract(completion: str, options: Options) -> Found:
     boxes, problem = stated_boxes(text, last_only=not strict)
     if problem:
         return Found(problem=problem)
-    tags = answer_tags(text)
-    stated: list[Box | Tag] = sorted([*boxes, *tags], key=attrgetter("start"))
+    stated = sorted([*boxes, *answer_tags(text)], key=attrgetter("start"))
     strong = [each.content.strip() for each in stated]
     if any(_STRUCK.match(part) for part in strong):
         return Found(problem="the answer is struck out")

@@ -39,7 +39,7 @@ _NOTHING = re.compile(
 
 
 class Box(NamedTuple):
-    """One box: its content, and where it ends in the text."""
+    """One box, or one tagged section: its content, and where it begins and ends in the text."""
 
     content: str
     start: int
@@ -156,15 +156,7 @@ def unnested(content: str) -> str | None:
     return None
 
 
-class Tag(NamedTuple):
-    """One tagged section: where it begins, its content, and where it ends."""
-
-    start: int
-    content: str
-    end: int
-
-
-def tagged(text: str, tag: str) -> list[Tag]:
+def tagged(text: str, tag: str) -> list[Box]:
     """Every ``<tag>...</tag>`` in any case.
 
     One that is never closed reaches to the next opening tag or the end: generation often stops at the closing tag and
@@ -172,21 +164,21 @@ def tagged(text: str, tag: str) -> list[Tag]:
     """
     if "<" not in text or not has(text.lower(), f"<{tag}>".lower()):
         return []
-    found: list[Tag] = []
+    found: list[Box] = []
     opened: re.Match[str] | None = None
     for match in _marks(tag).finditer(text):
         spend(2)
         if opened is not None:
             found.append(
-                Tag(opened.start(), text[opened.end() : match.start()], match.end() if match[1] else match.start())
+                Box(text[opened.end() : match.start()], opened.start(), match.end() if match[1] else match.start())
             )
         opened = None if match[1] else match
     if opened is not None:
-        found.append(Tag(opened.start(), text[opened.end() :], len(text)))
+        found.append(Box(text[opened.end() :], opened.start(), len(text)))
     return found
 
 
-def answer_tags(text: str) -> list[Tag]:
+def answer_tags(text: str) -> list[Box]:
     """Every ``<answer>`` with something in it; one around a box is left out, for the box is the answer."""
     return [tag for tag in tagged(text, "answer") if tag.content.strip() and not has_box(tag.content)]
 

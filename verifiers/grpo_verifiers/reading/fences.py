@@ -72,6 +72,10 @@ class Block(NamedTuple):
     language: str
     closed: bool
 
+    def source(self, text: str) -> str:
+        """Its content without the indentation of its fence."""
+        return dedented(text[self.start : self.end], self.indent)
+
 
 def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
     """All fenced blocks, in order; ``names`` are those of the wanted language, in lower case.
@@ -127,18 +131,12 @@ def last_block(text: str, names: Collection[str]) -> str | None:
     A block that names the language wins over later ones that name none; blocks of other languages are passed over. One
     that is never closed is a program cut off, and no block.
     """
-    place = last_block_at(text, names)
-    return None if place is None else dedented(text[place[0] : place[1]], place[2])
-
-
-def last_block_at(text: str, names: Collection[str], *, unclosed: bool = False) -> tuple[int, int, str] | None:
-    """Start and end of the content of `last_block`, and its fence's indent; ``unclosed``: one cut off counts, too."""
-    found = wanted_blocks(text, names, unclosed=unclosed)
-    return (found[-1].start, found[-1].end, found[-1].indent) if found else None
+    found = wanted_blocks(text, names)
+    return found[-1].source(text) if found else None
 
 
 def wanted_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
-    """The blocks that name the language, or, where none does, those that name none."""
+    """The blocks that name the language, or, where none does, those that name none; ``unclosed``: one cut off, too."""
     found = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
     return [block for block in found if block.language] or found
 

@@ -5,16 +5,15 @@ to find the first one that does not run through. Whether a program raises is its
 steps look better, never its answers, so that the outcome is for ``code`` to judge.
 """
 
-import ast
 import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
 from grpo_verifiers.code.question import TimeBudget
@@ -22,7 +21,7 @@ from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.fences import dedented, last_block_at
+from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
@@ -70,16 +69,18 @@ class _Program:
 
 @dataclass(frozen=True)
 class _Case:
-    """A program, the kind of box it runs in, the limits of each run and the time budget of all."""
+    """A program, the boxes that it runs in, the limits of each run and the time budget of all."""
 
-    program: "_Program"
+    program: _Program
+    boxes: BoxSet
     box_kind: BoxKind
     limits: Limits
     budget: TimeBudget
 
-    def bounds(self) -> Limits:
-        """The bounds of a run that begins now."""
-        return self.budget.bounded(self.limits)
+    def run(self, mode: str, source: str, **given: Any) -> ProgramRun:
+        """A run that begins now."""
+        message = {"mode": mode, "source": source}
+        return ProgramRun(self.boxes.box(self.box_kind), self.budget.bounded(self.limits), [message], **given)
 
 
 def _option_problems(*, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
@@ -185,11 +186,11 @@ async def code_steps(
 def _program(text: str, think: str | None = "think") -> _Program | None:
     """The program of a completion; None where there is no whole statement of one."""
     clean = without_specials(blanked(text, think))  # what is thought is not the program
-    place = last_block_at(clean, PYTHON, unclosed=True)
-    if place is None:
+    blocks = wanted_blocks(clean, PYTHON, unclosed=True)
+    if not blocks:
         return None
-    cut = place != last_block_at(clean, PYTHON)
-    found = _Program(clean, place[0], place[2], segment(clean, "statements"), cut)
+    start, _, indent, _, closed = blocks[-1]
+    found = _Program(clean, start, indent, segment(clean, "statements"), not closed)
     return found if found.whole > 0 else None
 
 
@@ -203,7 +204,7 @@ def step_rows(
 ) -> list[list[float | None]]:
     """For each test the score of every statement; in the referee, where the time of all runs begins."""
     program, box_kind, limits, total, tests = asked
-    case, count = _Case(program, box_kind, limits, TimeBudget(total)), program.whole
+    case, count = _Case(program, boxes, box_kind, limits, TimeBudget(total)), program.whole
     loaded: list[float | None] | None = None
     rows = []
     late = 0
@@ -212,14 +213,14 @@ def step_rows(
             break
         if isinstance(test, StdioTest):
             if late < _PATIENCE:
-                row, timeouts = _search(count, _main(case, boxes, test))
+                row, timeouts = _search(count, partial(_main, case, test))
                 late += timeouts
                 rows.append(row)
             continue
         if loaded is None:
-            loaded, _ = _search(count, _load(case, boxes))
+            loaded, _ = _search(count, partial(_load, case))
         row = list(loaded)
-        if all(score == 1 for score in row) and (failed := _failed_call(case, boxes, test)) is not None:
+        if all(score == 1 for score in row) and (failed := _failed_call(case, test)) is not None:
             row[failed] = 0.0
         rows.append(row)
     return rows
@@ -243,61 +244,45 @@ def _search(count: int, run: Callable[[int], Ran]) -> tuple[list[float | None], 
     return [1.0] * low + [None] * (high - low) + [own] + [None] * (count - high - 1), timeouts
 
 
-def _main(case: _Case, boxes: BoxSet, test: StdioTest) -> Callable[[int], Ran]:
-    stdin = test.stdin.encode("utf-8", "surrogatepass")
-
-    def run(last: int) -> Ran:
-        # Written by the statement after the last one: whoever sees it has run all of them.
-        mark = f"\n{secrets.token_hex(16)}\n".encode()
-        source = f"{case.program.source(last)}\n__import__('sys').stdout.flush(), __import__('os').write(1, {mark!r})"
-        message = {"mode": "main", "source": source}
-        with ProgramRun(boxes.box(case.box_kind), case.bounds(), [message], stdin=stdin, capture=True) as program:
-            told = program.receive()
-            program.wait()
-        if program.end != "exit":
-            return "late" if program.end == "timeout" else "failed"
-        if mark in program.output:
-            return "through"
-        return "failed" if told is not None else "left"
-
-    return run
-
-
-def _load(case: _Case, boxes: BoxSet) -> Callable[[int], Ran]:
-    def run(last: int) -> Ran:
-        messages = [{"mode": "calls", "source": case.program.source(last)}]
-        with ProgramRun(boxes.box(case.box_kind), case.bounds(), messages, last=True) as program:
-            reply = program.receive()
-        if reply == ["loaded"]:
-            return "through"
+def _main(case: _Case, test: StdioTest, last: int) -> Ran:
+    """Run the program up to a statement."""
+    # Written by the statement after the last one: whoever sees it has run all of them.
+    mark = f"\n{secrets.token_hex(16)}\n".encode()
+    source = f"{case.program.source(last)}\n__import__('sys').stdout.flush(), __import__('os').write(1, {mark!r})"
+    with case.run("main", source, stdin=test.stdin.encode("utf-8", "surrogatepass"), capture=True) as program:
+        told = program.receive()
+        program.wait()
+    if program.end != "exit":
         return "late" if program.end == "timeout" else "failed"
+    if mark in program.output:
+        return "through"
+    return "failed" if told is not None else "left"
 
-    return run
+
+def _load(case: _Case, last: int) -> Ran:
+    """Load the program up to a statement."""
+    with case.run("calls", case.program.source(last), last=True) as program:
+        reply = program.receive()
+    if reply == ["loaded"]:
+        return "through"
+    return "late" if program.end == "timeout" else "failed"
 
 
-def _failed_call(case: _Case, boxes: BoxSet, test: CallTest | CodeTest) -> int | None:
+def _failed_call(case: _Case, test: CallTest | CodeTest) -> int | None:
     """The statement that defines the function whose call raises, or never returns; None where none does."""
     if isinstance(test, CallTest):
         asked: dict[str, Any] = {"name": test.function, "args": test.args, "kwargs": test.kwargs}
         names = {test.function.partition(".")[0]}
     else:
         asked = {"code": test.code}
-        names = _names(test.code)
-    messages = [{"mode": "calls", "source": case.program.source(case.program.whole - 1)}]
-    with ProgramRun(boxes.box(case.box_kind), case.bounds(), messages, questions=[asked], last=True) as program:
+        names = test.names
+    with case.run("calls", case.program.source(case.program.whole - 1), questions=[asked], last=True) as program:
         program.receive()
         reply = program.answer()
     failed = not isinstance(reply, list) or not reply or reply[0] == "raised"
     if isinstance(reply, list) and reply[:2] == ["raised", "AssertionError"] and isinstance(test, CodeTest):
         failed = False  # a wrong value
     return _defines(case, names) if failed else None
-
-
-def _names(code: str) -> set[str]:
-    try:
-        return unknown_names(ast.parse(code))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
 
 
 def _defines(case: _Case, names: set[str]) -> int | None:

@@ -3,7 +3,7 @@
 import re
 
 from grpo_verifiers.code import languages
-from grpo_verifiers.reading.fences import MARK, after_string, last_block_at
+from grpo_verifiers.reading.fences import MARK, after_string, wanted_blocks
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
 PYTHON = languages.PYTHON.names
@@ -23,10 +23,10 @@ def statements(text: str) -> list[Span]:
     >>> segment("```python\na = 1\nb = 2\n```", "statements")
     [(10, 16), (16, 22)]
     """
-    place = last_block_at(text, PYTHON, unclosed=True)
-    if place is None:
+    blocks = wanted_blocks(text, PYTHON, unclosed=True)
+    if not blocks:
         return []
-    begin, end, indent = place
+    begin, end, indent, *_ = blocks[-1]
     starts: list[int] = []
     attached = False  # the step that has begun still waits for its statement: a comment or decorator
     for at in _logical_lines(text, begin, end):
