@@ -51,9 +51,6 @@ class ScriptedBox:
     def hear(self, timeout):
         return json.loads(self.control.recv(1 << 16))
 
-    def out_of_memory(self):
-        return False
-
     def close(self):
         self.thread.join()
         self.control.close()

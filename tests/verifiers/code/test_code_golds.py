@@ -5,7 +5,7 @@ import json
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.code import trials
+from grpo_verifiers.code._trials import trials
 from grpo_verifiers.compose import all_of, gated
 from grpo_verifiers.errors import ColumnError, KeywordError
 

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from grpo_verifiers import Status
-from grpo_verifiers.math import check_gold, check_golds, fast, math
+from grpo_verifiers.math import check_golds, fast, math
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.gold import as_text, gold_of
 from grpo_verifiers.math.options import Options
@@ -76,7 +76,7 @@ def test_the_gold_in_a_cell_is_read_and_bad_ones_are_listed_with_treatment():
         *((0.25, "0.25"), (3.0, "3")),
     ]:
         assert gold_of(as_text(stored)).text == text
-        assert check_gold(stored) is None
+        assert check_golds([stored]).ok
         assert math("\\boxed{" + text + "}", stored).status is Status.CORRECT
     column = ["42", "", None, "\\frac{1", "7", ["1", "2"], "1 +", True, "\\sum_{k=1}^n k"]
     report = check_golds(column)

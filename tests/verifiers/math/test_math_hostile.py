@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
-from grpo_verifiers.math import check_gold, fast, math
+from grpo_verifiers.math import check_golds, fast, math
 from grpo_verifiers.math.compare import answers, leaf
 from grpo_verifiers.math.extract import Found
 from grpo_verifiers.math.gold import gold_of
@@ -56,7 +56,7 @@ def test_junk_never_raises_and_is_decided_at_once(completion, gold, in_box):
     completion = "\\boxed{" + completion + "}" if in_box else completion
     verdict = bounded(fast, completion, gold)
     assert verdict is None or isinstance(verdict, Verdict | dict)
-    bounded(check_gold, gold)
+    bounded(check_golds, [gold])
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_towers_are_turned_away_before_anything_computes_them_as_golds_too():
             assert isinstance(verdict, Verdict)
             assert verdict.score == 0
     for tower in TOWERS:
-        bounded(check_gold, tower)
+        bounded(check_golds, [tower])
         bounded(fast, "\\boxed{42}", tower)
 
 
@@ -136,7 +136,7 @@ def test_time_grows_with_the_text_and_not_faster(kind):
     for gold in ("42", "(0,1) \\cup (2,3)"):
         for size in (1_000, 300_000):
             bounded(fast, GROWING[kind](size), gold)
-            bounded(check_gold, GROWING[kind](size))
+            bounded(check_golds, [GROWING[kind](size)])
 
 
 # --- work is counted: a budget of units for what one completion may ask of the trainer's thread

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Step, Verdict, get_verifier
 from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
+from grpo_verifiers.steps import math_steps, step_verdict
+from grpo_verifiers.steps._math_steps import quick_math_steps
 from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.steps.links import Drift, Rounding
 from tests.cases.rows import sections

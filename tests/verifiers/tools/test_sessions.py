@@ -194,7 +194,7 @@ def test_close_ends_calls_under_way_and_many_answer_as_one_by_one(sessions):
     box = third.call("python", {"code": "while True: pass"})
     assert told(other.call("step", {"by": 1})) == ("ok", "1")
     time.sleep(0.5)
-    top = psutil.Process(opened.pid())
+    top = psutil.Process(opened._nursery._process.pid)
     below = [top, *top.children(recursive=True)]
     started = time.monotonic()
     opened.close()

@@ -10,19 +10,15 @@ from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
     from grpo_verifiers.code._code import code as code
-    from grpo_verifiers.code._trials import trials as trials
-    from grpo_verifiers.code.levels import Findings as Findings
     from grpo_verifiers.code.levels import SandboxError as SandboxError
     from grpo_verifiers.code.levels import choose as choose
     from grpo_verifiers.code.levels import probe as probe
 
 _NAMES = {
-    "Findings": f"{__name__}.levels",
     "SandboxError": f"{__name__}.levels",
     "code": f"{__name__}._code",
     "choose": f"{__name__}.levels",
     "probe": f"{__name__}.levels",
-    "trials": f"{__name__}._trials",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

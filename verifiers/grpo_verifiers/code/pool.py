@@ -135,5 +135,4 @@ def _after_fork() -> None:
 
 
 atexit.register(close_pool)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

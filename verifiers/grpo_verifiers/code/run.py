@@ -229,7 +229,8 @@ class ProgramRun:
     def _take_ending(self) -> None:
         ending = self._box.hear(0)
         # A program that the kernel has ended, or part of it, says nothing of that.
-        self._fault = self._fault or ("memory" if self._box.out_of_memory() else "")
+        cgroup = self._box.cgroup
+        self._fault = self._fault or ("memory" if cgroup is not None and cgroup.overflowed() else "")
         if ending is None:
             if self._fault != "memory":
                 raise BoxError("the zygote died")

@@ -76,8 +76,8 @@ from grpo_verifiers.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from grpo_verifiers.base.golds import ColumnReport, GoldProblem
-__all__ = ["check_gold", "check_golds", "fast", "math"]
+    from grpo_verifiers.base.golds import ColumnReport
+__all__ = ["check_golds", "fast", "math"]
 
 
 def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
@@ -85,16 +85,6 @@ def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Ve
     from grpo_verifiers.math.judge import judge_bounded
 
     return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
-
-
-def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
-    """What is wrong with a gold answer; None when it accepts itself. Takes the options of :func:`math`.
-
-    >>> check_gold("1/2")
-    """
-    from grpo_verifiers.math.judge import problem_of
-
-    return problem_of(answer, options_of(**options))
 
 
 def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":

@@ -251,10 +251,6 @@ class Box:
             return None
         return json.loads(said) if said else None
 
-    def out_of_memory(self) -> bool:
-        """True if the kernel killed a process of the last program for memory; False without a cgroup."""
-        return self.cgroup is not None and self.cgroup.overflowed()
-
     def end(self) -> None:
         """End the zygote with everything below it, and reap it. Safe to repeat."""
         self.control.close()

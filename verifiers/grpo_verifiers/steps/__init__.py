@@ -12,7 +12,6 @@ from grpo_verifiers.lazy import lazy_names
 if TYPE_CHECKING:
     from grpo_verifiers.steps._code_steps import code_steps as code_steps
     from grpo_verifiers.steps._math_steps import math_steps as math_steps
-    from grpo_verifiers.steps._math_steps import quick_math_steps as quick_math_steps
     from grpo_verifiers.steps._prm import prm as prm
     from grpo_verifiers.steps._turns import tool_used as tool_used
     from grpo_verifiers.steps._turns import tool_valid as tool_valid
@@ -27,7 +26,6 @@ _NAMES = {
     "code_steps": f"{__name__}._code_steps",
     "math_steps": f"{__name__}._math_steps",
     "prm": f"{__name__}._prm",
-    "quick_math_steps": f"{__name__}._math_steps",
     "segment": f"{__name__}.segments",
     "step_verdict": f"{__name__}.aggregate",
     "tool_used": f"{__name__}._turns",

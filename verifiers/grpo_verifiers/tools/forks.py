@@ -77,10 +77,6 @@ class Nursery:
             self._closed = True
             self._drop()
 
-    def pid(self) -> int | None:
-        """The process id of its keeper, while it lives."""
-        return self._process.pid if self._process is not None else None
-
     def forget(self) -> None:
         """In a forked child of the trainer."""
         self._lock, self._closed = threading.Lock(), True

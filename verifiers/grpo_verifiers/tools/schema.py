@@ -85,17 +85,13 @@ def _without(fn: Callable[..., Any], hidden: Collection[str]) -> Callable[..., A
     def shown() -> None: ...
 
     signature = inspect.signature(fn)
-    kept = [each for name, each in signature.parameters.items() if name not in hidden]
-    shown.__signature__ = signature.replace(parameters=_in_order(kept))  # type: ignore[attr-defined]  # inspect reads it
+    # keyword-only, which any order suits: one with a default may then stand before one without
+    kept = [each.replace(kind=each.KEYWORD_ONLY) for name, each in signature.parameters.items() if name not in hidden]
+    shown.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # inspect reads it
     shown.__annotations__ = {
         name: hint for name, hint in getattr(fn, "__annotations__", {}).items() if name not in hidden
     }
     return shown
-
-
-def _in_order(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """Keyword-only, which any order suits: one with a default may then stand before one without."""
-    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
 
 def environment_members(cls: type) -> list[str]:
@@ -123,22 +119,14 @@ def reset_problems(cls: type) -> list[str]:
     """The problems with the method ``reset``."""
     reset = getattr(cls, "reset", None)
     if not inspect.isfunction(reset):
-        return [
-            (
-                f"the class {cls.__qualname__} has no method reset, which readies it for a row: write "
-                "def reset(self, **columns)."
-            )
-        ]
+        what = f"the class {cls.__qualname__} has no method reset, which readies it for a row"
+        return [f"{what}: write def reset(self, **columns)."]
     if inspect.iscoroutinefunction(reset):
         return ["reset is async: write a plain function."]
     parameters = _of_reset(cls)
     if not parameters:
-        return [
-            (
-                "reset takes no columns: it is called with those of the row. Write def reset(self, **columns), or name "
-                "the ones that it needs."
-            )
-        ]
+        what = "reset takes no columns: it is called with those of the row"
+        return [f"{what}. Write def reset(self, **columns), or name the ones that it needs."]
     wrong = [each.name for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL}]
     return [f"reset takes {', '.join(wrong)} by place: columns come by name."] if wrong else []
 

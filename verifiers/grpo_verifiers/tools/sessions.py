@@ -166,10 +166,6 @@ class Sessions:
         if self._nursery is not None:
             self._nursery.forget()
 
-    def pid(self) -> int | None:
-        """The process above all those of tools, where there is one."""
-        return self._nursery.pid() if self._nursery is not None else None
-
 
 class Session:
     """The tools and the environment of one completion. Calls run in the order in which they were made."""
@@ -432,5 +428,4 @@ def _after_fork() -> None:
 
 
 atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
