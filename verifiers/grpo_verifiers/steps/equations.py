@@ -34,10 +34,9 @@ _TOKEN = re.compile(
     r"|(?P<any>.)",
     re.DOTALL,
 )
+_DASHED = re.compile(r"^[ \t]*+[-–][ \t]++", re.MULTILINE)
 # The mark of an item of a list; "(3) + 4" is none.
-_ITEM = re.compile(
-    r"^[ \t]*+(?:(?P<dash>[-–])|[*+•]|\(?(?:\d{1,3}|[a-zA-Z])[.)](?=[ \t]++[^-+*/^=×÷·!\s]))(?=[ \t])", re.MULTILINE
-)
+_ITEM = re.compile(r"^[ \t]*+(?:[-–*+•]|\(?(?:\d{1,3}|[a-zA-Z])[.)](?=[ \t]++[^-+*/^=×÷·!\s]))(?=[ \t])", re.MULTILINE)
 _SIGNS = ("=", "≈", "≡", "approx", "simeq", "equiv", *WORD_SIGNS)
 _MARKUP = re.compile(r"</?[A-Za-z]\w{0,30}>")  # a tag ends what stands before it
 _WORK = frozenset({"+", "-", "*", "/", "^", "**", "×", "÷", "·", "⋅", "−", "–", "!", "%", "√", "²", "³"})
@@ -97,22 +96,14 @@ def chains(text: str) -> list[Chain]:
         return []
     spend(len(text) >> 4)
     text = _MARKUP.sub(lambda match: ";" + " " * (len(match.group()) - 1), text)
-    dashes = {match.end() for match in _ITEM.finditer(text) if match["dash"]}
+    dashes = {match.end() for match in _DASHED.finditer(text)}
     masked = _ITEM.sub(lambda match: " " * len(match.group()), text)
     found: list[Chain] = []
     for before, piece, after in _pieces(_tokens(masked)):
         chain = _chain(before, piece, after, len(text))
         if chain is not None:
-            first = piece[0].start
-            found.append(replace(chain, dash=bool(dashes) and _start_of_blank(text, first) in dashes))
+            found.append(replace(chain, dash=piece[0].start in dashes))
     return found
-
-
-def _start_of_blank(text: str, at: int) -> int:
-    """The start of the spaces before an offset."""
-    while at and text[at - 1] in " \t":
-        at -= 1
-    return at
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -288,22 +279,18 @@ def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain
 
 def _misleads(before: _Token, side: list[_Token]) -> bool:
     """True if what stands before an equation may belong to its first side."""
-    if _word(before) in _BEFORE or _glued(before, side[0]):
+    if _word(before) in _BEFORE or before.end == side[0].start:
         return True
     if not any(token.text in _WORK or token.kind == "cmd" for token in side):
         return True  # a number alone, after a word
     return len(side) > 1 and side[0].text in _WORK and side[1].spaced
 
 
-def _goes_on(end: _Token, sign: _Token, after: _Token) -> bool:
+def _goes_on(last: _Token, sign: _Token, after: _Token) -> bool:
     """True if the text after an equation may belong to its last side."""
-    if _word(after) in _AFTER or _glued(end, after) or end.text in _WORK - {"!", "%", "²", "³"}:
+    if _word(after) in _AFTER or last.end == after.start or last.text in _WORK - {"!", "%", "²", "³"}:
         return True
     return sign.kind == "rel" and sign.text.isalpha() and _word(after) in _THAN
-
-
-def _glued(left: _Token, right: _Token) -> bool:
-    return left.end == right.start
 
 
 def _word(token: _Token) -> str:

@@ -10,7 +10,7 @@ import os
 import struct
 from collections.abc import Iterable
 
-from .kernel import libc
+from .kernel import libc, must
 
 _CREATE, _ADD, _ENTER = 444, 445, 446
 _READ_FILE = 1 << 0 | 1 << 2
@@ -45,23 +45,19 @@ def ruleset_of(version: int, handled: int, network: int = 0, scoped: int = 0) ->
         request += struct.pack("=Q", network)
     if version >= 6:
         request += struct.pack("=Q", scoped)
-    return _must(libc.syscall(_CREATE, request, ctypes.c_size_t(len(request)), ctypes.c_uint32(0)), "the rules")
+    ruleset = int(libc.syscall(_CREATE, request, ctypes.c_size_t(len(request)), ctypes.c_uint32(0)))
+    must(min(ruleset, 0), "rules of Landlock")
+    return ruleset
 
 
 def allow(ruleset: int, place: int, kinds: int) -> None:
     """Allow kinds of access to the file or folder of a descriptor, and to all below."""
-    _must(libc.syscall(_ADD, ruleset, 1, struct.pack("=Qi", kinds, place), ctypes.c_uint32(0)), "a rule")
+    must(libc.syscall(_ADD, ruleset, 1, struct.pack("=Qi", kinds, place), ctypes.c_uint32(0)), "a rule of Landlock")
 
 
 def enter(ruleset: int) -> None:
     """Bind the calling process, which has given up new privileges, to these rules beside those that bind it already."""
-    _must(libc.syscall(_ENTER, ruleset, ctypes.c_uint32(0)), "to be entered")
-
-
-def _must(result: int, step: str) -> int:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), f"Landlock refused {step}")
-    return int(result)
+    must(libc.syscall(_ENTER, ruleset, ctypes.c_uint32(0)), "entering Landlock")
 
 
 def _allow_at(ruleset: int, path: str, kinds: int) -> None:
