@@ -15,7 +15,7 @@ from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
-from grpo_verifiers.reading.fences import wanted_blocks
+from grpo_verifiers.reading.fences import language_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Status, Verdict, excused
@@ -153,7 +153,7 @@ async def code(
 
 def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
     """The last blocks, as many as together are no longer than a program may be; and whether they name no language."""
-    blocks = wanted_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
+    blocks = language_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
     sources: list[str] = []
     size = 0
     for block in reversed(blocks):

@@ -131,11 +131,11 @@ def last_block(text: str, names: Collection[str]) -> str | None:
     A block that names the language wins over later ones that name none; blocks of other languages are passed over. One
     that is never closed is a program cut off, and no block.
     """
-    found = wanted_blocks(text, names)
+    found = language_blocks(text, names)
     return found[-1].source(text) if found else None
 
 
-def wanted_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
+def language_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
     """The blocks that name the language, or, where none does, those that name none; ``unclosed``: one cut off, too."""
     found = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
     return [block for block in found if block.language] or found

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def content_text(content: Any) -> str:
+def content_text(content: Any, between: str = "") -> str:
     """The text of a message's content: a string, or the text parts of a list."""
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "".join(part if isinstance(part, str) else _part_text(part) for part in content)
+        return between.join(part if isinstance(part, str) else _part_text(part) for part in content)
     return ""
 
 
@@ -23,3 +23,11 @@ def prompt_text(prompt: Any) -> str:
     if isinstance(prompt, str) or prompt is None:
         return prompt or ""
     return "\n".join(content_text(message.get("content")) for message in prompt)
+
+
+def question_text(prompt: Any, between: str = "") -> str:
+    """The prompt, or the last message of a chat's user."""
+    if isinstance(prompt, str) or prompt is None:
+        return prompt or ""
+    asked = (message for message in reversed(prompt) if isinstance(message, Mapping) and message.get("role") == "user")
+    return content_text(next(asked, {}).get("content"), between)

@@ -134,7 +134,5 @@ def hashed(text: str) -> list[str]:
 
 def last_number(text: str) -> str | None:
     """The last number of a text."""
-    last = None
-    for last in _NUMBER.finditer(text[-2000:]):  # noqa: B007 - the last match is what is wanted
-        pass
-    return last.group().strip() if last else None
+    found = [match.group().strip() for match in _NUMBER.finditer(text[-2000:])]
+    return found[-1] if found else None

@@ -102,7 +102,8 @@ class Box:
         self._runs = 0
         self._uid_lock, uid = _claim_uid()
         self._own = None if kind.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
-        self._tmp = self._own.path if self._own else ""
+        self.folder = self._own.path if self._own else ""
+        """Holds the private folders of its programs; empty where the kernel bounds those."""
         self._process: subprocess.Popen[bytes] | None = None
         self.cgroup: cgroup.Cgroup | None = None
         self.control, theirs = socket_pair(socket.SOCK_SEQPACKET)
@@ -116,8 +117,8 @@ class Box:
             theirs.close()
 
     def _start(self, theirs: socket.socket, uid: int | None) -> None:
-        if self._tmp and uid is not None:
-            os.chmod(self._tmp, 0o711 | MARK)  # noqa: PTH101, S103 - programs of another user pass through it
+        if self.folder and uid is not None:
+            os.chmod(self.folder, 0o711 | MARK)  # noqa: PTH101, S103 - programs of another user pass through it
         found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.kind.preload else ()
         packages = [os.path.realpath(path) for path in found]  # what the box has of a path with links in it
         readable = _whole([*_SYSTEM, *_python(), *packages])
@@ -152,7 +153,7 @@ class Box:
                     "uid": uid,
                     "read": read,
                     "list": [*listed, *packages],
-                    "tmp": self._tmp,
+                    "tmp": self.folder,
                     "path": list(dict.fromkeys(packages)),
                     "preload": self.kind.preload,
                 }
@@ -209,11 +210,6 @@ class Box:
         ]
 
     @property
-    def folder(self) -> str:
-        """The folder that holds the private ones of its programs; empty where the kernel bounds those."""
-        return self._tmp
-
-    @property
     def pid(self) -> int:
         """Process id of what was started here."""
         return self._process.pid if self._process else 0
@@ -266,9 +262,9 @@ class Box:
             self.cgroup = None
         if self._own:
             with contextlib.suppress(OSError):
-                wipe(self._tmp)
+                wipe(self.folder)
             self._own.release()
-            self._tmp = ""
+            self.folder = ""
         if self._uid_lock is not None:
             self._uid_lock.close()
 
@@ -283,7 +279,7 @@ class Box:
             self.cgroup = None
         if self._own:
             self._own.forget()
-        self._tmp = ""
+        self.folder = ""
 
 
 def _whole(paths: Sequence[str]) -> list[str]:

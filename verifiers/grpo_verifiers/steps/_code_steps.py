@@ -21,7 +21,7 @@ from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.fences import dedented, wanted_blocks
+from grpo_verifiers.reading.fences import dedented, language_blocks
 from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
@@ -77,10 +77,10 @@ class _Case:
     limits: Limits
     budget: TimeBudget
 
-    def run(self, mode: str, source: str, **given: Any) -> ProgramRun:
+    def run(self, mode: str, source: str, **options: Any) -> ProgramRun:
         """A run that begins now."""
         message = {"mode": mode, "source": source}
-        return ProgramRun(self.boxes.box(self.box_kind), self.budget.bounded(self.limits), [message], **given)
+        return ProgramRun(self.boxes.box(self.box_kind), self.budget.bounded(self.limits), [message], **options)
 
 
 def _option_problems(*, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
@@ -186,7 +186,7 @@ async def code_steps(
 def _program(text: str, think: str | None = "think") -> _Program | None:
     """The program of a completion; None where there is no whole statement of one."""
     clean = without_specials(blanked(text, think))  # what is thought is not the program
-    blocks = wanted_blocks(clean, PYTHON, unclosed=True)
+    blocks = language_blocks(clean, PYTHON, unclosed=True)
     if not blocks:
         return None
     start, _, indent, _, closed = blocks[-1]

@@ -10,7 +10,7 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.options import Range
-from grpo_verifiers.reading.messages import content_text
+from grpo_verifiers.reading.messages import question_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, own_text, segment, segmenter_problems
 from grpo_verifiers.verdict import Status, Verdict
@@ -129,7 +129,7 @@ def prm(
     own = turn_spans or [None] * len(completion_text)
     completion_text = [own_text(text, turns) for text, turns in zip(completion_text, own, strict=True)]
     spans = [segment(text, steps, turns) for text, turns in zip(completion_text, own, strict=True)]
-    asked = [_question(prompt) for prompt in prompts]
+    asked = [question_text(prompt) for prompt in prompts]
     cleaned = [
         [reader.clean(_STEP_TAG.sub(" ", text[start:end])) for start, end in of_text]
         for text, of_text in zip(completion_text, spans, strict=True)
@@ -158,10 +158,3 @@ def _verdict(
     scored = [next(scores) if text else None for text in texts]
     late = sum(score is None for score in found)
     return step_verdict(spans, scored, aggregate, f"{read} steps" + (f", {late} beyond max_length" if late else ""))
-
-
-def _question(prompt: Any) -> str:
-    """The question: the prompt itself, or the last message of the user."""
-    if prompt is None or isinstance(prompt, str):
-        return prompt or ""
-    return next((content_text(m.get("content")) for m in reversed(prompt) if m.get("role") == "user"), "")

@@ -3,7 +3,7 @@
 import re
 
 from grpo_verifiers.code import languages
-from grpo_verifiers.reading.fences import MARK, after_string, wanted_blocks
+from grpo_verifiers.reading.fences import MARK, after_string, language_blocks
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
 PYTHON = languages.PYTHON.names
@@ -23,7 +23,7 @@ def statements(text: str) -> list[Span]:
     >>> segment("```python\na = 1\nb = 2\n```", "statements")
     [(10, 16), (16, 22)]
     """
-    blocks = wanted_blocks(text, PYTHON, unclosed=True)
+    blocks = language_blocks(text, PYTHON, unclosed=True)
     if not blocks:
         return []
     begin, end, indent, *_ = blocks[-1]

@@ -3,12 +3,12 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.reading.messages import question_text
 from grpo_verifiers.verdict import Status, Verdict
 
 _CJK = frozenset({"Han", "Hiragana", "Katakana"})
@@ -128,7 +128,7 @@ def language(completion: str, prompt: Any = None, *, language: str = "prompt") -
             letters; a prompt without letters leaves the completion out.
     """
     if language == "prompt":
-        expected = _dominant(_letters(_text_of(prompt)))
+        expected = _dominant(_letters(question_text(prompt, "\n")))
         if not expected:
             return Verdict(None, Status.NOT_APPLICABLE, "the prompt has no letters to take a script from")
     else:
@@ -168,15 +168,3 @@ def _dominant(counts: Counter[str]) -> frozenset[str]:
     if 3 * family > most:
         return LANGUAGES["ja"] if 10 * kana >= family else LANGUAGES["zh"]
     return frozenset({script}) if script else frozenset()
-
-
-def _text_of(prompt: Any) -> str:
-    """A prompt's own words: the text itself, or those of the last user message."""
-    if prompt is None or isinstance(prompt, str):
-        return prompt or ""
-    users = [m for m in prompt if isinstance(m, Mapping) and m.get("role") == "user"]
-    content = users[-1].get("content") if users else None
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(str(p["text"]) for p in parts if isinstance(p, Mapping) and isinstance(p.get("text"), str))

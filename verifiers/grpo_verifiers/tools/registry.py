@@ -29,7 +29,6 @@ from grpo_verifiers.tools.schema import (
     environment_members,
     reset_columns,
     reset_problems,
-    reset_takes,
     schema_of,
     signature_problems,
 )
@@ -100,7 +99,7 @@ def tool(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
 
 
 def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
-    """Register a class as an environment; it stays what it is.
+    """Register a class as an environment; it stays what it is. The arguments are those of `tool`.
 
     >>> @environment("doc_echo")
     ... class Echo:
@@ -109,10 +108,6 @@ def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F],
     >>> ENVIRONMENTS.get("doc_echo").fn is Echo
     True
     >>> ENVIRONMENTS.unregister("doc_echo")
-
-    Args:
-        name: its name in configs.
-        timeout: seconds that one call of a method may take.
     """
     return _decorator("environment", name, timeout)
 
@@ -166,23 +161,14 @@ def get_environment(
     timeout: float | None = None,
     **kwargs: Any,
 ) -> ToolPart:
-    """Find an environment, configure it and describe it as the model sees it. Its schema needs transformers.
+    """As `get_tool`, for an environment, whose options are the parameters of its class.
+
+    Its ``label``, the name of its class unless given, is in messages, metrics and the reward's column.
 
     >>> get_environment("chess")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     grpo_verifiers.errors.UnknownNameError: unknown environment 'chess'. There is: nothing. ...
-
-    Args:
-        name: a registered name, a reference (``package.module:attr``, ``./file.py:attr``), or a class.
-        base: folder that a relative ``./file.py`` starts from.
-        label: its name in messages, metrics and the reward's column; the name of its class unless given.
-        timeout: seconds that one call of a method may take.
-        **kwargs: parameters of its class.
-
-    Raises:
-        UnknownNameError: nothing has that name.
-        KeywordError: it is no environment, or its options are wrong; all problems in one message.
     """
     return _part("environment", name, base, label, timeout, kwargs)
 
@@ -221,8 +207,8 @@ def _part(  # noqa: PLR0917 - what both take
         shape = "class" if inspect.isclass(fn) else "function"
         return ToolPart(own, reference, dict(kwargs), tuple(methods), shape, seconds)
     rewards, turns, states = (callable(getattr(fn, each, None)) for each in NOT_TOOLS if each != "reset")
-    columns, takes = reset_columns(fn), reset_takes(fn)
-    return ToolPart(own, reference, dict(kwargs), tuple(methods), kind, seconds, columns, takes, rewards, turns, states)
+    columns = reset_columns(fn)
+    return ToolPart(own, reference, dict(kwargs), tuple(methods), kind, seconds, *columns, rewards, turns, states)
 
 
 def _find(kind: str, name: Any, base: Path | str | None) -> Definition:

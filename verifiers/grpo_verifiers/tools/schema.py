@@ -109,35 +109,28 @@ def blank(cls: Any) -> Any:
         return cls.__new__(cls)
 
 
-def reset_columns(cls: type) -> tuple[str, ...]:
-    """The columns that ``reset`` cannot do without."""
-    ways = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(each.name for each in _of_reset(cls) if each.kind in ways and each.default is each.empty)
+def reset_columns(cls: type) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The columns that ``reset`` cannot do without, and all that it takes; None: any."""
+    named = [each for each in _of_reset(cls) if each.kind is not each.VAR_KEYWORD]
+    needed = tuple(each.name for each in named if each.default is each.empty)
+    return needed, tuple(each.name for each in named) if len(named) == len(_of_reset(cls)) else None
 
 
 def reset_problems(cls: type) -> list[str]:
     """The problems with the method ``reset``."""
     reset = getattr(cls, "reset", None)
     if not inspect.isfunction(reset):
-        what = f"the class {cls.__qualname__} has no method reset, which readies it for a row"
-        return [f"{what}: write def reset(self, **columns)."]
+        problem = f"the class {cls.__qualname__} has no method reset, which readies it for a row"
+        return [f"{problem}: write def reset(self, **columns)."]
     if inspect.iscoroutinefunction(reset):
         return ["reset is async: write a plain function."]
     parameters = _of_reset(cls)
     if not parameters:
-        what = "reset takes no columns: it is called with those of the row"
-        return [f"{what}. Write def reset(self, **columns), or name the ones that it needs."]
+        problem = "reset takes no columns: it is called with those of the row"
+        return [f"{problem}. Write def reset(self, **columns), or name the ones that it needs."]
     wrong = [each.name for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.VAR_POSITIONAL}]
     return [f"reset takes {', '.join(wrong)} by place: columns come by name."] if wrong else []
 
 
 def _of_reset(cls: type) -> list[inspect.Parameter]:
     return list(inspect.signature(cls.reset).parameters.values())[1:]  # type: ignore[attr-defined]  # judged above
-
-
-def reset_takes(cls: type) -> tuple[str, ...] | None:
-    """All columns that ``reset`` takes; None: any."""
-    taken = _of_reset(cls)
-    if any(each.kind is each.VAR_KEYWORD for each in taken):
-        return None
-    return tuple(each.name for each in taken)

@@ -64,7 +64,8 @@ class Sessions:
         self.parts = tuple(parts)
         apart = [part for part in self.parts if part.reference != PYTHON]
         self._nursery = Nursery(apart, memory) if apart else None
-        self._at = {id(part): at for at, part in enumerate(apart)}
+        self.places = {id(part): at for at, part in enumerate(apart)}
+        """The numbers of parts in their processes."""
         self._room = threading.Semaphore(workers)
         self._free: list[Fork] = []
         self._open: set[Session] = set()
@@ -120,10 +121,6 @@ class Sessions:
         """A process for a completion."""
         assert self._nursery is not None
         return self._nursery.fork()
-
-    def index(self, part: ToolPart) -> int:
-        """The number of a part in its processes."""
-        return self._at[id(part)]
 
     def borrow(self, wanted: Callable[[], bool]) -> Fork | None:
         """A worker for functions, waited for; None once it is not ``wanted`` any more."""
@@ -326,7 +323,7 @@ class Session:
 
     def _asked(self, child: Fork, part: ToolPart, question: dict[str, Any]) -> Reply:
         started = time.monotonic()
-        answer = child.ask({**question, "part": self._sessions.index(part)}, part.timeout)
+        answer = child.ask({**question, "part": self._sessions.places[id(part)]}, part.timeout)
         seconds = time.monotonic() - started
         self._fit = answer.get("again") is True
         failure, text, number = answer.get("e"), answer.get("text"), answer.get("number")
