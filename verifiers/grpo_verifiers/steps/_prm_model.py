@@ -57,13 +57,14 @@ def load(  # noqa: PLR0917 - what tells one loaded model from another
             f"prm: the checkpoint {name!r} has no weights for {', '.join(missing[:4])}, which would be random: it is "
             f"no {kind.__name__} checkpoint, and the style {style!r} needs one. Styles: qwen, shepherd, concat."
         )
-    place = _device() if device == "auto" else torch.device(device)
+    if device == "auto":
+        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
     if style == "qwen" and not tokenizer.chat_template:
         raise VerifierFailedError(
             f"prm: the tokenizer of {name!r} has no chat template, which the style 'qwen' needs; other styles: "
             "shepherd, concat."
         )
-    return Loaded(name, model.to(place).eval().requires_grad_(requires_grad=False), tokenizer)
+    return Loaded(name, model.to(device).eval().requires_grad_(requires_grad=False), tokenizer)
 
 
 def _class_of(config: Any, style: str) -> Any:
@@ -87,10 +88,6 @@ def _refuse_foreign_code(name: str) -> None:
                 f"prm: {path} takes code from another repository ({reference[:-2]}). Copy the code into the folder, "
                 "and remove that name from auto_map."
             )
-
-
-def _device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 class Reader:

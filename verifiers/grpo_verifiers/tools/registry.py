@@ -99,7 +99,9 @@ def tool(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
 
 
 def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
-    """Register a class as an environment; it stays what it is. The arguments are those of `tool`.
+    """Register a class as an environment; it stays what it is.
+
+    It takes what `tool` does.
 
     >>> @environment("doc_echo")
     ... class Echo:
@@ -161,9 +163,10 @@ def get_environment(
     timeout: float | None = None,
     **kwargs: Any,
 ) -> ToolPart:
-    """As `get_tool`, for an environment, whose options are the parameters of its class.
+    """Find an environment, configure it and describe it as the model sees it. Its schema needs transformers.
 
-    Its ``label``, the name of its class unless given, is in messages, metrics and the reward's column.
+    Takes and raises what `get_tool` does; options are the parameters of the class. Its ``label``, by default the name
+    of its class, is in messages, metrics and the reward's column.
 
     >>> get_environment("chess")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
