@@ -491,7 +491,7 @@ def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, mo
         (tmp_path / str(at)).touch()
     with opened("none") as box, monkeypatch.context() as patch:
         patch.setattr("grpo_verifiers.sandbox.watch.disk_used", looked)
-        patch.setattr(box, "_tmp", str(tmp_path))
+        patch.setattr(box, "folder", str(tmp_path))
         watch = Watch(box, Limits())
         assert {watch.overuse() for _ in range(20)} == {""}
         assert 1 <= len(looks) < 10
