@@ -1,13 +1,11 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
-from grpo_verifiers.exec.rubrics import LOADER
 from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.verdict import LARGEST
 
@@ -105,11 +103,8 @@ def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Seque
 
 
 def _plain(name: str) -> str:
-    """A readable label for a reference: the attribute's name; for a file, or the loader in one, the file's."""
-    where, _, attribute = name.rpartition(":")
-    if attribute.endswith(".py") or (where and attribute == LOADER):
-        return Path(where or attribute).name.removesuffix(".py")
-    return attribute or name
+    """A readable label for a reference: the attribute's name."""
+    return name.rpartition(":")[2] or name
 
 
 _FORMS: Mapping[str, Any] = {

@@ -443,7 +443,7 @@ def test_a_notebook_cell_can_be_checked_and_run_again(tmp_path):
 LIGHT = {
     "torch|trl|numpy|asyncio|inspect|math_verify": "import grpo_verifiers",
     "torch|trl|math_verify|sympy": "from grpo_verifiers import get_verifier as v; v('math'), v('exact')",
-    "torch|trl|verifiers": "import grpo_verifiers.exec.rubrics\nfrom grpo_verifiers import get_verifier\n"
+    "torch|trl|verifiers": "from grpo_verifiers import get_verifier\n"
     "def check(completions, **kwargs): return [1.0]\nget_verifier(check)",
     r"torch|ssl|jsonschema|.*(text|judge)\._.*": "import grpo_verifiers.text, grpo_verifiers.judge\n"
     "from grpo_verifiers.verifying import REGISTRY; REGISTRY.names()",

@@ -18,7 +18,7 @@ from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.isolation import ELSEWHERE, is_elsewhere, isolation_problems
 from grpo_verifiers.exec.outcome import MARK, Outcome
 from grpo_verifiers.exec.policy import HOPELESS, Policy
-from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
+from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import Verdict
@@ -365,27 +365,26 @@ class FunctionVerifier(Verifier):
         return arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
 
     def _in_parts(self, samples: Samples, failed: Outcome) -> list[tuple[Sequence[int], Outcome]]:
-        """The parts of a batch whose one call raised: the rows of each, and its own outcome.
+        """The completions of a batch whose one call raised, each asked alone: its row, and its own outcome.
 
-        The parts are single completions, or those of one prompt (``by_prompt``). A check that fails on all of
-        ``HOPELESS`` parts, drawn by a fixed seed so that no pattern of the batch meets them, is not asked about the
-        others: its one failure stands for the batch.
+        A check that fails on all of ``HOPELESS`` completions, drawn by a fixed seed so that no pattern of the batch
+        meets them, is not asked about the others: its one failure stands for the batch.
         """
-        parts = rows_by_prompt(samples.prompts) if self.settings.by_prompt else [[row] for row in range(len(samples))]
-        if len(parts) == 1:
-            return [(parts[0], failed)]
+        everything = range(len(samples))
+        if len(everything) == 1:
+            return [(everything, failed)]
 
-        def ask(indices: Sequence[int]) -> dict[int, Outcome]:
-            calls = [call for index in indices for call in self._calls(samples.pick(parts[index]).unlogged())]
-            return dict(zip(indices, self._place.start(calls)(), strict=True))
+        def ask(rows: Sequence[int]) -> dict[int, Outcome]:
+            calls = [call for row in rows for call in self._calls(samples.pick([row]).unlogged())]
+            return dict(zip(rows, self._place.start(calls)(), strict=True))
 
-        found = ask(random.Random(0).sample(range(len(parts)), min(HOPELESS, len(parts))))  # noqa: S311 - no secret
+        found = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret
         failures = [outcome for outcome in found.values() if outcome.kind != "value"]
         if len(failures) == len(found):
             broken = (each for each in failures if each.kind == "broken")
-            return [(range(len(samples)), next(broken, failed))]
-        found |= ask([index for index in range(len(parts)) if index not in found])
-        return [(part, found[index]) for index, part in enumerate(parts)]
+            return [(everything, next(broken, failed))]
+        found |= ask([row for row in everything if row not in found])
+        return [([row], found[row]) for row in everything]
 
     def _runs_in_workers(self) -> bool:
         # A check that uses a verifier runs in a worker already: the same deadline holds for both.

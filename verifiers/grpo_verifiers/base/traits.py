@@ -27,7 +27,6 @@ class Settings:
     Attributes:
         builtin: comes with this package: its workers are confined.
         raw: wants the completions as TRL has them: chats as lists of messages.
-        by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
         plugins: modules that workers import first.
     """
 
@@ -40,7 +39,6 @@ class Settings:
     home: Home | None = None
     builtin: bool = False
     raw: bool = False
-    by_prompt: bool = False
     plugins: tuple[str, ...] = ()
 
     def problems(self, what: str) -> list[str]:
