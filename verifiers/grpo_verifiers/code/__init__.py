@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from grpo_verifiers.code.levels import choose as choose
     from grpo_verifiers.code.levels import probe as probe
 
-_NAMES = {
-    "Findings": f"{__name__}.levels",
-    "SandboxError": f"{__name__}.levels",
-    "code": f"{__name__}._code",
-    "choose": f"{__name__}.levels",
-    "probe": f"{__name__}.levels",
-    "trials": f"{__name__}._trials",
+_WHERE = {
+    "_code": "code",
+    "_trials": "trials",
+    "levels": "Findings SandboxError choose probe",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)
