@@ -156,13 +156,12 @@ class FunctionVerifier(Verifier):
 
     def state_dict(self) -> dict[str, Any]:
         """The counts of its policy."""
-        counts = {name: getattr(self._policy, name) for name in ("failures", "late", "silent")}
+        counts = {name: getattr(self._policy, name) for name in ("failures", "late")}
         return counts if any(counts.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
         self._policy.failures, self._policy.late = int(state["failures"]), int(state["late"])
-        self._policy.silent = int(state.get("silent", 0))
 
     def check(self) -> list[str]:
         """The problems with its settings, options and columns; empty when there are none."""
@@ -349,16 +348,9 @@ class FunctionVerifier(Verifier):
                 if id(outcome) not in judged:
                     judged[id(outcome)] = self._policy.verdicts(outcome, len(rows))
                 found.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
-            verdicts = [found[row][0] for row in everything]
-            self._policy.heed_silence(verdicts, samples.complete(self._filled(samples)))
-            return verdicts, [found[row][1] for row in everything]
+            return [found[row][0] for row in everything], [found[row][1] for row in everything]
 
         return Pending(finish)
-
-    def _filled(self, samples: Samples) -> list[str]:
-        """The columns that its parameters are filled from."""
-        names = [self.columns.get(name, name) for name in self.form.columns if name not in self.options]
-        return [name for name in names if name in samples.columns]
 
     def _calls(self, samples: Samples) -> list[tuple[Any, dict[str, Any], int | None]]:
         inline = self.isolation == "inline"

@@ -91,10 +91,6 @@ class Samples:
             f"{{{parameter}: <column>}}."
         )
 
-    def complete(self, names: Sequence[str]) -> list[bool]:
-        """Of each row, whether it has a value in all of these columns."""
-        return [all(self.columns[name][row] is not None for name in names) for row in range(len(self))]
-
     def text(self, row: int) -> str:
         """The final assistant text of one completion."""
         return completion_text(self.completions[row])
