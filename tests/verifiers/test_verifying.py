@@ -125,7 +125,7 @@ def test_the_decorator_wants_a_name_and_right_settings():
     ]:  # fmt: skip
         with pytest.raises(KeywordError, match=said):
             verifier("mine", **declared)(same)
-    assert verifier("mine", env={"MY_KEY": 1}.keys())(lambda completion: 1.0).settings.env == ("MY_KEY",)
+    assert verifier("mine", env={"MY_KEY": 1}.keys())(lambda completion: 1.0).traits.env == ("MY_KEY",)
     with pytest.raises(KeywordError, match=r"unknown on_error(.|\n)*'conflicts' is <"):
         get_verifier("choice", on_error=_EqualToNothing(), conflicts=_EqualToNothing())
     for timeout in ["soon", "", [], {}, 10**400]:

@@ -54,7 +54,7 @@ BUILTINS = {
 
 def _adopt(name: str, value: Any) -> Verifier:
     if name in BUILTINS:
-        return FunctionVerifier(value, name, replace(traits_of(value).settings, builtin=True))
+        return FunctionVerifier(value, name, replace(traits_of(value), builtin=True))
     return adopt(name.rpartition(":")[2] if is_reference(name) else name, value)
 
 
@@ -78,7 +78,7 @@ def adopt(name: str, value: Any) -> Verifier:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise KeywordError(f"verifier {name!r} is a {kind}; {_ACCEPTED}.")
     form = form_of(name, value)
-    return FunctionVerifier(value, name, replace(traits_of(value).settings, raw=form.batch and form.open))
+    return FunctionVerifier(value, name, replace(traits_of(value), raw=form.batch and form.open))
 
 
 REGISTRY: Registry[Verifier] = Registry("verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt)
@@ -157,7 +157,7 @@ def verifier(
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
-        verifier = FunctionVerifier(fn, name, traits.settings, traits=traits)
+        verifier = FunctionVerifier(fn, name, traits)
         problems = traits.problems(f"verifier {name!r}")
         problems += [f"verifier {name!r}: {problem}" for problem in isolation_problems(verifier.isolation)]
         if verifier.isolation == "inline" and timeout is not None and not verifier.form.is_async:
