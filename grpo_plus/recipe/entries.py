@@ -25,7 +25,7 @@ def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[E
             known: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
             if "on_error" in values and values["on_error"] is None:
                 known["on_error"] = "null"  # as YAML reads the word without quotes
-            entries.append(Entry(**{"label": _plain(name), "kwargs": keywords, **known}))
+            entries.append(Entry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **known}))
     labels = [entry.label for entry in entries]
     problems += [
         f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
@@ -100,11 +100,6 @@ def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Seque
             f"{', '.join(weighted)}: keep one of the two."
         )
     return problems
-
-
-def _plain(name: str) -> str:
-    """A readable label for a reference: the attribute's name."""
-    return name.rpartition(":")[2] or name
 
 
 _FORMS: Mapping[str, Any] = {

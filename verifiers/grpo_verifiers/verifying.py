@@ -50,21 +50,16 @@ BUILTINS = {
     "turns_overlong": "grpo_verifiers.steps:turns_overlong",
 }
 """The verifiers of this package, and where each is defined; imported on first use."""
-
-
-def _adopt(name: str, value: Any) -> Verifier:
-    if name in BUILTINS:
-        return FunctionVerifier(value, name, replace(traits_of(value), builtin=True))
-    return adopt(name.rpartition(":")[2] if is_reference(name) else name, value)
-
-
 _ACCEPTED = "expected a check function, a TRL reward function (completions, **kwargs) or a verifier"
 
 
-def adopt(name: str, value: Any) -> Verifier:
-    """Make a verifier of whatever a reference or entry point gave."""
+def _adopt(name: str, value: Any) -> Verifier:
+    """Make a verifier of whatever a built-in's path, a reference or an entry point gave."""
+    if name in BUILTINS:
+        return FunctionVerifier(value, name, replace(traits_of(value), builtin=True))
     if isinstance(value, Verifier):
         return value
+    name = name.rpartition(":")[2] if is_reference(name) else name
     if inspect.isclass(value):
         raise KeywordError(
             f"verifier {name!r} is the class {value.__qualname__}: refer to an instance of it; {_ACCEPTED}."
