@@ -14,13 +14,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_NAMES = {
-    "GRPOPlusConfig": "grpo_plus.config",
-    "GRPOPlusTrainer": "grpo_plus.trainer",
-    "OnFinding": "grpo_plus.training.on_finding",
-    "register_advantage": "grpo_plus.advantages",
-    "register_objective": "grpo_plus.objectives",
-    "register_selection": "grpo_plus.selection",
+_WHERE = {
+    "advantages": "register_advantage",
+    "config": "GRPOPlusConfig",
+    "objectives": "register_objective",
+    "selection": "register_selection",
+    "trainer": "GRPOPlusTrainer",
+    "training.on_finding": "OnFinding",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

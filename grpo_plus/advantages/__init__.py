@@ -23,24 +23,13 @@ if TYPE_CHECKING:
     from grpo_plus.advantages.table import StepScores as StepScores
     from grpo_plus.advantages.weights import unread_weights as unread_weights
 
-_NAMES = {
-    "Estimator": "grpo_plus.advantages.estimator",
-    "EstimatorFailedError": "grpo_plus.advantages.estimator",
-    "EstimatorKeywordError": "grpo_plus.advantages.estimator",
-    "EstimatorOutputError": "grpo_plus.advantages.estimator",
-    "NotAnEstimatorError": "grpo_plus.advantages.estimator",
-    "RewardTable": "grpo_plus.advantages.table",
-    "StepScores": "grpo_plus.advantages.table",
-    "advantage_metrics": "grpo_plus.advantages.metrics",
-    "advantages": "grpo_plus.advantages.registry",
-    "anchor_parts": "grpo_plus.advantages.checking",
-    "check_advantage_kwargs": "grpo_plus.advantages.checking",
-    "compute_advantages": "grpo_plus.advantages.compute",
-    "get_advantage": "grpo_plus.advantages.registry",
-    "leaf_estimators": "grpo_plus.advantages.checking",
-    "parameters_of": "grpo_plus.advantages.checking",
-    "register_advantage": "grpo_plus.advantages.registry",
-    "unread_weights": "grpo_plus.advantages.weights",
+_WHERE = {
+    "checking": "anchor_parts check_advantage_kwargs leaf_estimators parameters_of",
+    "compute": "compute_advantages",
+    "estimator": "Estimator EstimatorFailedError EstimatorKeywordError EstimatorOutputError NotAnEstimatorError",
+    "metrics": "advantage_metrics",
+    "registry": "advantages get_advantage register_advantage",
+    "table": "RewardTable StepScores",
+    "weights": "unread_weights",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

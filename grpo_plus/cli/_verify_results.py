@@ -13,7 +13,7 @@ from typing import IO, Any
 from grpo_plus.cli import UserError
 from grpo_plus.record.files import plain
 from grpo_verifiers.errors.messages import readable, unknown
-from grpo_verifiers.exec.policy import has_reason
+from grpo_verifiers.exec.printed import has_reason
 from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict

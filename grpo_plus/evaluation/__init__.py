@@ -18,20 +18,11 @@ if TYPE_CHECKING:
     from grpo_plus.evaluation.sample import Drawing as Drawing
     from grpo_plus.evaluation.tool_use import ToolUse as ToolUse
 
-_HERE = "grpo_plus.evaluation"
-_NAMES = {
-    "Drawing": f"{_HERE}.sample",
-    "Estimate": f"{_HERE}.estimators",
-    "Evaluation": f"{_HERE}.results",
-    "Results": f"{_HERE}.results",
-    "Sample": f"{_HERE}.results",
-    "ToolUse": f"{_HERE}.tool_use",
-    "evaluate": f"{_HERE}.run",
-    "gain": f"{_HERE}.results",
-    "maj_at_k": f"{_HERE}.estimators",
-    "mean": f"{_HERE}.estimators",
-    "pass_at_k": f"{_HERE}.estimators",
-    "share": f"{_HERE}.estimators",
+_WHERE = {
+    "estimators": "Estimate maj_at_k mean pass_at_k share",
+    "results": "Evaluation Results Sample gain",
+    "run": "evaluate",
+    "sample": "Drawing",
+    "tool_use": "ToolUse",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

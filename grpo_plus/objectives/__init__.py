@@ -20,21 +20,13 @@ if TYPE_CHECKING:
     from grpo_plus.objectives.target import Targets as Targets
     from grpo_plus.objectives.target import make_targets as make_targets
 
-_NAMES = {
-    "Counts": "grpo_plus.objectives.batch",
-    "GroupScores": "grpo_plus.objectives.group",
-    "Metric": "grpo_plus.objectives.batch",
-    "Objective": "grpo_plus.objectives.objective",
-    "Pulls": "grpo_plus.objectives.group",
-    "Targets": "grpo_plus.objectives.target",
-    "Terms": "grpo_plus.objectives.batch",
-    "TokenBatch": "grpo_plus.objectives.batch",
-    "build_objective": "grpo_plus.objectives.compose",
-    "check_objective": "grpo_plus.objectives.compose",
-    "make_targets": "grpo_plus.objectives.target",
-    "objectives": "grpo_plus.objectives.registry",
-    "piece_registries": "grpo_plus.objectives.pieces",
-    "register_objective": "grpo_plus.objectives.registry",
+_WHERE = {
+    "batch": "Counts Metric Terms TokenBatch",
+    "compose": "build_objective check_objective",
+    "group": "GroupScores Pulls",
+    "objective": "Objective",
+    "pieces": "piece_registries",
+    "registry": "objectives register_objective",
+    "target": "Targets make_targets",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

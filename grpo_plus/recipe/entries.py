@@ -1,13 +1,11 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
-from grpo_verifiers.exec.rubrics import LOADER
 from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.verdict import LARGEST
 
@@ -27,7 +25,7 @@ def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[E
             known: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
             if "on_error" in values and values["on_error"] is None:
                 known["on_error"] = "null"  # as YAML reads the word without quotes
-            entries.append(Entry(**{"label": _plain(name), "kwargs": keywords, **known}))
+            entries.append(Entry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **known}))
     labels = [entry.label for entry in entries]
     problems += [
         f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
@@ -102,14 +100,6 @@ def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Seque
             f"{', '.join(weighted)}: keep one of the two."
         )
     return problems
-
-
-def _plain(name: str) -> str:
-    """A readable label for a reference: the attribute's name; for a file, or the loader in one, the file's."""
-    where, _, attribute = name.rpartition(":")
-    if attribute.endswith(".py") or (where and attribute == LOADER):
-        return Path(where or attribute).name.removesuffix(".py")
-    return attribute or name
 
 
 _FORMS: Mapping[str, Any] = {

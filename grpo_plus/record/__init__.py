@@ -11,12 +11,9 @@ if TYPE_CHECKING:
     from grpo_plus.record.reader import open_run as open_run
     from grpo_plus.record.recorder import Recorder as Recorder
 
-_NAMES = {
-    "Recorder": "grpo_plus.record.recorder",
-    "Run": "grpo_plus.record.reader",
-    "RunError": "grpo_plus.record.files",
-    "mark_sweep": "grpo_plus.record.files",
-    "open_run": "grpo_plus.record.reader",
+_WHERE = {
+    "files": "RunError mark_sweep",
+    "reader": "Run open_run",
+    "recorder": "Recorder",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from grpo_plus.report.group import group_text as group_text
     from grpo_plus.report.write import write_report as write_report
 
-_NAMES = {
-    "group_text": "grpo_plus.report.group",
-    "write_report": "grpo_plus.report.write",
+_WHERE = {
+    "group": "group_text",
+    "write": "write_report",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -13,14 +13,10 @@ if TYPE_CHECKING:
     from grpo_plus.selection.registry import register_selection as register_selection
     from grpo_plus.selection.registry import selections as selections
 
-_NAMES = {
-    "PromptHistory": "grpo_plus.selection.history",
-    "Selection": "grpo_plus.selection.part",
-    "check_selection_kwargs": "grpo_plus.selection.checking",
-    "get_selection": "grpo_plus.selection.registry",
-    "register_selection": "grpo_plus.selection.registry",
-    "selection_weights": "grpo_plus.selection.checking",
-    "selections": "grpo_plus.selection.registry",
+_WHERE = {
+    "checking": "check_selection_kwargs selection_weights",
+    "history": "PromptHistory",
+    "part": "Selection",
+    "registry": "get_selection register_selection selections",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

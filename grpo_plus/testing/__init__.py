@@ -15,16 +15,11 @@ if TYPE_CHECKING:
     from grpo_plus.testing.tiny import make_tiny_model as make_tiny_model
     from grpo_plus.testing.tiny import make_tiny_tokenizer as make_tiny_tokenizer
 
-_NAMES = {
-    "advantage_checks": "grpo_plus.testing.advantages",
-    "check_advantage": "grpo_plus.testing.advantages",
-    "check_objective": "grpo_plus.testing.objectives",
-    "check_selection": "grpo_plus.testing.selections",
-    "make_tiny_model": "grpo_plus.testing.tiny",
-    "make_tiny_tokenizer": "grpo_plus.testing.tiny",
-    "objective_checks": "grpo_plus.testing.objectives",
-    "parametrize_with_checks": "grpo_plus.testing.contract",
-    "selection_checks": "grpo_plus.testing.selections",
+_WHERE = {
+    "advantages": "advantage_checks check_advantage",
+    "contract": "parametrize_with_checks",
+    "objectives": "check_objective objective_checks",
+    "selections": "check_selection selection_checks",
+    "tiny": "make_tiny_model make_tiny_tokenizer",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -121,8 +121,8 @@ def test_an_aggregate_that_float32_cannot_hold_is_refused(checked, add, aggregat
 
 def test_a_composition_whose_sum_is_no_score_is_refused(add):
     large = add("large", breaking(lambda: 3e38))
-    for weights in ([LARGEST, LARGEST], [2, 2], [LARGEST, -LARGEST]):
-        made = weighted([large, get_verifier("exact")], weights, label="sum")
+    for one, other in ([LARGEST, LARGEST], [2, 2], [LARGEST, -LARGEST]):
+        made = weighted({large: one, get_verifier("exact"): other}, label="sum")
         found = made.verify_batch(None, ["4x", "none"], answer=["4x", "42"])
         assert [(v.score, v.status) for v in found] == [(0.0, Status.ERROR), (0.0, Status.WRONG)]
         assert "the weighted sum is no score" in found[0].detail

@@ -13,7 +13,7 @@ from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError
 from grpo_verifiers.exec import spec, wire
 from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.outcome import Refused
-from grpo_verifiers.exec.samples import Samples, completion_text, rows_by_prompt
+from grpo_verifiers.exec.samples import Samples, completion_text
 from grpo_verifiers.exec.spec import CheckSpec, make_spec, reference_to
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Verdict
@@ -95,7 +95,6 @@ def test_a_batch_has_one_entry_for_each_completion():
     assert (logged.extras["log_extra"]("x", [1]), logged.extras["log_metric"]) == (None, None)
     assert completion_text([{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]) == "a"
     assert (completion_text([{"role": "user", "content": "b"}]), completion_text("x")) == ("", "x")
-    assert rows_by_prompt(["a", "b", "a", [{"x": 1, "y": 2}], [{"y": 2, "x": 1}]]) == [[0, 2], [1], [3, 4]]
     for wrong in ("abc", 5, [5], [b"a"], [["x"]]):
         with pytest.raises(TypeError):
             Samples.of("l", None, wrong, None, {})

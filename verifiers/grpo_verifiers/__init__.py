@@ -20,21 +20,10 @@ if TYPE_CHECKING:
     from grpo_verifiers.verifying import get_verifier as get_verifier
     from grpo_verifiers.verifying import verifier as verifier
 
-_NAMES = {
-    "Status": "grpo_verifiers.verdict",
-    "Step": "grpo_verifiers.verdict",
-    "Verdict": "grpo_verifiers.verdict",
-    "Verifier": "grpo_verifiers.verifying",
-    "all_of": "grpo_verifiers.compose",
-    "any_of": "grpo_verifiers.compose",
-    "environment": "grpo_verifiers.tools.registry",
-    "gated": "grpo_verifiers.compose",
-    "get_environment": "grpo_verifiers.tools.registry",
-    "get_tool": "grpo_verifiers.tools.registry",
-    "get_verifier": "grpo_verifiers.verifying",
-    "tool": "grpo_verifiers.tools.registry",
-    "verifier": "grpo_verifiers.verifying",
-    "weighted": "grpo_verifiers.compose",
+_WHERE = {
+    "compose": "all_of any_of gated weighted",
+    "tools.registry": "environment get_environment get_tool tool",
+    "verdict": "Status Step Verdict",
+    "verifying": "Verifier get_verifier verifier",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.errors.messages import label_problem
+from grpo_verifiers.errors.messages import label_problem, short
 from grpo_verifiers.options import Range, value_problems
 from grpo_verifiers.verdict import LARGEST, Status, Verdict, blamed
 from grpo_verifiers.verifying import get_verifier
@@ -54,9 +54,7 @@ def any_of(*parts: Part, label: str | None = None) -> Verifier:
     return Composite("any_of", parts, label, partial(_extreme, sign=1))
 
 
-def weighted(
-    parts: Mapping[Any, float] | Sequence[Part], weights: Sequence[float] | None = None, *, label: str | None = None
-) -> Verifier:
+def weighted(parts: Mapping[Any, float], *, label: str | None = None) -> Verifier:
     """The weighted sum of the parts that apply; not divided by anything, as TRL adds rewards.
 
     Use it when several rewards should be one column, inside ``gated`` say. Verifiers of a config have
@@ -66,23 +64,16 @@ def weighted(
     1.5
 
     Args:
-        parts: verifier to weight, or a list of verifiers.
-        weights: of a list, one for each.
+        parts: verifier to weight.
         label: its name in logs.
     """
-    chosen: list[Part] = list(parts)
-    if isinstance(parts, Mapping):
-        if weights is not None:
-            raise KeywordError("weighted: the weights are given twice: in the mapping and in weights.")
-        weights = list(parts.values())
-    if weights is None or len(weights) != len(chosen):
-        given = "none" if weights is None else len(weights)
-        raise KeywordError(f"weighted: {len(chosen)} parts, but {given} weights; expected one for each.")
-    for part, weight in zip(chosen, weights, strict=True):
+    if not isinstance(parts, Mapping):
+        raise KeywordError(f"weighted: parts is {short(parts)}, expected a mapping of verifiers to their weights.")
+    for part, weight in parts.items():
         for problem in value_problems(f"the weight of {part!r}", weight, Score):
             raise KeywordError(f"weighted: {problem}")
-    floats = [float(weight) for weight in weights]
-    return Composite("weighted", chosen, label, partial(_sum, weights=tuple(floats)), weights=floats)
+    weights = [float(weight) for weight in parts.values()]
+    return Composite("weighted", parts, label, partial(_sum, weights=tuple(weights)), weights=weights)
 
 
 def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:

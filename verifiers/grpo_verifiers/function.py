@@ -6,19 +6,19 @@ import os
 import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.base.golds import BrokenReport, GoldReport, Trial, check_trials
-from grpo_verifiers.base.traits import OnError, Settings, Traits, traits_of
+from grpo_verifiers.base.traits import OnError, Traits, traits_of
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.errors.messages import short, type_name, unknown
 from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.isolation import ELSEWHERE, is_elsewhere, isolation_problems
 from grpo_verifiers.exec.outcome import MARK, Outcome
 from grpo_verifiers.exec.policy import HOPELESS, Policy
-from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
+from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import Verdict
@@ -40,32 +40,30 @@ class FunctionVerifier(Verifier):
         self,
         fn: Callable[..., Any],
         name: str,
-        settings: Settings,
+        traits: Traits,
         *,
         label: str | None = None,
         columns: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
-        traits: Traits | None = None,
     ) -> None:
         """Wrap a check that is registered or referred to as ``name``, which is also its ``label`` unless given.
 
-        ``columns`` maps parameter to dataset column, where they differ. ``traits`` are the function's own unless given.
+        ``columns`` maps parameter to dataset column, where they differ.
         """
         super().__init__(label if label is not None else name)
         self.fn = fn
         self.name = name
-        self.settings = settings
+        self.traits = traits
         self.columns = dict(columns or {})
         self.options = dict(options or {})
-        self.traits = traits_of(fn) if traits is None else traits
         self.form: Form = form_of(name, fn)
         self._options = {name: value for name, value in self.options.items() if name in self.form.options}
-        self.gives_steps = False if self.traits.steps is None and settings.builtin else self.traits.steps
-        self.gold_sample = self.traits.gold_sample
-        self.reader = None if self.traits.stated is None else self._read
+        self.gives_steps = False if traits.steps is None and traits.builtin else traits.steps
+        self.gold_sample = traits.gold_sample
+        self.reader = None if traits.stated is None else self._read
         self._map_columns()
-        source = None if settings.builtin else fn
-        self._policy = Policy(self.label, source, settings.on_error, self.timeout, batch=self.form.batch)
+        source = None if traits.builtin else fn
+        self._policy = Policy(self.label, source, traits.on_error, self.timeout, batch=self.form.batch)
         self.__doc__ = fn.__doc__
         self.__module__ = getattr(fn, "__module__", __name__)
 
@@ -86,21 +84,21 @@ class FunctionVerifier(Verifier):
     @property
     def isolation(self) -> str:
         """Run in a worker process, in the trainer, or elsewhere."""
-        if self.settings.isolation is not None:
-            return self.settings.isolation
-        if self.settings.home == "inline" and self._timeout_needs_process():
+        if self.traits.isolation is not None:
+            return self.traits.isolation
+        if self.traits.home == "inline" and self._timeout_needs_process():
             return "process"
-        return self.settings.home or ("inline" if self.form.is_async or self.form.extras else "process")
+        return self.traits.home or ("inline" if self.form.is_async or self.form.extras else "process")
 
     def _timeout_needs_process(self) -> bool:
-        return self.settings.timeout is not None and not self.form.is_async
+        return self.traits.timeout is not None and not self.form.is_async
 
     @property
     def timeout(self) -> float | None:
         """Seconds that one call may take; None: no limit."""
-        if self.settings.timeout is not None:
+        if self.traits.timeout is not None:
             # One of a wrong type is for `check` to report.
-            return float(self.settings.timeout) if fits(self.settings.timeout, float) else self.settings.timeout
+            return float(self.traits.timeout) if fits(self.traits.timeout, float) else self.traits.timeout
         if self.isolation == "inline":
             return DEFAULT_ASYNC_TIMEOUT if self.form.is_async else None
         return DEFAULT_BATCH_TIMEOUT if self.form.batch else DEFAULT_TIMEOUT
@@ -108,7 +106,7 @@ class FunctionVerifier(Verifier):
     @property
     def on_error(self) -> OnError:
         """The score of a failure that may depend on the completion: ``"zero"``, ``"null"``, or ``"raise"``."""
-        return self.settings.on_error or "zero"
+        return self.traits.on_error or "zero"
 
     def stated(self, completion: str) -> Any:
         """The answer that a completion states, as the check's own function gives it."""
@@ -137,11 +135,10 @@ class FunctionVerifier(Verifier):
         return type(self)(
             self.fn,
             self.name,
-            replace(self.settings, **changed),
+            replace(self.traits, **changed),
             label=self.label if label is None else label,
             columns={**self.columns, **(columns or {})},
             options={**self.options, **(options or {})},
-            traits=self.traits,
         )
 
     @property
@@ -156,20 +153,19 @@ class FunctionVerifier(Verifier):
 
     def state_dict(self) -> dict[str, Any]:
         """The counts of its policy."""
-        counts = {name: getattr(self._policy, name) for name in ("failures", "late", "silent")}
+        counts = {name: getattr(self._policy, name) for name in ("failures", "late")}
         return counts if any(counts.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
         self._policy.failures, self._policy.late = int(state["failures"]), int(state["late"])
-        self._policy.silent = int(state.get("silent", 0))
 
     def check(self) -> list[str]:
         """The problems with its settings, options and columns; empty when there are none."""
         form, what = self.form, f"verifier {self.label!r}"
         unset = form.columns.keys() - self.options.keys()
         skip = {form.first, *form.reserved, *form.extras, *form.logs, *unset}
-        problems = self.settings.problems(what)
+        problems = self.traits.problems(what)
         problems += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
         here = not is_elsewhere(self.isolation)
         own = [*isolation_problems(self.isolation), *self._column_problems()]
@@ -187,7 +183,7 @@ class FunctionVerifier(Verifier):
         """Problems with where it is to run."""
         if self.isolation == "inline" and self._timeout_needs_process():
             yield (
-                f"timeout is {self.settings.timeout!r}, but isolation is 'inline': only a worker process can be "
+                f"timeout is {self.traits.timeout!r}, but isolation is 'inline': only a worker process can be "
                 "stopped. Leave one of them out."
             )
         if self.isolation != "inline" and self.form.extras:
@@ -195,7 +191,7 @@ class FunctionVerifier(Verifier):
                 f"it asks for {self.form.extras[0]!r}, which exists in the trainer's process only; choose "
                 "isolation='inline'."
             )
-        if self.isolation != "inline" and self.settings.builtin and self.form.is_async:
+        if self.isolation != "inline" and self.traits.builtin and self.form.is_async:
             if not self.traits.boxes:
                 yield (
                     f"isolation is {self.isolation!r}, but it only waits for a server, and workers of built-in checks "
@@ -295,25 +291,25 @@ class FunctionVerifier(Verifier):
         from grpo_verifiers.exec.runner import default_memory
         from grpo_verifiers.exec.spec import make_spec
 
-        memory = self.settings.memory
-        cap = default_memory() if memory is None else int(memory * (1 << 30)) or None
-        settings = self.settings
+        traits = self.traits
+        cap = default_memory() if traits.memory is None else int(traits.memory * (1 << 30)) or None
         return make_spec(
             self.fn,
-            confined=settings.builtin,
+            confined=traits.builtin,
             memory=cap,
-            env=settings.env,
-            plugins=settings.plugins,
-            boxes=settings.max_concurrency if self.traits.boxes else 0,
+            env=traits.env,
+            plugins=traits.plugins,
+            boxes=traits.max_concurrency if traits.boxes else 0,
             elsewhere=is_elsewhere(self.isolation),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         from grpo_verifiers.exec.spec import by_value, make_spec
 
-        traits = None if self.traits == traits_of(self.fn) else by_value(self.traits)
-        state = (self.name, asdict(self.settings), self.label, self.columns, self.options, traits)
-        return _rebuild, (make_spec(self.fn, plugins=self.settings.plugins), *state)
+        declared, names = traits_of(self.fn), [field.name for field in fields(Traits)]
+        own = {name: value for name in names if (value := getattr(self.traits, name)) != getattr(declared, name)}
+        state = (self.name, by_value(own), self.label, self.columns, self.options)
+        return _rebuild, (make_spec(self.fn, plugins=self.traits.plugins), *state)
 
     # -- running
 
@@ -349,43 +345,35 @@ class FunctionVerifier(Verifier):
                 if id(outcome) not in judged:
                     judged[id(outcome)] = self._policy.verdicts(outcome, len(rows))
                 found.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
-            verdicts = [found[row][0] for row in everything]
-            self._policy.heed_silence(verdicts, samples.complete(self._filled(samples)))
-            return verdicts, [found[row][1] for row in everything]
+            return [found[row][0] for row in everything], [found[row][1] for row in everything]
 
         return Pending(finish)
 
-    def _filled(self, samples: Samples) -> list[str]:
-        """The columns that its parameters are filled from."""
-        names = [self.columns.get(name, name) for name in self.form.columns if name not in self.options]
-        return [name for name in names if name in samples.columns]
-
     def _calls(self, samples: Samples) -> list[tuple[Any, dict[str, Any], int | None]]:
         inline = self.isolation == "inline"
-        return arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
+        return arguments(self.form, samples, self.columns, self.options, raw=self.traits.raw, inline=inline)
 
     def _in_parts(self, samples: Samples, failed: Outcome) -> list[tuple[Sequence[int], Outcome]]:
-        """The parts of a batch whose one call raised: the rows of each, and its own outcome.
+        """The completions of a batch whose one call raised, each asked alone: its row, and its own outcome.
 
-        The parts are single completions, or those of one prompt (``by_prompt``). A check that fails on all of
-        ``HOPELESS`` parts, drawn by a fixed seed so that no pattern of the batch meets them, is not asked about the
-        others: its one failure stands for the batch.
+        A check that fails on all of ``HOPELESS`` completions, drawn by a fixed seed so that no pattern of the batch
+        meets them, is not asked about the others: its one failure stands for the batch.
         """
-        parts = rows_by_prompt(samples.prompts) if self.settings.by_prompt else [[row] for row in range(len(samples))]
-        if len(parts) == 1:
-            return [(parts[0], failed)]
+        everything = range(len(samples))
+        if len(everything) == 1:
+            return [(everything, failed)]
 
-        def ask(indices: Sequence[int]) -> dict[int, Outcome]:
-            calls = [call for index in indices for call in self._calls(samples.pick(parts[index]).unlogged())]
-            return dict(zip(indices, self._place.start(calls)(), strict=True))
+        def ask(rows: Sequence[int]) -> dict[int, Outcome]:
+            calls = [call for row in rows for call in self._calls(samples.pick([row]).unlogged())]
+            return dict(zip(rows, self._place.start(calls)(), strict=True))
 
-        found = ask(random.Random(0).sample(range(len(parts)), min(HOPELESS, len(parts))))  # noqa: S311 - no secret
+        found = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret
         failures = [outcome for outcome in found.values() if outcome.kind != "value"]
         if len(failures) == len(found):
             broken = (each for each in failures if each.kind == "broken")
-            return [(range(len(samples)), next(broken, failed))]
-        found |= ask([index for index in range(len(parts)) if index not in found])
-        return [(part, found[index]) for index, part in enumerate(parts)]
+            return [(everything, next(broken, failed))]
+        found |= ask([row for row in everything if row not in found])
+        return [([row], found[row]) for row in everything]
 
     def _runs_in_workers(self) -> bool:
         # A check that uses a verifier runs in a worker already: the same deadline holds for both.
@@ -411,7 +399,7 @@ class FunctionVerifier(Verifier):
                 isolation=self.isolation,
             )
         if self.form.is_async and self.isolation == "inline":
-            return EventLoop(self.fn, self.timeout or 0.0, self.settings.max_concurrency)
+            return EventLoop(self.fn, self.timeout or 0.0, self.traits.max_concurrency)
         return ThisThread(self.fn)
 
     def failed(self, reason: str) -> Verdict:
@@ -420,15 +408,8 @@ class FunctionVerifier(Verifier):
 
 
 def _rebuild(  # noqa: PLR0917 - what __reduce__ saved
-    spec: Any,
-    name: str,
-    settings: dict[str, Any],
-    label: str,
-    columns: dict[str, str],
-    options: dict[str, Any],
-    traits: bytes | None,
+    spec: Any, name: str, own: bytes, label: str, columns: dict[str, str], options: dict[str, Any]
 ) -> FunctionVerifier:
-    held = None if traits is None else pickle.loads(traits)  # noqa: S301 - written by `__reduce__` above
-    return FunctionVerifier(
-        spec.load(), name, Settings(**settings), label=label, columns=columns, options=options, traits=held
-    )
+    fn = spec.load()
+    traits = replace(traits_of(fn), **pickle.loads(own))  # noqa: S301 - written by `__reduce__` above
+    return FunctionVerifier(fn, name, traits, label=label, columns=columns, options=options)

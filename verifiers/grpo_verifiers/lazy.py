@@ -11,17 +11,17 @@ def installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Build a package's ``__getattr__`` and ``__dir__`` from a mapping of public name to module."""
+def lazy_names(
+    package: str, where: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """A package's ``__getattr__``, ``__dir__`` and ``__all__``, from its modules and the names that each holds."""
+    modules = {name: f"{package}.{module}" for module, names in where.items() for name in names.split()}
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - becomes the module's own hook
-        if name not in where:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(where[name]), name)
+        value = getattr(importlib.import_module(modules[name]), name)
         setattr(importlib.import_module(package), name, value)
         return value
 
-    def __dir__() -> list[str]:  # noqa: N807 - becomes the module's own hook
-        return sorted(where)
-
-    return __getattr__, __dir__
+    return __getattr__, lambda: sorted(modules), sorted(modules)

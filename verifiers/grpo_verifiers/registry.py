@@ -141,14 +141,12 @@ class Registry(Generic[T]):
         builtins: Mapping[str, str] | None = None,
         group: str | None = None,
         adopt: Callable[[str, Any], T] | None = None,
-        otherwise: Callable[[str, Path | None], Any] | None = None,
     ) -> None:
         """Describe the registry; messages call one entry a ``kind`` ("advantage estimator").
 
         ``builtins`` maps name to ``"module:attr"``; installed packages register in the entry-point ``group``. ``adopt``
         turns whatever a reference or entry point gave (a plain function, say) into an entry's type, and rejects what
-        cannot be one with a ``TypeError``. ``otherwise`` is asked about a name that nothing answers to: it returns what
-        a reference would give, or None.
+        cannot be one with a ``TypeError``.
         """
         self.kind = kind
         self.group = group
@@ -156,7 +154,6 @@ class Registry(Generic[T]):
         self._registered: dict[str, _Registered[T]] = {}
         self._resolved: dict[str, T] = {}
         self._adopt = adopt
-        self._otherwise = otherwise
 
     def register(self, name: str, value: T, *, source: str | None = None) -> T:
         """Add an entry under a name that nothing else has.
@@ -219,8 +216,6 @@ class Registry(Generic[T]):
         elif is_reference(name):
             # Never cached by name: a relative path means another file from another folder.
             return self._convert(name, import_reference(name, base))
-        elif self._otherwise is not None and (found := self._otherwise(name, base)) is not None:
-            return self._convert(name, found)
         else:
             message = unknown(self.kind, name, self.names())
             raise UnknownNameError(

@@ -1,8 +1,8 @@
 """The public way in: ``@verifier`` registers a check function, ``get_verifier`` finds and configures one by name.
 
-Functions and objects made for other trainers are taken by reference. One that is not decorated, takes ``completions``
-and has a ``**kwargs`` is a TRL reward function: it is called as TRL calls it, with completions as they are (chats as
-lists of messages), ``prompts``, ``completion_ids`` and every column.
+A function that is not decorated, takes ``completions`` and has a ``**kwargs`` is a TRL reward function: it is called as
+TRL calls it, with completions as they are (chats as lists of messages), ``prompts``, ``completion_ids`` and every
+column.
 """
 
 import inspect
@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.base.traits import Home, OnError, Settings, Traits, traits_of
+from grpo_verifiers.base.traits import Home, OnError, Traits, traits_of
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
 from grpo_verifiers.exec.form import form_of
 from grpo_verifiers.exec.isolation import isolation_problems
-from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, lent, named_environment, of_loader, rubric_check
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
@@ -51,35 +50,20 @@ BUILTINS = {
     "turns_overlong": "grpo_verifiers.steps:turns_overlong",
 }
 """The verifiers of this package, and where each is defined; imported on first use."""
+_ACCEPTED = "expected a check function, a TRL reward function (completions, **kwargs) or a verifier"
 
 
 def _adopt(name: str, value: Any) -> Verifier:
+    """Make a verifier of whatever a built-in's path, a reference or an entry point gave."""
     if name in BUILTINS:
-        return FunctionVerifier(value, name, replace(traits_of(value).settings, builtin=True))
-    return adopt(name.rpartition(":")[2] if is_reference(name) else name, of_loader(name, value))
-
-
-_ACCEPTED = (
-    "expected a check function, a TRL reward function (completions, **kwargs), a verifier, or a Rubric of Prime "
-    "Intellect's verifiers package (up to 0.1)"
-)
-
-
-def adopt(name: str, value: Any) -> Verifier:
-    """Make a verifier of whatever a reference or entry point gave."""
+        return FunctionVerifier(value, name, replace(traits_of(value), builtin=True))
     if isinstance(value, Verifier):
         return value
-    rubric = lent(value)
-    if rubric is not None:
-        check = rubric_check(name, rubric)
-        isolation = "process" if can_travel(check) else "inline"  # one that cannot waits rather than works
-        grouped = isinstance(check, GroupRubricCheck)
-        return FunctionVerifier(check, name, Settings(isolation=isolation, raw=True, by_prompt=grouped))
+    name = name.rpartition(":")[2] if is_reference(name) else name
     if inspect.isclass(value):
         raise KeywordError(
             f"verifier {name!r} is the class {value.__qualname__}: refer to an instance of it; {_ACCEPTED}."
         )
-
     if hasattr(value, "forward") and hasattr(value, "state_dict"):
         raise KeywordError(
             f"verifier {name!r} is a model ({type(value).__name__}): reward models belong into reward_funcs; "
@@ -89,12 +73,10 @@ def adopt(name: str, value: Any) -> Verifier:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise KeywordError(f"verifier {name!r} is a {kind}; {_ACCEPTED}.")
     form = form_of(name, value)
-    return FunctionVerifier(value, name, replace(traits_of(value).settings, raw=form.batch and form.open))
+    return FunctionVerifier(value, name, replace(traits_of(value), raw=form.batch and form.open))
 
 
-REGISTRY: Registry[Verifier] = Registry(
-    "verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt, otherwise=named_environment
-)
+REGISTRY: Registry[Verifier] = Registry("verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt)
 
 
 def verifier(
@@ -170,7 +152,7 @@ def verifier(
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
-        verifier = FunctionVerifier(fn, name, traits.settings, traits=traits)
+        verifier = FunctionVerifier(fn, name, traits)
         problems = traits.problems(f"verifier {name!r}")
         problems += [f"verifier {name!r}: {problem}" for problem in isolation_problems(verifier.isolation)]
         if verifier.isolation == "inline" and timeout is not None and not verifier.form.is_async:

@@ -1,9 +1,9 @@
-"""Settings and declarations of a check: the keywords of ``@verifier``."""
+"""The declarations of a check: the keywords of ``@verifier``."""
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from grpo_verifiers.errors import VerifierError
@@ -21,45 +21,8 @@ _REMEMBERED = 1024
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Where and within which limits a check runs; what is not explained here is a keyword of ``@verifier``.
-
-    Attributes:
-        builtin: comes with this package: its workers are confined.
-        raw: wants the completions as TRL has them: chats as lists of messages.
-        by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
-        plugins: modules that workers import first.
-    """
-
-    timeout: Seconds | None = None
-    isolation: str | None = None
-    on_error: OnError | None = None
-    max_concurrency: Annotated[int, Range(1)] = 32
-    memory: Annotated[float, Range(0, 1 << 20, open_high=True, told="GiB (0: no cap)")] | None = None
-    env: tuple[str, ...] = ()
-    home: Home | None = None
-    builtin: bool = False
-    raw: bool = False
-    by_prompt: bool = False
-    plugins: tuple[str, ...] = ()
-
-    def problems(self, what: str) -> list[str]:
-        """Values of a wrong type or out of range."""
-        hints = hints_of(type(self))
-        problems: list[str] = []
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
-            if name == "on_error":
-                if value is not None and not (isinstance(value, str) and value in get_args(OnError)):
-                    problems.append(unknown(name, value, get_args(OnError)))
-            elif name != "isolation":  # `FunctionVerifier` knows all places
-                problems += value_problems(name, value, hints[name])
-        return [f"{what}: {problem}" for problem in problems]
-
-
-@dataclass(frozen=True)
-class Traits(Settings):
-    """The declarations of a check: its settings, unless a user changes them, and its further abilities.
+class Traits:
+    """Where and within which limits a check runs, unless a user changes that, and its further abilities.
 
     As a decorator it leaves a plain function, whose options are checked on direct calls, too. ``@verifier`` takes the
     same keywords, says what they mean, and registers the function under a name.
@@ -78,12 +41,24 @@ class Traits(Settings):
     ValueError: brief: most is 0, expected an integer of at least 1.
 
     Attributes:
+        builtin: comes with this package: its workers are confined.
+        raw: wants the completions as TRL has them: chats as lists of messages.
+        plugins: modules that workers import first.
         boxes: an async check that runs programs in boxes of its own and only waits for them: with ``isolation="ray"``
             it waits on the nodes, where the boxes then are. Its ``option_problems`` takes ``here``, too: whether the
             boxes are to be on this machine.
     """
 
-    _: KW_ONLY
+    timeout: Seconds | None = None
+    isolation: str | None = None
+    on_error: OnError | None = None
+    max_concurrency: Annotated[int, Range(1)] = 32
+    memory: Annotated[float, Range(0, 1 << 20, open_high=True, told="GiB (0: no cap)")] | None = None
+    env: tuple[str, ...] = ()
+    home: Home | None = None
+    builtin: bool = False
+    raw: bool = False
+    plugins: tuple[str, ...] = ()
     pure: bool = False
     steps: bool | None = None
     fast: Callable[..., Any] | None = None
@@ -96,10 +71,18 @@ class Traits(Settings):
     boxes: bool = False
     stricter: Mapping[str, Any] | None = None
 
-    @property
-    def settings(self) -> Settings:
-        """The settings alone."""
-        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+    def problems(self, what: str) -> list[str]:
+        """Values of a wrong type or out of range."""
+        hints = hints_of(type(self))
+        problems: list[str] = []
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            if name == "on_error":
+                if value is not None and not (isinstance(value, str) and value in get_args(OnError)):
+                    problems.append(unknown(name, value, get_args(OnError)))
+            elif name != "isolation":  # `FunctionVerifier` knows all places
+                problems += value_problems(name, value, hints[name])
+        return [f"{what}: {problem}" for problem in problems]
 
     def more_problems(self, fn: Callable[..., Any], given: Mapping[str, Any], *, here: bool = True) -> list[str]:
         """Problems that the check itself finds, with the defaults filled in; none while an option has a wrong type.

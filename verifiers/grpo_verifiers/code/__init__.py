@@ -14,11 +14,8 @@ if TYPE_CHECKING:
     from grpo_verifiers.code.levels import choose as choose
     from grpo_verifiers.code.levels import probe as probe
 
-_NAMES = {
-    "SandboxError": f"{__name__}.levels",
-    "code": f"{__name__}._code",
-    "choose": f"{__name__}.levels",
-    "probe": f"{__name__}.levels",
+_WHERE = {
+    "_code": "code",
+    "levels": "SandboxError choose probe",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -3,14 +3,14 @@
 import os
 import pickle
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.spec import CheckSpec
 
-Call = tuple[Any, Mapping[str, Any], int | None]
+Call = tuple[Any, dict[str, Any], int | None]
 
 
 def pack(call: Call) -> bytes:

@@ -9,14 +9,13 @@ from typing import Any
 
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
-from grpo_verifiers.exec.batch import pack
+from grpo_verifiers.exec.batch import Call, pack
 from grpo_verifiers.exec.failure import result
 from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
 from grpo_verifiers.verdict import Status, Verdict
 
-Call = tuple[Any, dict[str, Any], int | None]
 Collect = Callable[[], list[Outcome]]
 
 REMEMBERED = 4096

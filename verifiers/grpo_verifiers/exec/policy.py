@@ -1,9 +1,6 @@
 """Verdicts from outcomes: what failures of a check mean for its completions, and when they end the run."""
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,7 +30,6 @@ class Policy:
         batch: one call judges many completions.
         failures: failures in a row so far, as `HOPELESS` counts them.
         late: completions in a row that it was too late on.
-        silent: completions so far that it returned only None for; -1 after any other result.
     """
 
     label: str
@@ -43,7 +39,6 @@ class Policy:
     batch: bool
     failures: int = 0
     late: int = 0
-    silent: int = 0
     _warned: set[str] = field(default_factory=set)
 
     def verdicts(self, outcome: Outcome, rows: int) -> list[Verdict]:
@@ -76,27 +71,6 @@ class Policy:
         if self.on_error == "raise":
             raise VerifierFailedError(f"verifier {self.label!r} failed, and on_error is 'raise': {reason}")
         return excused(reason) if self.on_error == "null" else blamed(reason)
-
-    def heed_silence(self, verdicts: Sequence[Verdict], complete: Sequence[bool]) -> None:
-        """Count the rows with all columns for which it returned None.
-
-        VerifierFailedError where it has returned nothing else, and can end without a return.
-        """
-        if self.silent < 0 or self.fn is None:
-            return
-        if any(verdict.score is not None or has_reason(verdict.detail) for verdict in verdicts):
-            self.silent = -1
-            return
-        self.silent += sum(complete)
-        if self.silent < HOPELESS:
-            return
-        counted, self.silent = self.silent, -1
-        problem = (
-            f"returned None for all of the {counted} completions so far, whose columns are all there: is a 'return' "
-            "missing? Where it does not apply, say so with 'return None'"
-        )
-        if self.on_error != "zero" and lacks_return(self.fn):
-            raise VerifierFailedError(f"verifier {self.label!r} ({source_of(self.fn)}) {problem}.")
 
     def unreadable(self, why: str) -> None:
         """Log the first completion whose stated answer could not be read: it has no vote."""
@@ -147,46 +121,3 @@ class Policy:
         where = "" if self.fn is None else f" ({source_of(self.fn)})"
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
         return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
-
-
-def has_reason(detail: str) -> bool:
-    """True if a reason is more than the check's own output."""
-    return bool(detail) and not detail.startswith(LABEL)
-
-
-def lacks_return(fn: Callable[..., Any]) -> bool:
-    """True if a function's source can end without a ``return``, and has none of None on purpose.
-
-    >>> lacks_return(lambda text: None if text else 1.0)
-    False
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(fn)))).body[0]
-    except (OSError, TypeError, SyntaxError, ValueError, IndexError):
-        return False
-    if not isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    return _is_open(tree.body) and not any(isinstance(node, ast.Return) and _is_none(node) for node in ast.walk(tree))
-
-
-def _is_none(node: ast.Return) -> bool:
-    """A bare ``return``, or one of a None."""
-    return node.value is None or any(isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node))
-
-
-def _is_open(body: Sequence[ast.stmt]) -> bool:
-    """True if statements may be followed by more: they do not all end in ``return`` or ``raise``."""
-    last = body[-1] if body else None
-    if isinstance(last, ast.If):
-        return _is_open(last.body) or _is_open(last.orelse)
-    if isinstance(last, ast.With | ast.AsyncWith):
-        return _is_open(last.body)
-    if isinstance(last, ast.Try | ast.TryStar):
-        ways = [last.orelse or last.body, *(handler.body for handler in last.handlers)]
-        return any(map(_is_open, ways)) and (not last.finalbody or _is_open(last.finalbody))
-    if isinstance(last, ast.Match):
-        total = any(isinstance(case.pattern, ast.MatchAs) and not case.pattern.pattern for case in last.cases)
-        return not total or any(_is_open(case.body) for case in last.cases)
-    if isinstance(last, ast.While):
-        return not isinstance(last.test, ast.Constant) or any(isinstance(node, ast.Break) for node in ast.walk(last))
-    return not isinstance(last, ast.Return | ast.Raise)

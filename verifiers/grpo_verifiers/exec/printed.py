@@ -11,6 +11,11 @@ LABEL = "printed: "
 _REASON = 1400
 
 
+def has_reason(detail: str) -> bool:
+    """True if a reason is more than the check's own output."""
+    return bool(detail) and not detail.startswith(LABEL)
+
+
 class Printed(io.RawIOBase):
     """Takes the place of ``sys.stdout`` and ``sys.stderr`` for one call; processes that it starts print to nowhere."""
 

@@ -1,5 +1,6 @@
 """One worker process as the trainer sees it: start, talk without blocking, kill with everything below it."""
 
+import collections
 import contextlib
 import os
 import shutil
@@ -11,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
@@ -71,62 +72,84 @@ def search_path() -> list[str]:
     return [str(Path(entry).absolute()) for entry in sys.path]
 
 
-class WorkerProcess:
-    """A started worker; every method returns at once."""
+class Child:
+    """A process of ours at the other end of a socket, and what it prints; every method returns at once."""
 
-    def __init__(self, kind: WorkerKind, module: str = "grpo_verifiers.exec.worker") -> None:
-        """Start it, by the name of what it runs; the first reply says that it is ready."""
+    def __init__(self, module: str, env: Mapping[str, str], cwd: str | None = None) -> None:
+        """Start it, by the name of what it runs."""
         if not sys.executable:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
-        self.kind = kind
-        self.mark = f"{MARK}-{uuid.uuid4().hex}"
-        self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.")
-        self.folder = self._own.path
-        self._replies = ReplyBuffer()
-        self._out = memoryview(b"")
-        self._boot_log: IO[bytes] | None = None
-        ours, theirs = socket_pair()
-        self.sock = ours
-        ours.setblocking(False)
+        self.replies = ReplyBuffer()
+        self.out: collections.deque[memoryview] = collections.deque()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as it prints
+        self.sock, theirs = socket_pair()
+        self.sock.setblocking(False)
         try:
-            self._boot_log = tempfile.TemporaryFile()  # noqa: SIM115 - lives until the worker is ready
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
+            self.process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._boot_log,
-                env=_environment(kind, self.mark, self.folder),
+                stderr=self._log,
+                env=env,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                cwd=cwd,
             )
         except BaseException:
-            ours.close()
-            self._close_files()
+            self.sock.close()
+            self._log.close()
             raise
         finally:
             theirs.close()
-        self.pid = self._group = self._process.pid
+
+    def queue(self, head: tuple[Any, ...], payload: bytes = b"") -> None:
+        """Have ``flush`` send a message."""
+        self.out.append(memoryview(pack_call(head, payload)))
+
+    def flush(self) -> bool:
+        """Send what the socket takes now; True once nothing is left, WorkerGone where it closed the connection."""
+        while self.out:
+            try:
+                sent = self.sock.send(self.out[0])
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise WorkerGone(str(error)) from error
+            self.out[0] = self.out[0][sent:]
+            if not self.out[0]:
+                self.out.popleft()
+        return True
+
+    def printed(self) -> str:
+        """The end of what it has printed."""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 2000))
+        return self._log.read().decode("utf-8", "replace").strip()
+
+
+class WorkerProcess(Child):
+    """A started worker."""
+
+    def __init__(self, kind: WorkerKind, module: str = "grpo_verifiers.exec.worker") -> None:
+        """Start it, by the name of what it runs; the first reply says that it is ready."""
+        self.mark = f"{MARK}-{uuid.uuid4().hex}"
+        self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.")
+        self.folder = self._own.path
+        try:
+            super().__init__(module, _environment(kind, self.mark, self.folder))
+        except BaseException:
+            self._drop_folder()
+            raise
+        self.pid = self._group = self.process.pid
         self.death_fd = _pidfd(self.pid)
         stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
         with contextlib.suppress(WorkerGone):  # dead already: the scheduler hears of it as of any death
             self.send(("boot", 0, "", stage))
 
     def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
-        """Queue a message; True if all of it was sent. If not, wait until the socket takes more, and ``flush``."""
-        self._out = memoryview(pack_call(head, payload))
+        """Send a message; True if all of it was sent. If not, wait until the socket takes more, and ``flush``."""
+        self.queue(head, payload)
         return self.flush()
-
-    def flush(self) -> bool:
-        """Send the rest; True once nothing is left."""
-        while self._out:
-            try:
-                sent = self.sock.send(self._out)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                raise WorkerGone(str(error)) from error
-            self._out = self._out[sent:]
-        return True
 
     def receive(self) -> list[Mapping[str, Any]]:
         """The replies that have arrived; WorkerGone where it closed the connection, or sent what is no reply."""
@@ -143,7 +166,7 @@ class WorkerProcess:
                     return found  # the end shows again on the next call
                 raise WorkerGone("it closed the connection")
             try:
-                found += self._replies.feed(data)
+                found += self.replies.feed(data)
             except WireError as error:
                 raise WorkerGone(f"it broke the protocol: {error}") from error
             if len(data) < 1 << 18:
@@ -153,21 +176,15 @@ class WorkerProcess:
         """Drop the log of the start; ``first``, the first reply, tells the group of the worker."""
         group = first.get("group")
         self._group = group if isinstance(group, int) and group > 1 else self.pid
-        if self._boot_log is not None:
-            self._boot_log.close()
-            self._boot_log = None
+        self._log.close()
 
     def boot_log(self) -> str:
         """The end of what the worker printed while it started."""
-        if self._boot_log is None:
-            return ""
-        self._boot_log.seek(0, os.SEEK_END)
-        self._boot_log.seek(max(0, self._boot_log.tell() - 2000))
-        return self._boot_log.read().decode("utf-8", "replace").strip()
+        return "" if self._log.closed else self.printed()
 
     def dead(self) -> bool:
         """True once the process has ended, even if a child of it holds the socket open."""
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
     def kill(self, grace: float = 0.0) -> str:
         """End it and everything it started, reap it; how it ended on its own, if it did.
@@ -175,20 +192,21 @@ class WorkerProcess:
         A process whose connection is closed already gets ``grace`` seconds to end, to learn why it did.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(grace)
-        alone = self._process.poll()
+            self.process.wait(grace)
+        alone = self.process.poll()
         if alone is None:
             left: Iterable[int] = proc.end_tree(self.pid)
             # Not even SIGKILL ends a process inside a hanging disk operation: rather leave it than hang with it.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
+                self.process.wait(5)
         else:
             left = proc.end_marked(self.mark)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, 9)  # what has cleared its environment, but stayed in the group
         proc.reap(left)
         self.close()
-        self._close_files()
+        self._log.close()
+        self._drop_folder()
         if alone is None:
             return ""
         if alone == TOO_MANY:
@@ -202,10 +220,7 @@ class WorkerProcess:
             os.close(self.death_fd)
             self.death_fd = None
 
-    def _close_files(self) -> None:
-        if self._boot_log is not None:
-            self._boot_log.close()
-            self._boot_log = None
+    def _drop_folder(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self._own.release()
 

@@ -1,6 +1,5 @@
 """A batch as trainers hand it over (TRL's reward signature), and the parts of it that a check may ask for."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,10 +91,6 @@ class Samples:
             f"{{{parameter}: <column>}}."
         )
 
-    def complete(self, names: Sequence[str]) -> list[bool]:
-        """Of each row, whether it has a value in all of these columns."""
-        return [all(self.columns[name][row] is not None for name in names) for row in range(len(self))]
-
     def text(self, row: int) -> str:
         """The final assistant text of one completion."""
         return completion_text(self.completions[row])
@@ -136,14 +131,6 @@ class Samples:
 
 
 RESERVED = ("prompt", "messages", "completion_ids", "completion_text", "turns", "turn_spans")
-
-
-def rows_by_prompt(prompts: Sequence[Any]) -> list[list[int]]:
-    """The rows of each prompt, in the order of their first ones."""
-    groups: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        groups.setdefault(json.dumps(prompt, default=repr, sort_keys=True), []).append(row)
-    return list(groups.values())
 
 
 def completion_text(completion: Any) -> str:

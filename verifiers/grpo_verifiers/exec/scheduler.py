@@ -246,8 +246,8 @@ class Scheduler:
                 self._sent(worker)
             else:
                 self._selector.modify(worker.process.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
-        except WorkerGone as gone:
-            self._lost(worker, str(gone))
+        except WorkerGone as error:
+            self._lost(worker, str(error))
 
     @staticmethod
     def _sent(worker: _Worker) -> None:
@@ -268,8 +268,8 @@ class Scheduler:
                 self._receive(worker)
                 if key.fd == worker.process.death_fd:
                     self._lost(worker, "it ended")
-        except WorkerGone as gone:
-            self._lost(worker, str(gone))
+        except WorkerGone as error:
+            self._lost(worker, str(error))
 
     def _receive(self, worker: _Worker) -> None:
         for reply in worker.process.receive():

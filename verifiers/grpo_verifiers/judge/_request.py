@@ -22,11 +22,7 @@ from grpo_verifiers.verdict import Verdict
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {
-    301: "redirects; set base_url to the final address",
-    302: "redirects; set base_url to the final address",
-    303: "redirects; set base_url to the final address",
-    307: "redirects; set base_url to the final address",
-    308: "redirects; set base_url to the final address",
+    **dict.fromkeys((301, 302, 303, 307, 308), "redirects; set base_url to the final address"),
     401: "wants another key; check the variable that api_key_env names",
     403: "forbids this; check what the key may do and the model's name",
     404: "does not know this address or model; check base_url (it ends before /chat/completions) and model",

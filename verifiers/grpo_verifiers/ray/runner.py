@@ -4,14 +4,10 @@ The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and 
 outcome, in order: a child that dies is started again, and a cluster that stays away fails what waits.
 """
 
-import collections
 import contextlib
 import os
 import pickle
 import selectors
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,15 +17,15 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.batch import Item
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import WorkerKind, python_path
+from grpo_verifiers.exec.process import Child, WorkerGone, WorkerKind, python_path
 from grpo_verifiers.exec.runner import Runner
 from grpo_verifiers.exec.scheduler import Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.exec.wire import WireError
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.ray.station import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
-from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
+from grpo_verifiers.sandbox.children import disown, end_process
 
 ACTORS_VARIABLE = "GRPO_VERIFIERS_RAY_ACTORS"
 CPUS_VARIABLE = "GRPO_VERIFIERS_RAY_CPUS"
@@ -81,60 +77,25 @@ def _whole(name: str) -> int | None:
     return int(wish)
 
 
-class _Link:
+class _Link(Child):
     """The child that speaks Ray."""
 
     def __init__(self, settings: RaySettings) -> None:
-        self.replies = ReplyBuffer()
-        self.out: collections.deque[memoryview] = collections.deque()
         self.ready = False
         self.heard = time.monotonic()
         self.specs: set[str] = set()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        self.sock, theirs = socket_pair()
-        self.sock.setblocking(False)
-        try:
-            self.process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "grpo_verifiers.ray.bridge", str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                env={**os.environ, "PYTHONPATH": python_path()},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                cwd="/",  # Ray puts its folder on the search path of every actor
-            )
-        except BaseException:
-            self.sock.close()
-            self._log.close()
-            raise
-        finally:
-            theirs.close()
+        # Ray puts its working folder on the search path of every actor.
+        super().__init__("grpo_verifiers.ray.bridge", {**os.environ, "PYTHONPATH": python_path()}, cwd="/")
         ranks = os.environ.get("WORLD_SIZE", "1")
         told = {**vars(settings), "ranks": int(ranks) if ranks.isdecimal() else 1}
-        self.send(("boot", 0, "", told))
-
-    def send(self, head: tuple[Any, ...], payload: bytes = b"") -> None:
-        """Queue a message."""
-        self.out.append(memoryview(pack_call(head, payload)))
-
-    def flush(self) -> None:
-        """Send what the child takes now; OSError where it is gone."""
-        with contextlib.suppress(BlockingIOError):
-            while self.out:
-                rest = self.out[0][self.sock.send(self.out[0]) :]
-                self.out[0] = rest
-                if not rest:
-                    self.out.popleft()
+        self.queue(("boot", 0, "", told))
 
     def end(self, grace: float = 0.0) -> str:
         """End it; what it has printed last."""
         self.sock.close()
         end_process(self.process, grace)
         with self._log:
-            self._log.seek(0, os.SEEK_END)
-            self._log.seek(max(0, self._log.tell() - 2000))
-            return readable(self._log.read().decode("utf-8", "replace").strip(), 2000)
+            return readable(self.printed(), 2000)
 
     def forget(self) -> None:
         """In a forked child: let go of it without touching it."""
@@ -212,14 +173,14 @@ class _Cluster(Scheduler):
         link = self._link
         if link is not None and link.ready and not self.closing and spec.identity not in link.specs:
             link.specs.add(spec.identity)
-            link.send(("spec", 0, spec.identity, None), pickle.dumps(spec))
+            link.queue(("spec", 0, spec.identity, None), pickle.dumps(spec))
 
     def _send(self, number: int) -> None:
         if self._link is not None and self._link.ready and not self.closing:
             batch, index = self._open[number].batch, self._open[number].index
             self._send_spec(batch.spec)
             about = "run", number, batch.spec.identity, (batch.timeout, batch.rows[index])
-            self._link.send(about, batch.payloads[index])
+            self._link.queue(about, batch.payloads[index])
 
     def _go_on(self) -> None:
         now = time.monotonic()
@@ -233,11 +194,11 @@ class _Cluster(Scheduler):
                 self._selector.register(self._link.sock, selectors.EVENT_READ, self._link)
             return
         try:
-            self._link.flush()
-        except OSError:
+            sent = self._link.flush()
+        except WorkerGone:
             self._lose_link("the process that speaks Ray ended")
             return
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._link.out else 0)
+        wanted = selectors.EVENT_READ | (0 if sent else selectors.EVENT_WRITE)
         self._selector.modify(self._link.sock, wanted, self._link)
 
     def _pause(self) -> float | None:

@@ -21,17 +21,12 @@ if TYPE_CHECKING:
     from grpo_verifiers.steps.segments import SEGMENTERS as SEGMENTERS
     from grpo_verifiers.steps.segments import segment as segment
 
-_NAMES = {
-    "SEGMENTERS": f"{__name__}.segments",
-    "code_steps": f"{__name__}._code_steps",
-    "math_steps": f"{__name__}._math_steps",
-    "prm": f"{__name__}._prm",
-    "segment": f"{__name__}.segments",
-    "step_verdict": f"{__name__}.aggregate",
-    "tool_used": f"{__name__}._turns",
-    "tool_valid": f"{__name__}._turns",
-    "turn_reward": f"{__name__}._turns",
-    "turns_overlong": f"{__name__}._turns",
+_WHERE = {
+    "_code_steps": "code_steps",
+    "_math_steps": "math_steps",
+    "_prm": "prm",
+    "_turns": "tool_used tool_valid turn_reward turns_overlong",
+    "aggregate": "step_verdict",
+    "segments": "SEGMENTERS segment",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -22,19 +22,14 @@ if TYPE_CHECKING:
     from grpo_verifiers.text._numeric import numeric as numeric
     from grpo_verifiers.text._repetition import repetition as repetition
 
-_NAMES = {
-    "choice": f"{__name__}._choice",
-    "exact": f"{__name__}._exact",
-    "json_schema": f"{__name__}._json_schema",
-    "language": f"{__name__}._language",
-    "length_cosine": f"{__name__}._length",
-    "length_kimi": f"{__name__}._length",
-    "length_overlong": f"{__name__}._length",
-    "numeric": f"{__name__}._numeric",
-    "regex": f"{__name__}._exact",
-    "repetition": f"{__name__}._repetition",
-    "tag_count": f"{__name__}._format",
-    "think_format": f"{__name__}._format",
+_WHERE = {
+    "_choice": "choice",
+    "_exact": "exact regex",
+    "_format": "tag_count think_format",
+    "_json_schema": "json_schema",
+    "_language": "language",
+    "_length": "length_cosine length_kimi length_overlong",
+    "_numeric": "numeric",
+    "_repetition": "repetition",
 }
-__getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two
+__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)
