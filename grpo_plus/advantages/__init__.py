@@ -5,9 +5,6 @@ from typing import TYPE_CHECKING
 from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from grpo_plus.advantages.checking import anchor_parts as anchor_parts
-    from grpo_plus.advantages.checking import check_advantage_kwargs as check_advantage_kwargs
-    from grpo_plus.advantages.checking import leaf_estimators as leaf_estimators
     from grpo_plus.advantages.checking import parameters_of as parameters_of
     from grpo_plus.advantages.compute import compute_advantages as compute_advantages
     from grpo_plus.advantages.estimator import Estimator as Estimator
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from grpo_plus.advantages.registry import register_advantage as register_advantage
     from grpo_plus.advantages.table import RewardTable as RewardTable
     from grpo_plus.advantages.table import StepScores as StepScores
-    from grpo_plus.advantages.weights import unread_weights as unread_weights
 
 _NAMES = {
     "Estimator": "grpo_plus.advantages.estimator",
@@ -33,14 +29,10 @@ _NAMES = {
     "StepScores": "grpo_plus.advantages.table",
     "advantage_metrics": "grpo_plus.advantages.metrics",
     "advantages": "grpo_plus.advantages.registry",
-    "anchor_parts": "grpo_plus.advantages.checking",
-    "check_advantage_kwargs": "grpo_plus.advantages.checking",
     "compute_advantages": "grpo_plus.advantages.compute",
     "get_advantage": "grpo_plus.advantages.registry",
-    "leaf_estimators": "grpo_plus.advantages.checking",
     "parameters_of": "grpo_plus.advantages.checking",
     "register_advantage": "grpo_plus.advantages.registry",
-    "unread_weights": "grpo_plus.advantages.weights",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

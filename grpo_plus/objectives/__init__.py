@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from grpo_plus.objectives.batch import Terms as Terms
     from grpo_plus.objectives.batch import TokenBatch as TokenBatch
     from grpo_plus.objectives.compose import build_objective as build_objective
-    from grpo_plus.objectives.compose import check_objective as check_objective
     from grpo_plus.objectives.group import GroupScores as GroupScores
     from grpo_plus.objectives.group import Pulls as Pulls
     from grpo_plus.objectives.objective import Objective as Objective
@@ -30,7 +29,6 @@ _NAMES = {
     "Terms": "grpo_plus.objectives.batch",
     "TokenBatch": "grpo_plus.objectives.batch",
     "build_objective": "grpo_plus.objectives.compose",
-    "check_objective": "grpo_plus.objectives.compose",
     "make_targets": "grpo_plus.objectives.target",
     "objectives": "grpo_plus.objectives.registry",
     "piece_registries": "grpo_plus.objectives.pieces",

@@ -17,9 +17,6 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import Range, keywords_of, numbers, option_problems
 from grpo_verifiers.rules import broken_rules
 
-SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise", "skip_settled")
-"""Keywords that every objective has; the others are its surrogate's and its reduction's."""
-
 _NOT_HERE = {
     "bnpo": "its divisor is the token count of the micro-batch, so its gradient depends on how a batch is split: use "
     "'dapo', which divides by the count of the whole batch, or leave objective unset and set loss_type to bnpo"
@@ -32,7 +29,11 @@ def _stops(
     stop_rise: Annotated[float, Range(0, finite=True)] | None = None,
     skip_settled: bool | None = None,
 ) -> None:
-    """The signature of the keywords that every objective has."""
+    """The signature of the keywords that every objective has, beside its pieces."""
+
+
+SELECTORS = ("ratio", "surrogate", "kl", "reduce", *keywords_of(_stops))
+"""Keywords that every objective has; the others are its surrogate's and its reduction's."""
 
 
 def _kl(
@@ -90,33 +91,6 @@ def build_objective(
     raise_all(problems)
     assert objective is not None
     return objective
-
-
-def check_objective(
-    name: str | Callable[..., Any],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    beta: float,
-    advantage_per: str = "completion",
-    base: Path | None = None,
-    use_bias_correction_kl: bool = True,
-) -> list[str]:
-    """Every problem of a composition; empty where there is none. Arguments as for `compose_objective`.
-
-    >>> check_objective("dapo", {"epsilon_high": 0.28}, beta=0.0)
-    []
-    >>> print(check_objective("dapo", {"epsilon_hihg": 0.28}, beta=0.0)[0].split("?")[0])
-    the objective 'dapo': unknown keyword 'epsilon_hihg'. Did you mean 'epsilon_high'
-    """
-    _, problems = compose_objective(
-        name,
-        kwargs,
-        beta=beta,
-        advantage_per=advantage_per,
-        base=base,
-        use_bias_correction_kl=use_bias_correction_kl,
-    )
-    return [str(problem) for problem in problems]
 
 
 def compose_objective(

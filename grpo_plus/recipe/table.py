@@ -75,7 +75,7 @@ PARTS = (
     )),
     Part("critic", lambda c: c.recipe.critic is not None, (
         needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
-              when=lambda c: c.known and not c.reads("reads_values")),
+              when=lambda c: not c.reads("reads_values") and (c.recipe.advantage or "advantage" not in c.recipe.names)),
         excludes("dead_groups", "advantages against a critic compare nothing within a group, so no group is dead"),
         *_BESIDE,
         needs("more max_steps", "the policy is not trained before step {c.recipe.critic.warmup_steps} (warmup_steps)",

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from grpo_plus.selection.checking import check_selection_kwargs as check_selection_kwargs
     from grpo_plus.selection.checking import selection_weights as selection_weights
     from grpo_plus.selection.history import PromptHistory as PromptHistory
     from grpo_plus.selection.part import Selection as Selection
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 _NAMES = {
     "PromptHistory": "grpo_plus.selection.history",
     "Selection": "grpo_plus.selection.part",
-    "check_selection_kwargs": "grpo_plus.selection.checking",
     "get_selection": "grpo_plus.selection.registry",
     "register_selection": "grpo_plus.selection.registry",
     "selection_weights": "grpo_plus.selection.checking",

@@ -221,22 +221,39 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
     }
 
 
-def first_parameter(fn: Callable[..., Any], raises: type[TypeError], *, of: str, takes: str, named: str) -> str:
-    """The name of the parameter that takes what a part works on: the first one.
+def takes_first(fn: Any, raises: type[TypeError], *, of: str, takes: str, named: str) -> None:
+    """Refuse what is no function with a first parameter, which takes what a part works on.
 
     ``of`` is the part in words, ``takes`` the class, ``named`` what the parameter is called in messages.
     """
+    form = f"({named}, *, keywords) -> Tensor"
+    if isinstance(fn, type) or not callable(fn):
+        kind = "a class" if isinstance(fn, type) else type(fn).__name__
+        raise raises(f"{of} is {kind}, expected a function {form}.")
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:
         raise raises(f"{fn!r} has no signature to check keywords against: wrap it in a function.") from error
     ways = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in ways:
-        raise raises(
-            f"{getattr(fn, '__qualname__', fn)!r} takes no {named}: the first parameter of {of} is the {takes}, as in "
-            f"({named}, *, keywords) -> Tensor."
-        )
-    return parameters[0].name
+        raise raises(f"{of} takes no {named}: its first parameter is the {takes}, as in {form}.")
+
+
+def with_signature(fn: Callable[..., Any], more: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]) -> Any:
+    """A callable with the signature that a config sees: all but the first parameter of ``fn``, and ``more``."""
+    parameters = inspect.signature(fn).parameters
+    first, *names = parameters
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = [p.replace(kind=p.KEYWORD_ONLY) if p.kind is positional else p for p in map(parameters.__getitem__, names)]
+
+    def target(**keywords: Any) -> None:
+        """Stands for the function where only its signature matters."""
+
+    signature = inspect.Signature(sorted([*own, *more.values()], key=lambda p: p.kind))
+    target.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads first
+    own_hints = {name: hint for name, hint in hints_of(fn).items() if name not in (first, "return")}
+    target.__annotations__ = own_hints | {name: hints[name] for name in more}
+    return target
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
