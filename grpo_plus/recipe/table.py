@@ -234,11 +234,6 @@ PARTS = (
         excludes(f"diagnosis.{key}", "there is no judge, so nothing would read it", way=f"Set judge, or remove {key}",
                  when=_unjudged(key)) for key in ("every", "sample", "against")
     )),
-    Part("reward_weights", lambda c: c.config.reward_weights, (
-        needs("a weight other than 0", "with {c.config.reward_weights} nothing is left to learn from",
-              way="Give at least one reward a weight",
-              when=lambda c: not any(c.config.reward_weights) and c.recipe.step_sources is None),
-    )),
     Part("eval_verifiers", lambda c: c.config.eval_verifiers, (
         notes("they are not read: eval_strategy is 'no', so there is no evaluation but one that you start yourself",
               lambda c: not c.evaluates),
