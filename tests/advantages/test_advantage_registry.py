@@ -192,15 +192,6 @@ def test_the_keywords_of_process_include_those_of_spreading():
         assert keyword_problems(get_advantage("process"), fine) == []
 
 
-def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
-    def mine(table, *, band: float = 0.0):
-        return table.totals()
-
-    mine.__annotations__ |= {"table": "OnlyForTypeCheckers", "return": "OnlyForTypeCheckers"}
-    with pytest.raises(EstimatorKeywordError, match="'band' is 'wide'"):
-        compute_advantages(mine, RewardTable.of([1, 0]), band="wide")
-
-
 @pytest.mark.parametrize(("value", "message"), [
     (lambda t: t.rewards, r"shape \(2, 1\).*expected.*shape \(2,\)"),
     (lambda t: t.totals().long(), "returned torch.int64"),
