@@ -7,15 +7,14 @@ from typing import Any
 from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError
 from grpo_plus.advantages.registry import advantages, get_advantage
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread
-from grpo_verifiers.options import hints_of, keywords_of, option_problems, with_signature
+from grpo_verifiers.options import keywords_of, option_problems
 
 
 def keyword_problems(estimator: Estimator, given: Any) -> list[str]:
     """Every problem of calling the estimator with these keywords."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         return [f"{estimator.title}: keywords are {given!r}, expected a mapping from keyword to value."]
-    target = _with_all_keywords(estimator)
-    problems = option_problems(estimator.title, target, given)
+    problems = option_problems(estimator.title, estimator.fn, given, skip=_table(estimator), more=_added(estimator))
     if estimator.per == "step" and not problems:
         problems += _unread_discount(estimator, given)
     if estimator.check is not None and not problems:  # it may rely on the types
@@ -41,7 +40,7 @@ def parameters_of(estimator: Estimator) -> dict[str, inspect.Parameter]:
     >>> sorted(parameters_of(get_advantage("zscore")))
     ['ddof', 'eps', 'scale']
     """
-    return keywords_of(_with_all_keywords(estimator))
+    return keywords_of(estimator.fn, _table(estimator)) | _added(estimator)
 
 
 def flags() -> tuple[str, ...]:
@@ -63,9 +62,12 @@ def parts_of(estimator: Estimator, keywords: Mapping[str, Any]) -> list[tuple[Es
     return [(get_advantage(name), dict(keywords.get(name, {}))) for name in keywords.get("parts", {})]
 
 
-def _with_all_keywords(estimator: Estimator) -> Any:
-    """A callable with the signature that a config sees: no table, and what spreading steps adds."""
-    added = SPREAD_KEYWORDS if estimator.per == "step" else ()
-    own = inspect.signature(estimator.fn).parameters
-    more = {name: p for name, p in keywords_of(spread).items() if name in added and name not in own}
-    return with_signature(estimator.fn, more, hints_of(spread))
+def _added(estimator: Estimator) -> dict[str, inspect.Parameter]:
+    """What spreading steps adds to the keywords of a step estimator."""
+    added, own = SPREAD_KEYWORDS if estimator.per == "step" else (), inspect.signature(estimator.fn).parameters
+    return {name: p for name, p in keywords_of(spread).items() if name in added and name not in own}
+
+
+def _table(estimator: Estimator) -> list[str]:
+    """The name of the parameter that takes the table."""
+    return list(inspect.signature(estimator.fn).parameters)[:1]

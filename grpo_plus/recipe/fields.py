@@ -109,7 +109,7 @@ def absolute(reference: str, base: Path) -> str:
 
 
 def absolute_parts(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """An estimator's keywords with the references to the parts of a mix made absolute, wherever they stand."""
+    """An estimator's keywords with the references to the parts of a mix made absolute."""
     parts = keywords.get("parts")
     if not isinstance(parts, Mapping):
         return dict(keywords)

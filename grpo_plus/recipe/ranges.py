@@ -143,8 +143,9 @@ def _kinds(kind: type) -> dict[str, set[Any]]:
     for name, hint in typing.get_type_hints(kind).items():
         kinds = set(typing.get_args(hint)) if typing.get_origin(hint) in {typing.Union, UnionType} else {hint}
         kinds = {dict if typing.get_origin(each) is dict else each for each in kinds}
+        kinds = kinds - {NoneType} if name in REQUIRED else kinds
         found[name] = kinds | {str} if any(isinstance(each, enum.EnumMeta) for each in kinds) else kinds
-    return found | {name: found[name] - {NoneType} for name in REQUIRED if name in found}
+    return found
 
 
 def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:

@@ -16,12 +16,12 @@ from grpo_plus.selection.part import (
 )
 from grpo_plus.selection.registry import get_selection, selection_of, selections
 from grpo_verifiers.errors.messages import short, show
-from grpo_verifiers.options import hints_of, keywords_of, option_problems, with_signature
+from grpo_verifiers.options import keywords_of, option_problems
 
 
 def keyword_problems(selection: Selection, given: Mapping[str, Any]) -> list[str]:
     """Every problem of drawing by the selection with these keywords."""
-    problems = option_problems(selection.title, _with_all_keywords(selection), given)
+    problems = option_problems(selection.title, selection.fn, given, skip=_history(selection), more=_added(selection))
     if problems or not selection.draws:
         return problems
     settings = common_of(selection, given)
@@ -45,7 +45,7 @@ def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
     >>> sorted(parameters_of(get_selection("contrast")))
     ['decay', 'every', 'explore', 'power', 'weighted']
     """
-    return keywords_of(_with_all_keywords(selection))
+    return keywords_of(selection.fn, _history(selection)) | _added(selection)
 
 
 def flags() -> tuple[str, ...]:
@@ -110,9 +110,14 @@ def named(history: PromptHistory, prompt: int) -> str:
     return f"prompt {prompt}" + ("" if texts is None else f" ({show(texts[prompt])})")
 
 
-def _with_all_keywords(selection: Selection) -> Any:
-    """A callable with the signature that a config sees: no history, and what all selections take."""
+def _added(selection: Selection) -> dict[str, inspect.Parameter]:
+    """What all selections take beside the keywords of their function."""
     more = {name: p for name, p in keywords_of(common).items() if selection.draws or name == "decay"}
     if "weighted" in more:
         more["weighted"] = more["weighted"].replace(default=selection.weighted)
-    return with_signature(selection.fn, more, hints_of(common))
+    return more
+
+
+def _history(selection: Selection) -> list[str]:
+    """The name of the parameter that takes the history."""
+    return list(inspect.signature(selection.fn).parameters)[:1]

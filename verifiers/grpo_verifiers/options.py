@@ -146,6 +146,7 @@ def option_problems(
     skip: Collection[str] = (),
     where: str = "keyword",
     bare: bool = False,
+    more: Mapping[str, inspect.Parameter] = types.MappingProxyType({}),
 ) -> list[str]:
     """Problems of calling ``fn`` with the options ``given``; empty when there are none.
 
@@ -157,10 +158,10 @@ def option_problems(
     ['top: k is 0, expected an integer of at least 1.', "top: unknown keyword 'n'. There is: k."]
 
     In messages, ``what`` names the function ("advantage estimator 'sign'") and ``where`` is the word for one option
-    ("key"); ``bare`` leaves that word out of those about ranges.
+    ("key"); ``bare`` leaves that word out of those about ranges. Parameters that are taken as well are ``more``.
     """
-    allowed = keywords_of(fn, skip)
-    hints = hints_of(fn)
+    allowed = {**keywords_of(fn, skip), **more}
+    hints = hints_of(fn) | {name: p.annotation for name, p in more.items()}
     is_open = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
     problems = []
     for name, value in given.items():
@@ -222,10 +223,7 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
 
 
 def takes_first(fn: Any, raises: type[TypeError], *, of: str, takes: str, named: str) -> None:
-    """Refuse what is no function with a first parameter, which takes what a part works on.
-
-    ``of`` is the part in words, ``takes`` the class, ``named`` what the parameter is called in messages.
-    """
+    """Refuse as a part, ``of`` in words, what is no function whose first parameter, ``named`` so, is a ``takes``."""
     form = f"({named}, *, keywords) -> Tensor"
     if isinstance(fn, type) or not callable(fn):
         kind = "a class" if isinstance(fn, type) else type(fn).__name__
@@ -237,23 +235,6 @@ def takes_first(fn: Any, raises: type[TypeError], *, of: str, takes: str, named:
     ways = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in ways:
         raise raises(f"{of} takes no {named}: its first parameter is the {takes}, as in {form}.")
-
-
-def with_signature(fn: Callable[..., Any], more: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]) -> Any:
-    """A callable with the signature that a config sees: all but the first parameter of ``fn``, and ``more``."""
-    parameters = inspect.signature(fn).parameters
-    first, *names = parameters
-    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    own = [p.replace(kind=p.KEYWORD_ONLY) if p.kind is positional else p for p in map(parameters.__getitem__, names)]
-
-    def target(**keywords: Any) -> None:
-        """Stands for the function where only its signature matters."""
-
-    signature = inspect.Signature(sorted([*own, *more.values()], key=lambda p: p.kind))
-    target.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads first
-    own_hints = {name: hint for name, hint in hints_of(fn).items() if name not in (first, "return")}
-    target.__annotations__ = own_hints | {name: hints[name] for name in more}
-    return target
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
