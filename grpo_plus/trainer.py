@@ -194,8 +194,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             StateError: its run differs from this one, or its state does not fit.
         """
         if isinstance(self.args, GRPOPlusConfig):
-            weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
-            say_notes(self.args, list(weights), self.estimator)
+            say_notes(self.args)
         if self.recorder is None and self.recipe.report_is_open and self.is_world_process_zero():
             _record_logger.warning(
                 "no part of grpo_plus is set, so this run trains as TRL does and keeps no record and no report: "

@@ -1,46 +1,24 @@
 """Every problem of an estimator's keywords, before anything runs."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError, NotAnEstimatorError, table_parameter
-from grpo_plus.advantages.registry import advantages, estimator_of, get_advantage
+from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError
+from grpo_plus.advantages.registry import advantages, get_advantage
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread
-from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
-from grpo_verifiers.options import hints_of, keywords_of, option_problems
-from grpo_verifiers.registry import is_reference
+from grpo_verifiers.options import keywords_of, option_problems
 
 
-def check_advantage_kwargs(name: str, kwargs: Mapping[str, Any] | None, base: Path | None = None) -> list[str]:
-    """Every problem of choosing an estimator by name or reference; relative paths start from ``base``.
-
-    >>> check_advantage_kwargs("zscore", {"eps": 1e-6})
-    []
-    >>> print(check_advantage_kwargs("zscore", {"epsilon": 1e-6})[0].split("?")[0])
-    advantage estimator 'zscore': unknown keyword 'epsilon'. Did you mean 'eps'
-
-    Raises:
-        PluginError: the estimator exists but cannot be imported; its own traceback is the cause.
-    """
-    try:
-        estimator = get_advantage(name, base)
-    except (UnknownNameError, DuplicateNameError, NotAnEstimatorError) as error:
-        return [str(error)]
-    return keyword_problems(estimator, {} if kwargs is None else kwargs, base)
-
-
-def keyword_problems(estimator: Estimator, given: Any, base: Path | None = None) -> list[str]:
+def keyword_problems(estimator: Estimator, given: Any) -> list[str]:
     """Every problem of calling the estimator with these keywords."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         return [f"{estimator.title}: keywords are {given!r}, expected a mapping from keyword to value."]
-    target = _with_all_keywords(estimator)
-    problems = option_problems(estimator.title, target, given)
+    problems = option_problems(estimator.title, estimator.fn, given, skip=_table(estimator), more=_added(estimator))
     if estimator.per == "step" and not problems:
         problems += _unread_discount(estimator, given)
     if estimator.check is not None and not problems:  # it may rely on the types
-        problems += estimator.check(given, base)
+        problems += estimator.check(given)
     return problems
 
 
@@ -62,7 +40,7 @@ def parameters_of(estimator: Estimator) -> dict[str, inspect.Parameter]:
     >>> sorted(parameters_of(get_advantage("zscore")))
     ['ddof', 'eps', 'scale']
     """
-    return keywords_of(_with_all_keywords(estimator))
+    return keywords_of(estimator.fn, _table(estimator)) | _added(estimator)
 
 
 def flags() -> tuple[str, ...]:
@@ -77,60 +55,19 @@ def require_keywords(estimator: Estimator, given: Mapping[str, Any]) -> None:
         raise EstimatorKeywordError("\n".join(problems))
 
 
-def leaf_estimators(
-    name: str | Estimator, kwargs: Mapping[str, Any] | None = None, base: Path | None = None
-) -> list[Estimator]:
-    """The estimators that compute something: the parts of a composition, otherwise the one itself.
-
-    >>> [part.name for part in leaf_estimators("mix", {"parts": {"rloo": 1.0, "process": 0.5}})]
-    ['rloo', 'process']
-
-    Whether step scores are needed, or groups of several, is a question to each of them.
-    """
-    estimator = estimator_of(name, base)
+def parts_of(estimator: Estimator, keywords: Mapping[str, Any]) -> list[tuple[Estimator, dict[str, Any]]]:
+    """The estimators that compute something, with their keywords: the parts of a mix, or the estimator itself."""
     if estimator.per != "parts":
-        return [estimator]
-    return [get_advantage(part, base) for part in (kwargs or {}).get("parts", {})]
+        return [(estimator, dict(keywords))]
+    return [(get_advantage(name), dict(keywords.get(name, {}))) for name in keywords.get("parts", {})]
 
 
-def anchor_parts(kwargs: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Keywords of a composition with relative ``./file.py:attr`` parts made absolute, for use from any folder.
-
-    >>> anchor_parts({"parts": {"./mine.py:ranks": 1.0, "zscore": 0.5}}, Path("/runs"))
-    {'parts': {'/runs/mine.py:ranks': 1.0, 'zscore': 0.5}}
-
-    Keywords without parts stay as they are.
-    """
-
-    def anchored(part: str) -> str:
-        where, _, attr = part.rpartition(":")
-        return f"{(base / Path(where).expanduser()).resolve()}:{attr}" if where.endswith(".py") else part
-
-    parts = kwargs.get("parts")
-    if not isinstance(parts, Mapping):
-        return dict(kwargs)
-    names = {part: anchored(part) for part in parts if isinstance(part, str) and is_reference(part)}
-    renamed = {names.get(key, key): value for key, value in kwargs.items() if key != "parts"}
-    return {"parts": {names.get(part, part): weight for part, weight in parts.items()}, **renamed}
+def _added(estimator: Estimator) -> dict[str, inspect.Parameter]:
+    """What spreading steps adds to the keywords of a step estimator."""
+    added, own = SPREAD_KEYWORDS if estimator.per == "step" else (), inspect.signature(estimator.fn).parameters
+    return {name: p for name, p in keywords_of(spread).items() if name in added and name not in own}
 
 
-def _with_all_keywords(estimator: Estimator) -> Callable[..., Any]:
-    """A callable with the signature that a config sees: no table, and what spreading steps adds."""
-    fn = estimator.fn
-    table = table_parameter(fn)
-    own = [parameter for name, parameter in inspect.signature(fn).parameters.items() if name != table]
-    hints = {name: hint for name, hint in hints_of(fn).items() if name not in (table, "return")}
-    if estimator.per == "step":
-        taken = {parameter.name for parameter in own}
-        more = [p for n, p in inspect.signature(spread).parameters.items() if n in SPREAD_KEYWORDS and n not in taken]
-        hints |= {p.name: hints_of(spread)[p.name] for p in more}
-        own = [p for p in own if p.kind is not p.VAR_KEYWORD] + more + [p for p in own if p.kind is p.VAR_KEYWORD]
-    own = [p.replace(kind=p.KEYWORD_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in own]
-    own.sort(key=lambda p: p.kind)
-
-    def target(**keywords: Any) -> None:
-        """Stands for the estimator where only its signature matters."""
-
-    target.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # what inspect.signature reads first
-    target.__annotations__ = hints
-    return target
+def _table(estimator: Estimator) -> list[str]:
+    """The name of the parameter that takes the table."""
+    return list(inspect.signature(estimator.fn).parameters)[:1]

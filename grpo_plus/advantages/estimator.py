@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import first_parameter
+from grpo_verifiers.options import takes_first
 from grpo_verifiers.rules import Rule
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Estimator:
         each_reward: it normalises each reward by itself.
         rules: what it needs, excludes and replaces, beside what its traits say (`grpo_verifiers.rules`).
         check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
-        check: further problems of keywords, ``(keywords, base) -> list of messages``.
+        check: further problems of keywords, ``keywords -> list of messages``.
     """
 
     name: str
@@ -68,18 +68,13 @@ class Estimator:
     each_reward: bool = False
     rules: tuple[Rule, ...] = ()
     check_size: Callable[[Mapping[str, Any], int], str | None] | None = None
-    check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
+    check: Callable[[Mapping[str, Any]], list[str]] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.fn, type) or not callable(self.fn):
-            kind = "a class" if isinstance(self.fn, type) else type(self.fn).__name__
-            raise NotAnEstimatorError(
-                f"the advantage estimator {self.name!r} is {kind}, expected a function (table, *, keywords) -> Tensor."
-            )
+        takes_first(self.fn, NotAnEstimatorError, of=f"the {self.title}", takes="RewardTable", named="table")
         for what, value, allowed in (("per", self.per, Per), ("scope", self.scope, Scope)):
             if value not in (choices := get_args(allowed)):
                 raise ValueError(f"the advantage estimator {self.name!r}: {unknown(what, value, choices)}")
-        table_parameter(self.fn)
         object.__setattr__(self, "reads_steps", self.reads_steps or self.reads_states or self.per == "step")
         if not self.formula:
             object.__setattr__(self, "formula", first_line(self.fn))
@@ -92,11 +87,6 @@ class Estimator:
     def title(self) -> str:
         """Its name in messages."""
         return f"advantage estimator {self.name!r}"
-
-
-def table_parameter(fn: Callable[..., Any]) -> str:
-    """The name of the parameter that takes the table: the first one."""
-    return first_parameter(fn, NotAnEstimatorError, of="an advantage estimator", takes="RewardTable", named="table")
 
 
 def first_line(fn: Callable[..., Any]) -> str:

@@ -102,7 +102,7 @@ def generalised(
     return torch.zeros_like(sums_NT).scatter(1, order_NT, sums_NT)
 
 
-def _check(given: Mapping[str, Any], base: Any) -> list[str]:  # noqa: ARG001 - every check is called alike
+def _check(given: Mapping[str, Any]) -> list[str]:
     """A λ that nothing would read."""
     lam, alpha = given.get("lam"), given.get("length_alpha")
     if alpha is None or lam is None:

@@ -111,7 +111,7 @@ def _relative(values: Tensor, mask: Tensor, groups: Groups, *, scale: str, eps: 
     return groups.centre(values, mask) if scale == "none" else zscores(values, mask, groups, eps=eps, ddof=ddof)
 
 
-def _check(given: Mapping[str, Any], base: Any) -> list[str]:  # noqa: ARG001 - every check is called alike
+def _check(given: Mapping[str, Any]) -> list[str]:
     """Nothing of the states would be left."""
     if given.get("omega", 1.0) != 0:
         return []

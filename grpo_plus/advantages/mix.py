@@ -15,7 +15,6 @@ Config:
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,7 +48,7 @@ def mix(table: RewardTable, *, parts: Mapping[str, float], **keywords: Mapping[s
     return torch.stack(found).sum(dim=0)
 
 
-def check_mix(given: Mapping[str, Any], base: Path | None) -> list[str]:
+def check_mix(given: Mapping[str, Any]) -> list[str]:
     """Problems of the parts, of their weights and of their keywords."""
     what, parts = "advantage estimator 'mix'", given["parts"]
     if not parts:
@@ -65,14 +64,14 @@ def check_mix(given: Mapping[str, Any], base: Path | None) -> list[str]:
         if not math.isfinite(weight):
             problems.append(f"{what}: the weight of part {name!r} is {weight!r}, expected a finite number.")
         try:
-            part = get_advantage(name, base)
+            part = get_advantage(name)
         except (UnknownNameError, DuplicateNameError, NotAnEstimatorError) as error:
             problems.append(f"{what}: {error}")
             continue
         if part.per == "parts":
             problems.append(f"{what}: part {name!r} is a mix itself: list its parts here instead.")
             continue
-        problems += [f"{what}, part of it: {text}" for text in keyword_problems(part, given.get(name, {}), base)]
+        problems += [f"{what}, part of it: {text}" for text in keyword_problems(part, given.get(name, {}))]
     return problems
 
 

@@ -33,9 +33,7 @@ _BUILTINS = (
 
 def _adopt(name: str, value: Any) -> Estimator:
     """The object of a reference or entry point as an estimator."""
-    if isinstance(value, Estimator):
-        return value
-    return beside(value, Estimator) or Estimator(name, value)
+    return value if isinstance(value, Estimator) else beside(value, Estimator) or Estimator(name, value)
 
 
 advantages: Registry[Estimator] = Registry(
@@ -87,8 +85,6 @@ def register_advantage(
         raise TypeError(
             f'register_advantage takes the name first: @register_advantage("mine"), not {type(name).__name__}.'
         )
-    if per not in ("completion", "step", "token"):
-        raise ValueError(f"register_advantage({name!r}): per is {per!r}, expected 'completion', 'step' or 'token'.")
 
     def decorate(fn: F) -> F:
         made = Estimator(
@@ -123,6 +119,6 @@ def get_advantage(name: str, base: Path | None = None) -> Estimator:
     return advantages.get(name, base=base)
 
 
-def estimator_of(part: "str | Estimator | Callable[..., Any]", base: Path | None = None) -> Estimator:
+def estimator_of(part: "str | Estimator | Callable[..., Any]") -> Estimator:
     """The estimator that is meant by a name, by an estimator itself, or by a function."""
-    return part if isinstance(part, Estimator) else advantages.meant(part, base)
+    return part if isinstance(part, Estimator) else advantages.meant(part)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_plus.advantages.grouping import Groups
-from grpo_plus.advantages.validate import as_tensor, fail, first_bad, float_dtype
+from grpo_plus.advantages.validate import as_tensor, fail, float_dtype, refuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +44,11 @@ class StepScores:
             put(self, "states", as_tensor("StepScores.states", self.states, 1, torch.long))
             if self.states.shape != (count,):
                 fail("StepScores.states", f"one key for each of the {count} rows", f"shape {tuple(self.states.shape)}")
-        if bool((bad := self.scores.isinf()).any()):
-            at = first_bad(bad)
-            fail("StepScores.scores", "finite numbers, or NaN for a step without a score", f"{self.scores[at]} at {at}")
+        finite = "finite numbers, or NaN for a step without a score"
+        refuse(self.scores.isinf(), self.scores, "StepScores.scores", finite, "step")
         start_S, end_S = self.spans.unbind(1)
-        if bool((bad := start_S < 0).any()):
-            at = first_bad(bad)
-            fail("StepScores.spans", "token positions from 0", f"step {at}: {self.spans[at].tolist()}")
-        if bool((bad := end_S < start_S).any()):
-            at = first_bad(bad)
-            fail("StepScores.spans", "first <= one-past-last token", f"step {at}: {self.spans[at].tolist()}")
+        refuse(start_S < 0, self.spans, "StepScores.spans", "token positions from 0", "step")
+        refuse(end_S < start_S, self.spans, "StepScores.spans", "first <= one-past-last token", "step")
         self._refuse_overlaps()
 
     def _refuse_overlaps(self) -> None:
@@ -64,7 +59,7 @@ class StepScores:
         left, right = order[:-1], order[1:]
         bad = (self.rows[left] == self.rows[right]) & (end_S[left] > start_S[right])
         if bool(bad.any()):
-            one, two = int(left[first_bad(bad)]), int(right[first_bad(bad)])
+            one, two = int(left[bad][0]), int(right[bad][0])
             raise ValueError(
                 f"StepScores.spans: steps {one} {self.spans[one].tolist()} and {two} {self.spans[two].tolist()} of "
                 f"completion {int(self.rows[one])} overlap. A token belongs to one step: end a step where the next "

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_plus.advantages.steps import StepScores
-from grpo_plus.advantages.validate import as_tensor, describe, fail, first_bad, float_dtype
+from grpo_plus.advantages.validate import as_tensor, describe, fail, float_dtype, refuse
 
 __all__ = ["PENALTY", "TRAINABLE", "RewardTable", "StepScores", "token_rewards", "values_of"]
 
@@ -99,17 +99,11 @@ class RewardTable:
                 "finite numbers, or NaN where a reward does not apply",
                 f"{self.rewards[row, kind]} from reward {kind}{name} for completion {row}",
             )
-        if bool((bad := ~self.weights.isfinite()).any()):
-            at = first_bad(bad)
-            fail("RewardTable.weights", "finite numbers", f"{self.weights[at]} for reward {at}")
-        if bool((bad := self.lengths < 0).any()):
-            at = first_bad(bad)
-            fail("RewardTable.lengths", "0 or more tokens", f"{self.lengths[at]} for completion {at}")
+        refuse(~self.weights.isfinite(), self.weights, "RewardTable.weights", "finite numbers", "reward")
+        refuse(self.lengths < 0, self.lengths, "RewardTable.lengths", "0 or more tokens", "completion")
         if self.steps is not None:
             rows, count = self.steps.rows, len(self.rewards)
-            if bool((bad := (rows < 0) | (rows >= count)).any()):
-                at = first_bad(bad)
-                fail("StepScores.rows", f"completions 0 to {count - 1}", f"{rows[at]} for step {at}")
+            refuse((rows < 0) | (rows >= count), rows, "StepScores.rows", f"completions 0 to {count - 1}", "step")
         mask, penalty = self.extras.get(TRAINABLE), self.extras.get(PENALTY)
         if penalty is not None and (penalty.dim() != 2 or penalty.shape[1] < self.width):
             fail(f"RewardTable.extras[{PENALTY!r}]", f"numbers of at least {self.width} columns", describe(penalty))

@@ -22,9 +22,11 @@ def as_tensor(what: str, value: object, dims: int, dtype: torch.dtype) -> Tensor
     return value.detach().to(dtype)
 
 
-def first_bad(bad: Tensor) -> int:
-    """The position of the first True."""
-    return int(bad.nonzero()[0, 0])
+def refuse(bad: Tensor, values: Tensor, what: str, expected: str, of: str) -> None:
+    """Raise an error that names the first bad value, and the number of what it is a value of."""
+    if bool(bad.any()):
+        at = int(bad.nonzero()[0, 0])
+        fail(what, expected, f"{values[at].tolist()} for {of} {at}")
 
 
 def float_dtype(*values: object) -> torch.dtype:

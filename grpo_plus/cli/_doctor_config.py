@@ -114,8 +114,7 @@ class _Look:
         from grpo_plus.cli._arguments import reward_names
         from grpo_plus.cli._gather import find_rewards
         from grpo_plus.cli._notes import command_notes, prompt_notes
-        from grpo_plus.recipe.advantage import running_advantage
-        from grpo_plus.recipe.weights import named_weights, weight_problems
+        from grpo_plus.recipe.weights import weight_problems
 
         recipe, functions = self.args.recipe, reward_names(self.script)
         refused = weight_problems(recipe, functions)
@@ -129,9 +128,7 @@ class _Look:
             return
         if not self.examination.sections["config"]:
             yield READ.at("config", "every check passed")
-        chosen, _ = running_advantage(recipe, recipe.step_givers, functions)
-        notes = command_notes(self.parsed, named_weights(recipe, functions), chosen)
-        yield from (NOTE.at("config", note) for note in (*notes, *prompt_notes(self.parsed)))
+        yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
 
     # -- the model
 

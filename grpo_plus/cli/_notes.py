@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.doctor.template import ROOM_TO_THINK, thinks_unasked
-from grpo_plus.recipe.notes import config_notes, weight_notes
+from grpo_plus.recipe.notes import config_notes
 from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.recipe.recipe import Chosen
 
 
 _OF_ADAPTERS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora")
@@ -21,13 +20,9 @@ _THINKS = re.compile(r"(.*/)?Qwen3-\d+(\.\d+)?B(-A\d+(\.\d+)?B)?(-(FP8|AWQ|GPTQ|
 """Names of models whose template lets them think unless it is told otherwise."""
 
 
-def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
-    """One sentence for everything in a valid command line that is not read or may surprise.
-
-    ``weights`` has every reward's name and weight. ``chosen`` is None for TRL's own estimator.
-    """
-    config = parsed.training
-    return [*config_notes(config), *weight_notes(config, weights, chosen), *beside_notes(parsed)]
+def command_notes(parsed: "Parsed") -> list[str]:
+    """One sentence for everything in a valid command line that is not read or may surprise."""
+    return [*config_notes(parsed.training), *beside_notes(parsed)]
 
 
 def beside_notes(parsed: "Parsed") -> list[str]:

@@ -194,7 +194,7 @@ def _of_estimator(part: Any) -> Keywords:
     from grpo_plus.advantages import parameters_of
     from grpo_plus.advantages.spread import spread
 
-    return {key: each for key, each in parameters_of(part).items() if each.kind is each.KEYWORD_ONLY}, (part.fn, spread)
+    return parameters_of(part), (part.fn, spread)
 
 
 def _of_selection(part: Any) -> Keywords:

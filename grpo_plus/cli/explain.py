@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     if ignored:
         raise UserError(" ".join(ignored))
     sample = read_sample(options.rewards, options.lengths, options.steps, weights)
-    notes = [*command_notes(parsed, weights, chosen), *prompt_notes(parsed)]
+    notes = [*command_notes(parsed), *prompt_notes(parsed)]
     lines = [
         *_prompt_lines(parsed.prompt),
         *warm_start_lines(parsed.warm_start, adapter=bool(parsed.model.use_peft)),

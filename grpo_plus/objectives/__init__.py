@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from grpo_plus.objectives.batch import Terms as Terms
     from grpo_plus.objectives.batch import TokenBatch as TokenBatch
     from grpo_plus.objectives.compose import build_objective as build_objective
-    from grpo_plus.objectives.compose import check_objective as check_objective
     from grpo_plus.objectives.group import GroupScores as GroupScores
     from grpo_plus.objectives.group import Pulls as Pulls
     from grpo_plus.objectives.objective import Objective as Objective
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "batch": "Counts Metric Terms TokenBatch",
-    "compose": "build_objective check_objective",
+    "compose": "build_objective",
     "group": "GroupScores Pulls",
     "objective": "Objective",
     "pieces": "piece_registries",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from grpo_plus.objectives.kl import pull
@@ -17,9 +16,6 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import Range, keywords_of, numbers, option_problems
 from grpo_verifiers.rules import broken_rules
 
-SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise", "skip_settled")
-"""Keywords that every objective has; the others are its surrogate's and its reduction's."""
-
 _NOT_HERE = {
     "bnpo": "its divisor is the token count of the micro-batch, so its gradient depends on how a batch is split: use "
     "'dapo', which divides by the count of the whole batch, or leave objective unset and set loss_type to bnpo"
@@ -32,7 +28,11 @@ def _stops(
     stop_rise: Annotated[float, Range(0, finite=True)] | None = None,
     skip_settled: bool | None = None,
 ) -> None:
-    """The signature of the keywords that every objective has."""
+    """The signature of the keywords that every objective has, beside its pieces."""
+
+
+SELECTORS = ("ratio", "surrogate", "kl", "reduce", *keywords_of(_stops))
+"""Keywords that every objective has; the others are its surrogate's and its reduction's."""
 
 
 def _kl(
@@ -62,7 +62,6 @@ def build_objective(
     kwargs: Mapping[str, Any] | None = None,
     *,
     beta: float,
-    base: Path | None = None,
     use_bias_correction_kl: bool = True,
 ) -> Objective:
     """The objective of a config.
@@ -78,45 +77,15 @@ def build_objective(
         kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``,
             ``skip_settled``, and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
-        base: the folder that relative references start from.
         use_bias_correction_kl: TRL's field, which decides where ``kl: {unbiased: …}`` is not given.
 
     Raises:
         ConfigError: every problem of the composition.
     """
-    objective, problems = compose_objective(
-        name, kwargs, beta=beta, base=base, use_bias_correction_kl=use_bias_correction_kl
-    )
+    objective, problems = compose_objective(name, kwargs, beta=beta, use_bias_correction_kl=use_bias_correction_kl)
     raise_all(problems)
     assert objective is not None
     return objective
-
-
-def check_objective(
-    name: str | Callable[..., Any],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    beta: float,
-    advantage_per: str = "completion",
-    base: Path | None = None,
-    use_bias_correction_kl: bool = True,
-) -> list[str]:
-    """Every problem of a composition; empty where there is none. Arguments as for `compose_objective`.
-
-    >>> check_objective("dapo", {"epsilon_high": 0.28}, beta=0.0)
-    []
-    >>> print(check_objective("dapo", {"epsilon_hihg": 0.28}, beta=0.0)[0].split("?")[0])
-    the objective 'dapo': unknown keyword 'epsilon_hihg'. Did you mean 'epsilon_high'
-    """
-    _, problems = compose_objective(
-        name,
-        kwargs,
-        beta=beta,
-        advantage_per=advantage_per,
-        base=base,
-        use_bias_correction_kl=use_bias_correction_kl,
-    )
-    return [str(problem) for problem in problems]
 
 
 def compose_objective(
@@ -125,7 +94,6 @@ def compose_objective(
     *,
     beta: float,
     advantage_per: str = "completion",
-    base: Path | None = None,
     use_bias_correction_kl: bool = True,
 ) -> tuple[Objective | None, list[Problem]]:
     """The objective of a config, or None and every problem of the composition.
@@ -138,11 +106,11 @@ def compose_objective(
     if isinstance(name, str) and name in _NOT_HERE:
         return None, [f"{what} does not exist on purpose: {_NOT_HERE[name]}."]
     try:
-        preset = objectives.meant(name, base)
+        preset = objectives.meant(name)
     except (VerifierError, TypeError) as error:
         return None, [error if isinstance(error, PluginError) else str(error)]
     keywords = {key: numbers(value) for key, value in (kwargs or {}).items()}
-    choice = _Choice(what, preset, keywords, base)
+    choice = _Choice(what, preset, keywords)
     parts = choice.parts()
     pieces: dict[str, Piece] = {kind: part.piece for kind, part in parts.items()}
     draft = Draft(what, preset, keywords, beta, use_bias_correction_kl, advantage_per, pieces)
@@ -161,11 +129,10 @@ def compose_objective(
 class _Choice:
     """The pieces that a config chooses; problems with single pieces are collected on the way."""
 
-    def __init__(self, what: str, preset: Preset, keywords: Mapping[str, Any], base: Path | None) -> None:
+    def __init__(self, what: str, preset: Preset, keywords: Mapping[str, Any]) -> None:
         self.what = what
         self.preset = preset
         self.keywords = keywords
-        self.base = base
         self.problems: list[Problem] = []
 
     def parts(self) -> dict[Kind, Part]:
@@ -200,7 +167,7 @@ class _Choice:
 
     def _part(self, kind: Kind, name: Any, keywords: dict[str, Any]) -> Part | None:
         try:
-            return Part(piece_registries[kind].get(name, base=self.base), keywords)
+            return Part(piece_registries[kind].get(name), keywords)
         except (VerifierError, TypeError) as error:
             self.problems.append(error if isinstance(error, PluginError) else f"{self.what}: {error}")
             return None

@@ -1,7 +1,7 @@
 """The registry of objectives: presets, functions of users, and what a name or function stands for."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar
 
 from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
@@ -27,9 +27,6 @@ objectives: Registry[Preset] = Registry(
 """Every objective there is, by name."""
 
 
-@overload
-def register_objective(name: F) -> F: ...
-@overload
 def register_objective(
     name: str,
     *,
@@ -40,18 +37,7 @@ def register_objective(
     per_completion: bool = False,
     formula: str = "",
     rules: Sequence[Rule] = (),
-) -> Callable[[F], F]: ...
-def register_objective(
-    name: Any,
-    *,
-    kind: Kind = "loss",
-    reduce: str = "token_mean",
-    kl: Literal["added", "own", "none"] = "added",
-    zero_advantage_means_zero_gradient: bool = False,
-    per_completion: bool = False,
-    formula: str = "",
-    rules: Sequence[Rule] = (),
-) -> Any:
+) -> Callable[[F], F]:
     """Register a function as an objective, or as a piece of one.
 
     >>> from grpo_plus.objectives import build_objective
@@ -71,7 +57,7 @@ def register_objective(
     masks and the importance weights of another sampler are applied to whatever it returns.
 
     Args:
-        name: what configs call it. Used without parentheses, the decorator takes the function's own name.
+        name: what configs call it.
         kind: ``loss`` for a whole objective, or ``ratio``, ``surrogate``, ``kl``, ``reduce`` for a piece.
         reduce: the reduction of a whole objective; configs may choose another.
         kl: ``added``: the KL term of `beta` is added to what a whole objective returns; ``own``: the function reads
@@ -87,8 +73,10 @@ def register_objective(
     then that of what it estimates, E_π[estimate]. One whose expected update does not approach the reference, where it
     is used and as it is used, is refused (`grpo_plus.objectives.kl.pull`), so it must work on any log-probabilities.
     """
-    if callable(name) and not isinstance(name, str):
-        return register_objective(name.__name__)(name)
+    if not isinstance(name, str):
+        raise TypeError(
+            f'register_objective takes the name first: @register_objective("mine"), not {type(name).__name__}.'
+        )
     if kind != "loss" and kind not in piece_registries:
         raise ValueError(unknown("kind of objective piece", kind, ("loss", *piece_registries)))
     if kl not in ("added", "own", "none"):

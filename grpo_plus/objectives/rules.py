@@ -30,11 +30,6 @@ class Draft:
     pieces: Mapping[str, Piece]
 
     @property
-    def whole(self) -> bool:
-        """A user's function is the whole loss."""
-        return self.pieces["surrogate"].kind == "loss"
-
-    @property
     def reads(self) -> str:
         """The only ratio of the surrogate, in words."""
         (ratio, *_) = self.pieces["surrogate"].ratios

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.advantages import get_advantage
+from grpo_plus.advantages.checking import parts_of as leaves_of
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
-from grpo_plus.reward_model.options import NAME
+from grpo_plus.recipe.weights import named_weights
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import unknown
 
@@ -23,11 +23,8 @@ def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
     """The estimators that compute something: the parts of a mix, or the estimator itself."""
     if chosen is None:
         return ()
-    estimator, keywords = chosen
-    if estimator.per != "parts":
-        return (chosen,)
     try:
-        return tuple(Chosen(get_advantage(name), dict(keywords.get(name, {}))) for name in keywords.get("parts", {}))
+        return tuple(Chosen(*part) for part in leaves_of(*chosen))
     except (VerifierError, TypeError, AttributeError):  # wrong parts are reported where the keywords are checked
         return ()
 
@@ -58,12 +55,7 @@ def _rewards(
     recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), owned: Sequence[str] = ()
 ) -> list[Reward]:
     """Every reward with its weight."""
-    labels = [*functions, *givers]
-    own = {part.label: part.weight for part in recipe.verifiers}
-    if recipe.reward_model is not None and recipe.reward_model.rewards:
-        labels, own = [*labels, NAME], own | {NAME: recipe.reward_model.weight}
-    weights = recipe.reward_weights or [own.get(label) for label in labels]
-    listed = [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
+    listed = [Reward(name, weight, givers.get(name, False)) for name, weight in named_weights(recipe, functions)]
     environments = [*(part.label for part in recipe.environments.values() if part.rewards), *owned]
     return [*listed, *(Reward(label, 1.0, owned=True) for label in dict.fromkeys(environments))]
 

@@ -52,11 +52,6 @@ class Choice:
         return any(getattr(part, trait) for part, _ in self.recipe.estimator_parts)
 
     @property
-    def known(self) -> bool:
-        """The estimator could be built; what is wrong with it else is said elsewhere."""
-        return "advantage" not in self.recipe.names or self.recipe.advantage is not None
-
-    @property
     def comparing_none(self) -> str:
         """Estimators that need no group."""
         names = [entry.name for entry in advantages.entries() if entry.way != "entry point"]

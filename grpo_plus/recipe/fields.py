@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.forms import HEADS, read_form, write_form
 from grpo_plus.recipe.options import default_of, is_off, mapping, mapping_or_none
 from grpo_verifiers.errors import PluginError, Problem
@@ -109,6 +108,16 @@ def absolute(reference: str, base: Path) -> str:
     return str((base / Path(path).expanduser()).resolve()) + (f":{attr}" if colon else "")
 
 
+def absolute_parts(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """An estimator's keywords with the references to the parts of a mix made absolute."""
+    parts = keywords.get("parts")
+    if not isinstance(parts, Mapping):
+        return dict(keywords)
+    names = {part: absolute(part, base) for part in parts if isinstance(part, str)}
+    renamed = {names.get(key, key): value for key, value in keywords.items() if key != "parts"}
+    return {"parts": {names.get(part, part): weight for part, weight in parts.items()}, **renamed}
+
+
 def absolute_pieces(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """An objective's keywords with the references to its pieces made absolute."""
     pieces: dict[str, Any] = dict(keywords)
@@ -145,7 +154,7 @@ def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 _ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
-    "advantage": anchor_parts,
+    "advantage": absolute_parts,
     "objective": absolute_pieces,
     "selection": partial(absolute_path, "file"),
     "diagnosis": absolute_judge,

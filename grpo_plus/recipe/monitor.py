@@ -91,24 +91,18 @@ def never_found(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
 def too_few_checks(config: Any, monitor: Monitor, steps: int, why: str) -> list[str]:
     """A run of so many optimizer steps in which no alarm is possible."""
     micro, accumulation = _looks(config), at_least_1(config.gradient_accumulation_steps)
-    least = least_checks(_prompts(config))
+    prompts = _prompts(config)
+    least = least_checks(prompts)
     made = checks_within(steps, monitor.every, micro, accumulation, most=least)
     if made >= least:
         return []
-    sparse = (
-        ""
-        if micro <= accumulation
-        else (f", completions are drawn every {micro / accumulation:.3g} steps (num_iterations, steps_per_generation)")
-    )
-    single = " of one prompt each (generation_batch_size / num_generations)" if _prompts(config) == 1 else ""
-    told = (
-        f"{FIELD} every is {monitor.every}{sparse}, but {why}: there are {made} checks, and an alarm needs {least} "
-        f"checks{single}: "
-    )
-    for every in (max(1, steps // (2 * least)), 1):
-        if checks_within(steps, every, micro, accumulation, most=least) >= least:
-            return [f"{told}set every to {every}, or remove {FIELD}."]
-    return [f"{told}train longer, draw completions more often, or remove {FIELD}."]
+    often = (max(1, steps // (2 * least)), 1)
+    fitting = [every for every in often if checks_within(steps, every, micro, accumulation, most=least) >= least]
+    remedy = f"set every to {fitting[0]}" if fitting else "train longer, draw completions more often"
+    drawn = f"{max(1.0, micro / accumulation):.3g} steps (generation_batch_size / num_generations, num_iterations"
+    text = f"{FIELD} every is {monitor.every}, and completions of {prompts} prompts are drawn every {drawn}, "
+    text += f"steps_per_generation), but {why}: there are {made} checks, and an alarm needs {least}"
+    return [f"{text}: {remedy}, or remove {FIELD}."]
 
 
 def steps_of(config: Any, rows: int) -> int:

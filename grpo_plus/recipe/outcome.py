@@ -17,18 +17,17 @@ class Reward:
     """One reward of a run.
 
     Attributes:
-        weight: None where none was set, which is 1.
         gives_steps: whether its verdicts have steps; None where only running it can tell.
         owned: an environment's own, whose weight is 1 and cannot be set.
     """
 
     label: str
-    weight: float | None = None
+    weight: float = 1.0
     gives_steps: bool | None = False
     owned: bool = False
 
     def __str__(self) -> str:
-        return f"{self.label!r} (weight {1 if self.weight is None else self.weight:g})"
+        return f"{self.label!r} (weight {self.weight:g})"
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def outcome_problems(
         f"the reward {reward} gives the steps, of which the advantage estimator {name!r} takes z-scores whatever its "
         "weight. Set weight: 0, or outcome_weight: 1 to add the z-score of the reward itself."
         for reward in rewards
-        if complete and reward.label == source and reward.weight not in (None, 0, 1)
+        if complete and reward.label == source and reward.weight not in (0, 1)
     ]
 
 

@@ -9,16 +9,16 @@ import enum
 import os
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from numbers import Real
 from types import NoneType, UnionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from grpo_plus.recipe.forms import HEADS
 from grpo_plus.recipe.options import default_of, is_off, mapping
-from grpo_verifiers.errors.messages import did_you_mean
-from grpo_verifiers.options import Range, fits
+from grpo_verifiers.errors.messages import did_you_mean, short
+from grpo_verifiers.options import Range, fits, spell
 
 POSITIVE = Range(0, open_low=True, finite=True)
 NOT_NEGATIVE = Range(0, finite=True)
@@ -35,6 +35,8 @@ ALSO: Mapping[str, tuple[Any, ...]] = {
     "gradient_checkpointing": (None,),
 }
 """Values that the host takes though their annotation does not say so."""
+REQUIRED = ("num_generations",)
+"""Fields that may not be null, whatever their annotation says."""
 FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 """Fields that take a mapping or the path of a file; other mappings may be given as text."""
 OFF: Mapping[str, Any] = {"report_to": "none", "debug": "", **dict.fromkeys(("environment", "verifier_column"))}
@@ -44,17 +46,11 @@ PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
 """What YAML can hold."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Further conditions of fields, beside their types.
+class Rule(NamedTuple):
+    """Further conditions of fields: ``bounds`` of a number, or of each in a list, and ``words`` of a text.
 
-    Attributes:
-        bounds: the values of a number, or of each number in a list.
-        words: the values of a string.
-        also: values that are allowed besides.
-        when: another field and the value of it for which the rule counts; None: always.
-        note: what to add to the message: what to set instead.
-        required: nothing (None) is refused, whatever the annotation allows.
+    The values ``also`` are allowed besides. It counts ``when`` another field has a value; None: always. ``note`` is the
+    end of the message: what to set instead.
     """
 
     names: str
@@ -63,12 +59,10 @@ class Rule:
     also: tuple[Any, ...] = ()
     when: tuple[str, Any] | None = None
     note: str = ""
-    required: bool = False
 
 
 HOST = (
-    Rule("per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps", COUNT),
-    Rule("num_generations", COUNT, required=True),
+    Rule("per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations", COUNT),
     Rule("num_generations_eval generation_batch_size steps_per_generation num_iterations", COUNT),
     Rule("max_completion_length ref_model_sync_steps", COUNT),
     Rule("max_steps", COUNT, also=(-1,), note=", or -1 for num_train_epochs"),
@@ -92,8 +86,7 @@ OURS = (
 )
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What was found of a config's values.
 
     Attributes:
@@ -110,30 +103,24 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
 
     Fields without a value are left alone, and so are those to ``skip`` and parts, which are checked elsewhere.
     """
+    left_out = {*skip, *HEADS}
     specs = {
-        spec.name: spec
-        for spec in fields(kind)
-        if spec.init and spec.name in values and spec.name not in {*skip, *HEADS}
+        spec.name: spec for spec in fields(kind) if spec.init and spec.name in values and spec.name not in left_out
     }
     problems: dict[str, str] = {}
     instead: dict[str, Any] = {}
     for name, spec in specs.items():
-        kinds, value = _kinds(kind)[name], values[name]
-        if _switched_off(spec, kinds, value):
-            plain = OFF.get(name, default_of(spec)) if value is not None else default_of(spec)
-        else:
-            plain = _plain(spec, kinds, value)
-        if wrong := _type_problem(spec, kinds, plain):
+        plain = _plain(spec, _kinds(kind)[name], values[name])
+        if wrong := _type_problem(spec, _kinds(kind)[name], plain):
             problems[name], instead[name] = wrong, default_of(spec)
-        elif plain is not value:
+        elif plain is not values[name]:
             instead[name] = plain
     now = {**values, **instead}
     listed = [Rule(name, words=spec.metadata["choices"]) for name, spec in specs.items() if "choices" in spec.metadata]
     for rule in (*HOST, *OURS, *listed):
         for name in rule.names.split():
-            if name not in specs or name in problems or not _counts(rule, now):
-                continue
-            if wrong := _rule_problem(rule, name, now[name]):
+            counts = name in specs and name not in problems and _counts(rule, now)
+            if counts and (wrong := _rule_problem(rule, name, now[name])):
                 problems[name], instead[name] = wrong, default_of(specs[name])
     return Judgement(problems, instead)
 
@@ -156,21 +143,23 @@ def _kinds(kind: type) -> dict[str, set[Any]]:
     for name, hint in typing.get_type_hints(kind).items():
         kinds = set(typing.get_args(hint)) if typing.get_origin(hint) in {typing.Union, UnionType} else {hint}
         kinds = {dict if typing.get_origin(each) is dict else each for each in kinds}
+        kinds = kinds - {NoneType} if name in REQUIRED else kinds
         found[name] = kinds | {str} if any(isinstance(each, enum.EnumMeta) for each in kinds) else kinds
     return found
 
 
-def _switched_off(spec: "Field[Any]", kinds: set[Any], value: Any) -> bool:
-    """Null, false or a word for them in the place of a mapping, of a list or of a word that may be left out."""
-    if spec.name in OFF:
-        return value is False or (value is None and spec.default is not None)
-    if spec.name in ALSO or not (is_off(value) and any(kind is dict or _items(kind) for kind in kinds)):
-        return False
-    return spec.default is None or spec.default_factory is not MISSING
-
-
 def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
-    """A right value in its field's type: 8.0 as 8 where integers belong, one text as the list of it."""
+    """A right value in its field's type: 8.0 as 8 where integers belong, one text as the list of it.
+
+    Null, false or a word for them in the place of a mapping, a list or a word that may be left out is the default.
+    """
+    if spec.name in OFF and (value is False or (value is None and spec.default is not None)):
+        return OFF[spec.name] if value is False else default_of(spec)
+    optional = spec.default is None or spec.default_factory is not MISSING
+    if optional and spec.name not in ALSO and is_off(value) and any(kind is dict or _items(kind) for kind in kinds):
+        return default_of(spec)
+    if value is None and spec.default is False and NoneType not in kinds:
+        return False
     number = isinstance(value, Real) and not isinstance(value, bool)
     if value is None and spec.default is False and NoneType not in kinds:
         return False
@@ -195,10 +184,10 @@ def _type_problem(spec: "Field[Any]", kinds: set[Any], value: Any) -> str | None
     if _fits(spec, kinds, value):
         return None
     expected = sorted(filter(None, map(_spelled, kinds)))
-    words = [word for kind in kinds for word in _words(kind)]
+    words = [word for kind in kinds if typing.get_origin(kind) is typing.Literal for word in typing.get_args(kind)]
     note = " In YAML, put text that looks like something else in quotes." if str in kinds and value is not None else ""
     note += did_you_mean(value, words) if isinstance(value, str) else ""
-    return f"{spec.name} is {_shown(value)}, expected {' or '.join(expected)}.{note}"
+    return f"{spec.name} is {short(value, 200)}, expected {' or '.join(expected)}.{note}"
 
 
 def _fits(spec: "Field[Any]", kinds: set[Any], value: Any) -> bool:
@@ -219,32 +208,20 @@ def _items(kind: Any) -> Any:
     return typing.get_args(kind)[0] if typing.get_origin(kind) is list else None
 
 
-def _words(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
-
-
 def _spelled(kind: Any) -> str:
     names = {float: "a number", int: "an integer", bool: "true or false", str: "text", dict: "a mapping"}
-    if words := _words(kind):
-        return "one of " + ", ".join(map(_shown, words))
+    if typing.get_origin(kind) is typing.Literal:
+        return spell(kind)
     if items := _items(kind):
         return f"a list of {({str: 'texts', float: 'numbers'}).get(items, 'mappings')}"
     return names.get(kind, "")
 
 
-def _shown(value: Any) -> str:
-    """A value for a message of one line."""
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
 def _rule_problem(rule: Rule, name: str, value: Any) -> str | None:
-    if value is None and rule.required and rule.bounds is not None:
-        return f"{name} is None, expected {rule.bounds.words()}{rule.note}."
-    if value is None or any(value is each or value == each for each in rule.also):
+    if value is None or value in rule.also:
         return None
     for each in value if isinstance(value, list) else [value]:
-        shown = f"{name} is {_shown(value)}"
+        shown = f"{name} is {short(value, 200)}"
         if rule.bounds is not None and isinstance(each, Real) and not rule.bounds.holds(each):
             return f"{shown}, expected {rule.bounds.words()}{rule.note}."
         if rule.words and isinstance(each, str) and each not in rule.words:

@@ -75,7 +75,7 @@ PARTS = (
     )),
     Part("critic", lambda c: c.recipe.critic is not None, (
         needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
-              when=lambda c: c.known and not c.reads("reads_values")),
+              when=lambda c: not c.reads("reads_values") and (c.recipe.advantage or "advantage" not in c.recipe.names)),
         excludes("dead_groups", "advantages against a critic compare nothing within a group, so no group is dead"),
         *_BESIDE,
         needs("more max_steps", "the policy is not trained before step {c.recipe.critic.warmup_steps} (warmup_steps)",
@@ -233,11 +233,6 @@ PARTS = (
     Part("diagnosis", bool, tuple(
         excludes(f"diagnosis.{key}", "there is no judge, so nothing would read it", way=f"Set judge, or remove {key}",
                  when=_unjudged(key)) for key in ("every", "sample", "against")
-    )),
-    Part("reward_weights", lambda c: c.config.reward_weights, (
-        needs("a weight other than 0", "with {c.config.reward_weights} nothing is left to learn from",
-              way="Give at least one reward a weight",
-              when=lambda c: not any(c.config.reward_weights) and c.recipe.step_sources is None),
     )),
     Part("eval_verifiers", lambda c: c.config.eval_verifiers, (
         notes("they are not read: eval_strategy is 'no', so there is no evaluation but one that you start yourself",

@@ -21,10 +21,8 @@ _NEUTRAL = {"top_p": (None, 1), "top_k": (None, 0, -1), "min_p": (None, 0)}
 
 def truncation(config: Any) -> dict[str, Any]:
     """The settings of a config, by name, that leave tokens out when completions are drawn."""
-    given = {**{name: getattr(config, name, None) for name in _NEUTRAL}}
-    given |= {
-        name: value for name, value in mapping("generation_kwargs", config.generation_kwargs).items() if name in given
-    }
+    own = mapping("generation_kwargs", config.generation_kwargs)
+    given = {name: own.get(name, getattr(config, name, None)) for name in _NEUTRAL}
     return {name: value for name, value in given.items() if value not in _NEUTRAL[name]}
 
 

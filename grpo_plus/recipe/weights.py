@@ -42,7 +42,7 @@ def idle_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
     rewarded = any(part.rewards for part in environments)
     if recipe.step_sources is not None:
         rewarded = rewarded or not recipe.own_turns or any(part.turn_rewards for part in environments)
-    if rewarded or not recipe.verifiers or any(weight for _, weight in named):
+    if rewarded or not (recipe.verifiers or recipe.reward_weights) or any(weight for _, weight in named):
         return []
     listed = ", ".join(name for name, _ in named)
-    return [f"verifiers: every reward ({listed}) has weight 0, so nothing teaches. Give one a weight."]
+    return [f"every reward ({listed}) has weight 0, so nothing teaches. Give one a weight."]

@@ -179,10 +179,6 @@ class VllmServer:
         self.supports = [support for *_, support in mine] if self.asked else None
         return ids, [tokens for tokens, *_ in mine], [[[logp] for logp in logps] for _, logps, _ in mine], None
 
-    def meet(self) -> None:
-        """See that the server is there and the right one; for the process that talks to it."""
-        self._meet(None)
-
     def close(self) -> None:
         """Take what the run put there out of the server and off the disk."""
         if self._accelerator.is_main_process:
@@ -229,7 +225,7 @@ class VllmServer:
         for _ in range(TRIES):
             try:
                 if lost is not None or not self._base:
-                    self._meet(lost)
+                    self.meet(lost)
                 if not self._push.holds(self._client, self._version):
                     self._load(self._version)
                 found = self._complete(prompts)
@@ -244,8 +240,11 @@ class VllmServer:
         assert lost is not None
         raise ServerError(f"{lost} That was try {TRIES} of {TRIES}.")
 
-    def _meet(self, lost: ServerError | None) -> None:
-        """See that a server that is new here, or has come back after it was ``lost``, is the right one."""
+    def meet(self, lost: ServerError | None = None) -> None:
+        """See that a server that is new here, or has come back after it was ``lost``, is the right one.
+
+        For the process that talks to it.
+        """
         try:
             base = check_server(self._client, self._name, self._push)
             self._inspect(base)
@@ -288,7 +287,8 @@ class VllmServer:
         payloads = [{**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups]
         while True:
             try:
-                answers = self._drawn(payloads)
+                asked_for = ({**payload, "logprobs": self.asked} for payload in payloads)
+                answers = self._client.complete(*asked_for, read=self._completions)
             except ServerError as error:
                 if "maximum context length" in str(error):
                     way_out = "Start it with a larger --max-model-len, or lower max_completion_length."
@@ -298,10 +298,6 @@ class VllmServer:
                 self.asked = LEAST if self.asked <= MOST else MOST  # it was started with a smaller --max-logprobs
             else:
                 return [completion for answer in answers for completion in answer]
-
-    def _drawn(self, payloads: list[dict[str, Any]]) -> list[list[Completion]]:
-        asked = ({**payload, "logprobs": self.asked} for payload in payloads)
-        return self._client.complete(*asked, read=self._completions)
 
     def _completions(self, choices: list[dict[str, Any]]) -> list[Completion]:
         found = []

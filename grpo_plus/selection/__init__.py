@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from grpo_plus.selection.checking import check_selection_kwargs as check_selection_kwargs
     from grpo_plus.selection.checking import selection_weights as selection_weights
     from grpo_plus.selection.history import PromptHistory as PromptHistory
     from grpo_plus.selection.part import Selection as Selection
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from grpo_plus.selection.registry import selections as selections
 
 _WHERE = {
-    "checking": "check_selection_kwargs selection_weights",
+    "checking": "selection_weights",
     "history": "PromptHistory",
     "part": "Selection",
     "registry": "get_selection register_selection selections",

@@ -2,50 +2,26 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import (
-    NotASelectionError,
     Selection,
     SelectionFailedError,
     SelectionKeywordError,
     SelectionOutputError,
     common,
-    history_parameter,
 )
 from grpo_plus.selection.registry import get_selection, selection_of, selections
-from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
 from grpo_verifiers.errors.messages import short, show
-from grpo_verifiers.options import hints_of, keywords_of, option_problems
+from grpo_verifiers.options import keywords_of, option_problems
 
 
-def check_selection_kwargs(name: str, kwargs: Mapping[str, Any] | None, base: Path | None = None) -> list[str]:
-    """Every problem of choosing a selection by name or reference; relative paths start from ``base``.
-
-    >>> check_selection_kwargs("contrast", {"power": 2})
-    []
-    >>> print(check_selection_kwargs("contrast", {"explor": 0.2})[0].split("?")[0])
-    selection 'contrast': unknown keyword 'explor'. Did you mean 'explore'
-
-    Raises:
-        PluginError: the selection exists but cannot be imported; its own traceback is the cause.
-    """
-    try:
-        selection = get_selection(name, base)
-    except (UnknownNameError, DuplicateNameError, NotASelectionError) as error:
-        return [str(error)]
-    return keyword_problems(selection, {} if kwargs is None else kwargs)
-
-
-def keyword_problems(selection: Selection, given: Any) -> list[str]:
+def keyword_problems(selection: Selection, given: Mapping[str, Any]) -> list[str]:
     """Every problem of drawing by the selection with these keywords."""
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        return [f"{selection.title}: keywords are {given!r}, expected a mapping from keyword to value."]
-    problems = option_problems(selection.title, _with_all_keywords(selection), given)
+    problems = option_problems(selection.title, selection.fn, given, skip=_history(selection), more=_added(selection))
     if problems or not selection.draws:
         return problems
     settings = common_of(selection, given)
@@ -69,7 +45,7 @@ def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
     >>> sorted(parameters_of(get_selection("contrast")))
     ['decay', 'every', 'explore', 'power', 'weighted']
     """
-    return keywords_of(_with_all_keywords(selection))
+    return keywords_of(selection.fn, _history(selection)) | _added(selection)
 
 
 def flags() -> tuple[str, ...]:
@@ -134,20 +110,14 @@ def named(history: PromptHistory, prompt: int) -> str:
     return f"prompt {prompt}" + ("" if texts is None else f" ({show(texts[prompt])})")
 
 
-def _with_all_keywords(selection: Selection) -> Callable[..., Any]:
-    """A callable with the signature that a config sees: no history, and what all selections take."""
-    fn = selection.fn
-    history = history_parameter(fn)
-    own = [p for name, p in inspect.signature(fn).parameters.items() if name != history]
-    hints = {name: hint for name, hint in hints_of(fn).items() if name not in (history, "return")}
-    kept = [p for p in keywords_of(common).values() if selection.draws or p.name == "decay"]
-    more = [p.replace(default=selection.weighted) if p.name == "weighted" else p for p in kept]
-    own = [p.replace(kind=p.KEYWORD_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in own]
+def _added(selection: Selection) -> dict[str, inspect.Parameter]:
+    """What all selections take beside the keywords of their function."""
+    more = {name: p for name, p in keywords_of(common).items() if selection.draws or name == "decay"}
+    if "weighted" in more:
+        more["weighted"] = more["weighted"].replace(default=selection.weighted)
+    return more
 
-    def target(**keywords: Any) -> None:
-        """Stands for the selection where only its signature matters."""
 
-    signature = inspect.Signature(sorted([*own, *more], key=lambda p: p.kind))
-    target.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads first
-    target.__annotations__ = hints | {p.name: hints_of(common)[p.name] for p in more}
-    return target
+def _history(selection: Selection) -> list[str]:
+    """The name of the parameter that takes the history."""
+    return list(inspect.signature(selection.fn).parameters)[:1]

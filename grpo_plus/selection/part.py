@@ -1,15 +1,16 @@
 """What a selection is, the keywords that all of them take, and the errors of choosing and running one."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.options import Range, first_parameter
+from grpo_verifiers.options import Range, takes_first
 from grpo_verifiers.rules import Rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 
@@ -49,13 +50,8 @@ class Selection:
     rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.fn, type) or not callable(self.fn):
-            kind = "a class" if isinstance(self.fn, type) else type(self.fn).__name__
-            raise NotASelectionError(
-                f"the selection {self.name!r} is {kind}, expected a function (history, *, keywords) -> Tensor."
-            )
+        takes_first(self.fn, NotASelectionError, of=f"the {self.title}", takes="PromptHistory", named="history")
         taken = sorted({*COMMON, "history"} & {*list(inspect.signature(self.fn).parameters)[1:]})
-        history_parameter(self.fn)
         if taken:
             raise NotASelectionError(
                 f"the selection {self.name!r} has a keyword {taken[0]!r}, which every selection has: name it otherwise."
@@ -89,8 +85,3 @@ def common(
 
 COMMON = tuple(inspect.signature(common).parameters)
 """Keywords of every selection."""
-
-
-def history_parameter(fn: Callable[..., object]) -> str:
-    """The name of the parameter that takes the history: the first one."""
-    return first_parameter(fn, NotASelectionError, of="a selection", takes="PromptHistory", named="history")

@@ -19,9 +19,7 @@ _BUILTINS = (
 
 def _adopt(name: str, value: Any) -> Selection:
     """The object of a reference or entry point as a selection."""
-    if isinstance(value, Selection):
-        return value
-    return beside(value, Selection) or Selection(name, value)
+    return value if isinstance(value, Selection) else beside(value, Selection) or Selection(name, value)
 
 
 selections: Registry[Selection] = Registry(
@@ -83,6 +81,6 @@ def get_selection(name: str, base: Path | None = None) -> Selection:
     return selections.get(name, base=base)
 
 
-def selection_of(part: "str | Selection | Callable[..., Any]", base: Path | None = None) -> Selection:
+def selection_of(part: "str | Selection | Callable[..., Any]") -> Selection:
     """The selection that is meant by a name, by a selection itself, or by a function."""
-    return part if isinstance(part, Selection) else selections.meant(part, base)
+    return part if isinstance(part, Selection) else selections.meant(part)

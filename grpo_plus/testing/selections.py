@@ -91,11 +91,6 @@ def check_empty_history(subject: Subject) -> None:
     _run(subject, empty.take([3]))
 
 
-def check_pairs(subject: Subject) -> None:
-    """It works with groups of two."""
-    _run(subject, sample_history(2))
-
-
 def check_leaves_history_alone(subject: Subject) -> None:
     """It changes nothing of the history that it is given."""
     given, keywords = sample_history(), own_keywords(subject.keywords)
@@ -149,7 +144,6 @@ KIT = Kit(
     (
         Check("weights", check_weights),
         Check("empty_history", check_empty_history),
-        Check("pairs", check_pairs),
         Check("leaves_history_alone", check_leaves_history_alone),
         Check("permutes", check_permutes),
         Check("deterministic", check_deterministic),

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from grpo_plus.advantages import EstimatorOutputError, RewardTable, advantage_metrics, compute_advantages
-from grpo_plus.advantages.checking import anchor_parts, check_advantage_kwargs, flags, leaf_estimators, parameters_of
+from grpo_plus.advantages.checking import flags, keyword_problems, parameters_of, parts_of
 from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, EstimatorKeywordError, NotAnEstimatorError
 from grpo_plus.advantages.registry import advantages, get_advantage, register_advantage
+from grpo_plus.recipe.fields import absolute_parts
 from grpo_verifiers.errors import DuplicateNameError, PluginError
 
 BUILTINS = [
@@ -96,17 +97,18 @@ def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_
     assert compute_advantages(get_advantage("./mine.py:plain", base=tmp_path), table, shift=1).tolist() == [2, 1]
     assert get_advantage("./mine.py:tokens", tmp_path) is get_advantage("test_tokens")
     assert compute_advantages("test_tokens", table).tolist() == [[1, 0], [1, 1]]
-    assert check_advantage_kwargs("./mine.py:plain", {"shfit": 1}, tmp_path) == [
+    assert keyword_problems(get_advantage("./mine.py:plain", tmp_path), {"shfit": 1}) == [
         "advantage estimator './mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
     ]
-    assert "a class" in check_advantage_kwargs("./mine.py:Thing", {}, tmp_path)[0]
-    assert "is int, expected a function" in check_advantage_kwargs("./mine.py:NUMBER", {}, tmp_path)[0]
+    for name, kind in (("Thing", "a class"), ("NUMBER", "int")):
+        with pytest.raises(NotAnEstimatorError, match=f"estimator './mine.py:{name}' is {kind}, expected a function"):
+            get_advantage(f"./mine.py:{name}", tmp_path)
     kwargs = {"parts": {"./mine.py:plain": 2.0, "raw": 1.0}, "./mine.py:plain": {"shift": 1.0}}
-    assert check_advantage_kwargs("mix", kwargs, tmp_path) == []
-    assert [leaf.name for leaf in leaf_estimators("mix", kwargs, tmp_path)] == ["./mine.py:plain", "raw"]
-    assert anchor_parts({"band": 1.0}, tmp_path) == {"band": 1.0}
-    assert anchor_parts({"parts": 3}, tmp_path) == {"parts": 3}
-    assert compute_advantages("mix", table, **anchor_parts(kwargs, tmp_path)).tolist() == [5, 2]
+    assert absolute_parts({"band": 1.0}, tmp_path) == {"band": 1.0}
+    assert absolute_parts({"parts": 3}, tmp_path) == {"parts": 3}
+    anchored = absolute_parts(kwargs, tmp_path)
+    assert [leaf.name for leaf, _ in parts_of(get_advantage("mix"), anchored)] == [f"{tmp_path}/mine.py:plain", "raw"]
+    assert compute_advantages("mix", table, **anchored).tolist() == [5, 2]
     assert get_advantage("grpo_plus.advantages.process:process").per == "step"
     assert not get_advantage("grpo_plus.advantages.raw:raw").group_relative
 
@@ -131,8 +133,8 @@ def test_an_entry_point_of_an_installed_package(tmp_path, monkeypatch):
 def test_misuse_of_the_decorator_is_explained():
     with pytest.raises(TypeError, match="takes the name first"):
         register_advantage(doubled)
-    with pytest.raises(ValueError, match="per is 'tokens'"):
-        register_advantage("test_x", per="tokens")
+    with pytest.raises(ValueError, match="unknown per 'tokens'"):
+        register_advantage("test_x", per="tokens")(doubled)
     with pytest.raises(NotAnEstimatorError, match="takes no table"):
         register_advantage("test_x")(lambda *, band: None)
     with pytest.raises(NotAnEstimatorError, match="class"):
@@ -171,7 +173,7 @@ BAD_KEYWORDS = [
 
 @pytest.mark.parametrize(("name", "keywords", "texts"), BAD_KEYWORDS)
 def test_every_problem_is_found_before_and_at_the_call(name, keywords, texts):
-    problems = check_advantage_kwargs(name, keywords)
+    problems = keyword_problems(get_advantage(name), keywords)
     assert len(problems) == len(texts)
     for text in texts:
         assert any(text in problem for problem in problems), (text, problems)
@@ -186,19 +188,8 @@ def test_the_keywords_of_process_include_those_of_spreading():
     found = {name: parameter.default for name, parameter in parameters_of(get_advantage("process")).items()}
     own = {"eps": 1e-4, "ddof": 1, "steps_from": None, "aggregate": None}
     assert found == own | {"credit": "step", "gamma": None, "outcome_weight": None}
-    assert check_advantage_kwargs("process", {"gamma": 1.0}) == []
-    assert check_advantage_kwargs("process", {"steps_from": "prm", "credit": "return", "outcome_weight": 1}) == []
-    assert check_advantage_kwargs("sign", None) == []
-    assert "expected a mapping" in check_advantage_kwargs("sign", [1])[0]
-
-
-def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
-    def mine(table, *, band: float = 0.0):
-        return table.totals()
-
-    mine.__annotations__ |= {"table": "OnlyForTypeCheckers", "return": "OnlyForTypeCheckers"}
-    with pytest.raises(EstimatorKeywordError, match="'band' is 'wide'"):
-        compute_advantages(mine, RewardTable.of([1, 0]), band="wide")
+    for fine in ({"gamma": 1.0}, {"steps_from": "prm", "credit": "return", "outcome_weight": 1}):
+        assert keyword_problems(get_advantage("process"), fine) == []
 
 
 @pytest.mark.parametrize(("value", "message"), [

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.advantages import RewardTable, get_advantage, leaf_estimators, register_advantage
+from grpo_plus.advantages import RewardTable, get_advantage, register_advantage
 from grpo_plus.advantages import advantages as registry
 from grpo_plus.testing import check_advantage
 from tests.advantages.on_device import compute_advantages
@@ -93,8 +93,6 @@ def test_in_a_mix_it_adds_to_what_a_completion_gets_and_without_values_says_wher
     table = RewardTable.of([1, 0], values=[[0.5, 0.6], [0.5]])
     got = compute_advantages("mix", table, parts={"gae": 1.0, "center": 2.0}, gae={"lam": 0.0})
     torch.testing.assert_close(got, torch.tensor([[1.1, 1.4], [-1.5, 0.0]]))
-    leaves = leaf_estimators("mix", {"parts": {"gae": 1.0, "center": 2.0}})
-    assert [leaf.reads_values for leaf in leaves] == [True, False]
     with pytest.raises(ValueError, match=r"table\.values is None: set critic"):
         compute_advantages("gae", RewardTable.of([1, 0]))
     with pytest.raises(ValueError, match=r"table\.values is None: set critic"):

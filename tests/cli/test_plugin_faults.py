@@ -165,7 +165,7 @@ def test_an_exit_of_anybody_else_ends_the_process():
 def test_weights_of_0_are_refused_before_a_model_is_made(cli, config, folder):
     (folder / "models.py").write_text("def make():\n    raise AssertionError('the model was asked for')\n")
     code, _, err = cli("train", config(reward_weights=[0.0]))
-    assert (code, "with [0.0] nothing is left to learn from" in err) == (2, True)
+    assert (code, "has weight 0, so nothing teaches" in err) == (2, True)
     entries = [{"name": "math", "weight": 0}, {"name": "math_steps", "weight": 0}]
     err = cli.refused("train", config(reward_funcs=None, verifiers=entries, model_name_or_path="./models.py:make"))
     assert "every reward (math, math_steps) has weight 0" in err

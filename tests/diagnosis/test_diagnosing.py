@@ -215,18 +215,19 @@ PROBLEMS = {
     "one": ({"diagnosis": {"judge": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
     "too short": (
         {"diagnosis": {"judge": "exact"}, "max_steps": 30, "per_device_train_batch_size": 16},
-        "there are 3 checks, and an alarm needs 6 checks: set every to 2",
+        "there are 3 checks, and an alarm needs 6: set every to 2, or remove diagnosis",
     ),
     "too short for one prompt a check": (
-        {"diagnosis": {"judge": "exact"}, "max_steps": 90}, "there are 9 checks, and an alarm needs 10 checks of one prompt each",
+        {"diagnosis": {"judge": "exact"}, "max_steps": 90},
+        "every is 10, and completions of 1 prompts are drawn every 1 steps (generation_batch_size / num_generations, num_iterations",
     ),
     "too short by iterations": (
         {"diagnosis": {"judge": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
-        "every 4 steps (num_iterations, steps_per_generation), but max_steps is 60: there are 5 checks, and an alarm needs 6 checks: set every to 5",
+        "steps_per_generation), but max_steps is 60: there are 5 checks, and an alarm needs 6: set every to 5",
     ),
     "too short by all means": (
         {"diagnosis": {"judge": "exact", "every": 1}, "max_steps": 20, "per_device_train_batch_size": 16, "num_iterations": 4},
-        "there are 5 checks, and an alarm needs 6 checks: train longer, draw completions more often, or remove",
+        "there are 5 checks, and an alarm needs 6: train longer, draw completions more often, or remove",
     ),
 }  # fmt: skip
 

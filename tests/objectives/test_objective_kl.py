@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from grpo_plus.objectives import Counts, TokenBatch, build_objective, check_objective, objectives, register_objective
+from grpo_plus.objectives import Counts, TokenBatch, build_objective, objectives, register_objective
+from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.training.minibatch import kl_penalties
 from grpo_verifiers.errors import ConfigError, PluginError
 from tests.device import DEVICE
@@ -82,7 +83,7 @@ def test_every_kl_term_has_the_gradient_of_the_divergence_or_is_refused(name, es
 @pytest.mark.parametrize("name", ["grpo", "gspo", "gmpo"])
 def test_what_is_refused_says_why_and_what_to_do(name):
     def said(kl, field=True):
-        (problem,) = check_objective(name, {"kl": kl}, beta=0.1, use_bias_correction_kl=field)
+        (problem,) = compose_objective(name, {"kl": kl}, beta=0.1, use_bias_correction_kl=field)[1]
         return problem
 
     problem = said({"placement": "reward", "estimator": "k2"})
@@ -190,8 +191,8 @@ def test_an_estimator_of_ones_own_must_approach_the_reference():
     ):
         kl = {"estimator": estimator_of(name, fn)}
         terms = [kl, kl | {"placement": "reward"}, kl | {"unbiased": False}][: len(accepted)]
-        assert [not check_objective("grpo", {"kl": kl}, beta=0.1) for kl in terms] == accepted, name
-    assert "times the ratio pushes away" in check_objective("grpo", {"kl": "backwards"}, beta=0.1)[0]
+        assert [not compose_objective("grpo", {"kl": kl}, beta=0.1)[1] for kl in terms] == accepted, name
+    assert "times the ratio pushes away" in compose_objective("grpo", {"kl": "backwards"}, beta=0.1)[1][0]
 
 
 def test_an_estimator_of_ones_own_has_the_gradient_of_what_it_estimates():

@@ -27,16 +27,6 @@ def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):
     return on_device(TokenBatch(*given, Counts(1.0, 1.0, 1.0), ref_logps=None if pi_ref is None else ref, beta=beta))
 
 
-CLIPPED = [(1, 0.01, 0.008, 0.8), (1, 0.01, 0.012, 1.2), (1, 0.01, 0.1, 1.2), (1, 0.9, 1.0, 1 / 0.9)]
-CLIPPED += [(-1, 0.9, 0.8, -0.8 / 0.9), (-1, 0.9, 0.72, -0.8), (-1, 0.9, 0.1, -0.8)]
-
-
-@pytest.mark.parametrize(("advantage", "pi_old", "pi", "expected"), CLIPPED)
-def test_clipped_objective_of_the_golden_table(advantage, pi_old, pi, expected):
-    loss, _ = build_objective("grpo_clip", beta=0.0).loss(one_token(pi, pi_old, float(advantage)))
-    assert loss.item() == pytest.approx(-expected, abs=1e-12)
-
-
 @pytest.mark.parametrize(("pi_ref", "total"), [(0.5, 0.0144444444), (0.1, -0.0077777778), (1e-50, -0.0133333333)])
 def test_gradient_of_clip_and_kl_at_the_boundary(pi_ref, total):
     pi = 0.6 * (1 - 1e-12)  # from below: at the boundary itself the clip is already felt
@@ -180,10 +170,3 @@ def test_outside_of_its_trust_region_dis_leaves_a_token_out_whatever_its_sign(lo
     assert -loss.item() == pytest.approx(ratio * advantage * math.log(0.4) if inside else 0.0, abs=1e-12)
     noted = [found.metrics[f"clip_ratio/{name}_mean"].values.item() for name in ("region", "low", "high")]
     assert noted == [not inside, ratio < 1 - low, ratio > 1 + high]
-
-
-def test_dis_far_off_policy_is_finite(make_batch):
-    batch = make_batch(seed=3)
-    loss, _ = build_objective("dis", beta=0.0).loss(dataclasses.replace(batch, old_logps=batch.old_logps - 1000))
-    assert loss == 0
-    assert not torch.autograd.grad(loss, batch.logps)[0].any()

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.objectives import Counts, TokenBatch, build_objective, check_objective
+from grpo_plus.objectives import Counts, TokenBatch, build_objective
+from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.objectives.dppo import _log_rest
 from grpo_plus.objectives.fipo import discounted_ahead
 from tests.device import DEVICE
@@ -205,5 +206,5 @@ def test_the_discounted_sum_ahead_is_that_of_a_loop(width):
     ("fipo", {"ratio": "sequence"}, ["'fipo'", "token ratio itself"]),
 ])  # fmt: skip
 def test_keywords_that_make_no_sense_are_refused(name, keywords, words):
-    (problem,) = check_objective(name, keywords, beta=0.0)
+    (problem,) = compose_objective(name, keywords, beta=0.0)[1]
     assert all(word in problem for word in words), problem

@@ -34,15 +34,6 @@ def test_shares_of_one_are_no_shares_to_the_bit(name, make_batch):
     assert torch.equal(plain, ones)
 
 
-@pytest.mark.parametrize("reduce", ["sequence_mean", "token_mean", "constant", "sequence_sum", "prompt_mean"])
-@pytest.mark.parametrize("name", ["grpo", "gspo", "gmpo", "reinforce", "vespo"])
-def test_a_share_multiplies_the_policy_and_the_kl_term_of_its_row(name, reduce, make_batch):
-    batch = make_batch(beta=0.0 if name in NO_KL else 0.1)
-    plain, _ = gradient(name, batch, reduce=reduce)
-    shared, _ = gradient(name, dataclasses.replace(batch, share=SHARES), reduce=reduce)
-    assert torch.allclose(shared, SHARES[:, None] * plain, rtol=1e-14, atol=0)
-
-
 def largest(values, batch):
     return values.sum(-1).square().sum() / batch.counts.completions
 

@@ -49,7 +49,7 @@ close_shared_runners()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [*FACES, "grpo_plus.objectives"])
+@pytest.mark.parametrize("module", [*FACES, "grpo_plus.advantages", "grpo_plus.objectives", "grpo_plus.selection"])
 def test_every_public_name_resolves(module):
     found = importlib.import_module(module)
     assert found.__all__

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from grpo_plus.selection import check_selection_kwargs, part, selection_weights
+from grpo_plus.selection import part, selection_weights
+from grpo_plus.selection.checking import keyword_problems
 from grpo_plus.selection.history import EVIDENCE, PromptHistory
 from grpo_plus.selection.part import Selection
 from grpo_plus.selection.registry import get_selection, register_selection, selections
@@ -42,24 +43,19 @@ def test_a_selection_that_raises_is_the_cause():
 
 
 def test_keywords_are_checked_from_the_signature_and_weights_cannot_make_up_for_what_is_never_drawn():
-    assert check_selection_kwargs("contrast", {"power": 0, "explore": 1.0, "decay": 0, "weighted": False}) == []
-    found = check_selection_kwargs("contrast", {"power": -1, "explore": 2, "weighted": 1, "decai": 0.5})
+    contrast, curriculum = get_selection("contrast"), get_selection("curriculum")
+    found = keyword_problems(contrast, {"power": -1, "explore": 2, "weighted": 1, "decai": 0.5})
     words = ["'power' is -1", "'explore' is 2", "'weighted' is 1", "'decai'. Did you mean 'decay'?"]
     assert len(found) == 4
     assert all(word in problem for word, problem in zip(words, found, strict=True))
-    for wrong in ([0.5], {1: 0.5}, 3):
-        (found,) = check_selection_kwargs("contrast", wrong)
-        assert f"keywords are {wrong!r}, expected a mapping from keyword to value" in found
-    (found,) = check_selection_kwargs("uniform", {"explore": 0.5})  # it draws nothing
+    (found,) = keyword_problems(get_selection("uniform"), {"explore": 0.5})  # it draws nothing
     assert "unknown keyword 'explore'. There is: decay." in found
-    (found,) = check_selection_kwargs("contrast", {"explore": 0})
+    (found,) = keyword_problems(contrast, {"explore": 0})
     assert "explore is 0 and weighted is true" in found
-    assert check_selection_kwargs("contrast", {"explore": 0, "weighted": False}) == []
-    assert check_selection_kwargs("curriculum", {"explore": 0, "column": "a"}) == []
-    assert check_selection_kwargs("curriculum", {"explore": 0, "column": "a", "weighted": True})
-    (found,) = check_selection_kwargs("contrst", {})
-    assert "unknown selection 'contrst'. Did you mean 'contrast'? There is: contrast, curriculum, uniform." in found
-    with pytest.raises(UnknownNameError):
+    assert keyword_problems(contrast, {"power": 0, "explore": 0, "weighted": False}) == []
+    assert keyword_problems(curriculum, {"explore": 0, "column": "a"}) == []
+    assert keyword_problems(curriculum, {"explore": 0, "column": "a", "weighted": True})
+    with pytest.raises(UnknownNameError, match="There is: contrast, curriculum, uniform"):
         get_selection("contrst")
 
 

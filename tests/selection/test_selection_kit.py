@@ -30,8 +30,7 @@ def changing(history):
 
 
 BREAK = {
-    "weights": lambda history: history.drawn - 1, "empty_history": nan_before_anything_is_seen,
-    "pairs": lambda history: torch.ones(len(history)) / (history.num_generations - 2),
+    "weights": lambda history: torch.ones(len(history)) / (history.num_generations - 2), "empty_history": nan_before_anything_is_seen,
     "leaves_history_alone": changing, "permutes": lambda history: torch.arange(len(history)) + 1.0,
     "deterministic": lambda history: torch.rand(len(history)), "pickles": lambda history: torch.ones(len(history)),
     "unknown_keyword_raises": lambda history, **_: torch.ones(len(history)),

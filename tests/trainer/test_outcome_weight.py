@@ -29,13 +29,13 @@ def resolved(name, keywords, rewards, source):
 ])  # fmt: skip
 def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewards, expected):
     assert (source_of(rewards, None), source_of([MATH, STEPS], "math")) == (expected, "math")
-    assert source_of([MAYBE, Reward("other", None, None)], None) is None
+    assert source_of([MAYBE, Reward("other", 1.0, None)], None) is None
 
 
 @pytest.mark.parametrize(("rewards", "keywords", "expected"), [
     ([MATH, STEPS], {}, 1.0), ([MATH, STEPS], {"outcome_weight": None}, 1.0), ([Reward("math", -0.5), STEPS], {}, 1.0),
     ([Reward("math", 0), STEPS], {}, 0.0), ([Reward("math", 0), Reward("exact", 2.0), STEPS], {}, 1.0), ([QUIET, STEPS], {}, 0.0),
-    ([Reward("math_steps", None, True)], {}, 0.0), ([Reward("math_steps", 1, True)], {}, 0.0),
+    ([Reward("math_steps", 1.0, True)], {}, 0.0), ([Reward("math_steps", 1, True)], {}, 0.0),
     ([MATH, Reward("math_steps", 1, True)], {}, 1.0), ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
     ([QUIET, STEPS], {"outcome_weight": 0}, 0),
 ])  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_default_that_an_estimator_declares_itself_stays_and_those_without_ste
 ZERO = {"outcome_weight": 0.0}
 
 
-@pytest.mark.parametrize("rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", None, None), STEPS]])  # fmt: skip
+@pytest.mark.parametrize("rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", 1.0, None), STEPS]])  # fmt: skip
 def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
     for name, keywords in (("process", ZERO), ("mix", {"parts": {"process": 1.0}, "process": ZERO})):
         (problem,) = outcome_problems((get_advantage(name), keywords), rewards, "math_steps")

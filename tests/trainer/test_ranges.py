@@ -13,7 +13,6 @@ from grpo_plus.cli._arguments import GROUPS
 from grpo_plus.recipe import host
 from grpo_plus.recipe.ranges import HOST, OURS, judge
 from grpo_verifiers.errors import ConfigError
-from grpo_verifiers.options import Range
 from tests.trainer.conftest import BASE
 
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}
@@ -68,15 +67,6 @@ def test_what_is_no_number_or_truth_value_is_refused_for_every_field_of_that_typ
             assert outside or (text.startswith(f"{name} is ") and "expected" in text), (name, value)
 
 
-@pytest.mark.sample(4, 12)
-@pytest.mark.parametrize("name", ["num_generations", "learning_rate", "beta", "max_steps", "use_vllm"])  # fmt: skip
-@pytest.mark.parametrize("value", ["four", [1], 1.5 + 1j, {}], ids=str)
-def test_what_is_of_another_type_is_one_problem_of_the_config(name, value):
-    (text,) = [text for text in problems(**{name: value}) if text.startswith(f"{name} is ")]
-    assert "\n" not in text
-    assert "expected" in text
-
-
 def outside(rule, name):
     """Values just outside the bounds of a field, and far."""
     bounds, whole, found = rule.bounds, float not in kinds_of(name), []
@@ -103,7 +93,7 @@ def test_values_outside_any_range_are_named_with_what_is_allowed(name):
 @pytest.mark.sample(8)
 @pytest.mark.parametrize(("values", "expected"), [
     ({"max_steps": 0}, "max_steps is 0, expected at least 1, or -1 for num_train_epochs."),
-    ({"top_k": -1}, "top_k is -1, expected at least 0"), ({"num_generations": None}, "num_generations is None, expected at least 1."),
+    ({"top_k": -1}, "top_k is -1, expected at least 0"), ({"num_generations": None}, "num_generations is None, expected an integer."),
     ({"save_steps": 1.5}, "save_steps is 1.5, expected a whole number of at least 1, or a fraction below 1"),
     ({"loss_type": "dr-grpo"}, "Did you mean 'dr_grpo'?"), ({"scale_rewards": "sum"}, "expected one of 'group', 'batch', 'none'."),
     ({"reward_weights": ["1"]}, "expected a list of numbers."), ({"reward_weights": 1.0}, "expected a list of numbers."),
@@ -155,18 +145,6 @@ def test_types_are_those_of_the_class_even_after_a_parser_was_made():
     TrlParser((GRPOPlusConfig,))
     assert GRPOPlusConfig(**BASE, generation_kwargs={"top_h": 0.4}).generation_kwargs == {"top_h": 0.4}
     assert "expected a list of numbers." in "\n".join(problems(reward_weights=["1"]))
-
-
-@pytest.mark.parametrize(("bounds", "inside", "outside", "words"), [
-    (Range(0, 1), [0, 1, 0.5], [-0.1, 1.1], "at least 0 and at most 1"),
-    (Range(0, 1, open_low=True, open_high=True), [0.5], [0, 1], "more than 0 and less than 1"),
-    (Range(finite=True), [-1e300, 0], [math.inf, -math.inf, 10**400], "a finite number"),
-    (Range(1, finite=True), [1], [0, math.inf], "at least 1 and finite"), (Range(0, whole_from=1), [0.5, 1, 2, 0], [1.5, -1], "at least 0"),
-])  # fmt: skip
-def test_bounds(bounds, inside, outside, words):
-    assert all(bounds.holds(value) for value in inside)
-    assert not any(bounds.holds(value) for value in outside)
-    assert bounds.words() == words
 
 
 @pytest.mark.parametrize("given", [{"use_transformers_paged": True}, {"use_transformers_continuous_batching": True}])

@@ -42,6 +42,10 @@ def test_its_column_is_the_last_one_and_has_its_own_weight_or_the_last_of_reward
     assert named_weights(given.recipe, []) == [("exact", 2.0), ("reward_model", 0.25)]
 
 
+def own(completions, **_):
+    return [None for _ in completions]
+
+
 def folder(tmp_path, **files):
     for name, value in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
@@ -50,6 +54,7 @@ def folder(tmp_path, **files):
 
 STEPS = {"verifiers": ["math_steps"]}
 TWO = {"verifiers": ["math_steps", {"name": "math_steps", "label": "again"}]}
+MAYBE = {"verifiers": [{"name": "tests.trainer.test_reward_model_config:own", "label": label} for label in "ab"]}
 NAMED = [{"name": "exact", "label": "reward_model"}]
 WRONG = {
     "an unknown option": ({"evry": 3}, {}, "unknown key 'evry'"), "no number of steps": ({"every": -1}, {}, "every is -1"),
@@ -70,6 +75,7 @@ WRONG = {
     "a gradient scaler": ({}, {"fp16": True}, "fp16 (True): it has a loss of its own"),
     "no steps": ({"head": "process"}, {}, "no verifier gives any"),
     "steps of two": ({"head": "process"}, TWO, "several verifiers that give steps (math_steps, again)"),
+    "steps of either": ({"head": "process"}, MAYBE, "needs one verifier that surely gives steps"),
     "no folder": ({"start": "/nowhere/at/all"}, {}, "which is no folder"), "no mapping": ("every", {}, "expected a mapping"),
 }  # fmt: skip
 

@@ -7,14 +7,14 @@ import pytest
 from trl import ModelConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.advantages import register_advantage, unread_weights
+from grpo_plus.advantages import register_advantage
 from grpo_plus.advantages.registry import advantages
 from grpo_plus.cli._notes import beside_notes
 from grpo_plus.objectives import register_objective
 from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.notes import config_notes, weight_notes
+from grpo_plus.recipe.notes import config_notes
 from grpo_plus.recipe.table import PARTS, parts_of
 from grpo_plus.selection import register_selection, selections
 from grpo_verifiers.errors import ConfigError
@@ -149,32 +149,3 @@ def test_remarks_about_clipping_and_the_models_options(tmp_path):
     for model, noted in ((ModelConfig(), 0), (ModelConfig(lora_r=8), 1), (ModelConfig(lora_r=8, use_peft=True), 0)):
         told = ["lora_r (8) is not read: use_peft is false."] * noted
         assert beside_notes(SimpleNamespace(model=model)) == told
-
-
-@pytest.fixture
-def first_only():
-    @register_advantage("first_only")
-    def first_only(table):
-        return table.rewards[:, 0] - table.rewards[:, 0].mean()
-
-    yield "first_only"
-    advantages.unregister("first_only")
-
-
-def test_weights_that_an_estimator_does_not_read_are_found(tmp_path, first_only):
-    for name, given, unread in (
-        (first_only, [2.0, 3.0], [0, 1]), ("center", [2.0, 3.0], []), ("zscore", [2.0], [0]), ("zscore", [2.0, 0.5, 0.0], []),
-    ):  # fmt: skip
-        assert unread_weights(name, given) == unread
-    assert unread_weights("mix", [2.0], parts={"zscore": 1.0, "center": 1.0}) == []
-    noted = {settings: weighed(tmp_path, settings, 2.0) for settings in (first_only, None, "center")}
-    assert all("the weight 2 of 'right' changes nothing" in note for name in (first_only, None) for note in noted[name])
-    assert [len(notes) for notes in noted.values()] == [1, 1, 0]
-    assert "first_only" in noted[first_only][0]
-    assert "TRL's own" in noted[None][0]
-    assert weighed(tmp_path, "zscore", 1.0) == []
-
-
-def weighed(tmp_path, advantage, weight):
-    config = made(tmp_path, advantage=advantage)
-    return weight_notes(config, [("right", weight)], config.recipe.advantage)

@@ -146,6 +146,7 @@ def option_problems(
     skip: Collection[str] = (),
     where: str = "keyword",
     bare: bool = False,
+    more: Mapping[str, inspect.Parameter] = types.MappingProxyType({}),
 ) -> list[str]:
     """Problems of calling ``fn`` with the options ``given``; empty when there are none.
 
@@ -157,10 +158,10 @@ def option_problems(
     ['top: k is 0, expected an integer of at least 1.', "top: unknown keyword 'n'. There is: k."]
 
     In messages, ``what`` names the function ("advantage estimator 'sign'") and ``where`` is the word for one option
-    ("key"); ``bare`` leaves that word out of those about ranges.
+    ("key"); ``bare`` leaves that word out of those about ranges. Parameters that are taken as well are ``more``.
     """
-    allowed = keywords_of(fn, skip)
-    hints = hints_of(fn)
+    allowed = {**keywords_of(fn, skip), **more}
+    hints = hints_of(fn) | {name: p.annotation for name, p in more.items()}
     is_open = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
     problems = []
     for name, value in given.items():
@@ -221,22 +222,19 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
     }
 
 
-def first_parameter(fn: Callable[..., Any], raises: type[TypeError], *, of: str, takes: str, named: str) -> str:
-    """The name of the parameter that takes what a part works on: the first one.
-
-    ``of`` is the part in words, ``takes`` the class, ``named`` what the parameter is called in messages.
-    """
+def takes_first(fn: Any, raises: type[TypeError], *, of: str, takes: str, named: str) -> None:
+    """Refuse as a part, ``of`` in words, what is no function whose first parameter, ``named`` so, is a ``takes``."""
+    form = f"({named}, *, keywords) -> Tensor"
+    if isinstance(fn, type) or not callable(fn):
+        kind = "a class" if isinstance(fn, type) else type(fn).__name__
+        raise raises(f"{of} is {kind}, expected a function {form}.")
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:
         raise raises(f"{fn!r} has no signature to check keywords against: wrap it in a function.") from error
     ways = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in ways:
-        raise raises(
-            f"{getattr(fn, '__qualname__', fn)!r} takes no {named}: the first parameter of {of} is the {takes}, as in "
-            f"({named}, *, keywords) -> Tensor."
-        )
-    return parameters[0].name
+        raise raises(f"{of} takes no {named}: its first parameter is the {takes}, as in {form}.")
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
