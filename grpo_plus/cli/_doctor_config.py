@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import load_rows, model_path
-from grpo_plus.doctor.examination import ELSEWHERE, NOTE, READ, Examination, examine_machine, refused_findings
+from grpo_plus.doctor.examination import ELSEWHERE, INVALID, NOTE, READ, Examination, examine_machine, refused_findings
 from grpo_plus.doctor.finding import Finding
 from grpo_plus.doctor.fit import fit_findings
 from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out
@@ -117,13 +117,15 @@ class _Look:
     def _config(self) -> Iterator[Finding]:
         from grpo_plus.cli._arguments import reward_names
         from grpo_plus.cli._gather import problems_before_loading
+        from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
         from grpo_plus.recipe.advantage import running_advantage
         from grpo_plus.recipe.weights import named_weights
 
         if refused := problems_before_loading(self.parsed, self.load_rows):
+            slow = slow_here(self.parsed)
             for text in refused:
-                yield from refused_findings(text)
+                yield from refused_findings(text, ELSEWHERE if text == slow else INVALID)
             return
         if not self.examination.sections["config"]:
             yield READ.at("config", "every check passed")
@@ -133,7 +135,7 @@ class _Look:
         yield from (NOTE.at("config", note) for note in (*notes, *prompt_notes(self.parsed)))
 
     def _refused(self, error: UserError) -> Iterator[Finding]:
-        """What train refuses, where it was not said with the config."""
+        """What train refuses, unless it is a finding on the config already."""
         yield from (one for one in refused_findings(str(error)) if one not in self.examination.findings)
 
     # -- the model

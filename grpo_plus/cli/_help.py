@@ -133,7 +133,7 @@ def text(prog: str, *, everything: bool) -> str:
     launch.add_argument("--num_processes", metavar="N", help="processes to start (default: as the file says)")
     add("of TRL, set every day", [host[name] for name in DAILY if name in host])
     if everything:
-        add("all others of TRL and transformers", [field for name, field in sorted(host.items()) if name not in shown])
+        add("the rest of TRL and transformers", [field for name, field in sorted(host.items()) if name not in shown])
     return parser.format_help()
 
 

@@ -55,7 +55,7 @@ def test_what_train_refuses_later_is_refused_in_its_words(look):
         assert words in report.one("config-invalid")["value"]
 
 
-def test_a_config_for_another_machine_is_looked_at_all_the_same(look):
+def test_a_config_for_another_machine_is_looked_at_all_the_same(look, monkeypatch):
     if torch.cuda.is_available():
         pytest.skip("there is a card")
     report = look(use_cpu=None, bf16=True)
@@ -63,6 +63,8 @@ def test_a_config_for_another_machine_is_looked_at_all_the_same(look):
     assert "bf16" in report.one("config-not-here")["value"]
     assert report.one("golds")["value"] == "8 rows tried"
     assert "config" not in report.codes()
+    monkeypatch.setattr("grpo_plus.cli._loads.LARGE", 1)
+    assert "there is no CUDA device here" in look(use_cpu=None).one("config-not-here")["value"]
 
 
 def emptied(case, config=None):
