@@ -349,7 +349,7 @@ COMMANDS: dict[str, Case] = {
         "eval", "../models/plain", "--dataset", "data.jsonl", "--split", "train", "--verifier", "exact", "-n", "2",
         "--max-completion-length", "4", "--device", "cpu", "--out", "answers.jsonl",
     )),
-    "plan": _printing(("plan", "--model", "../models/plain", "--vram", "8")),
+    "plan": _printing(("plan", "config.yaml", "--vram", "8"), config={"use_peft": True}),
 }  # fmt: skip
 """Commands that print."""
 for _name in ("unknown-field", "ranges", "pieces", "critic-keys"):

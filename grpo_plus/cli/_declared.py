@@ -1,30 +1,20 @@
 """Fields of dataclasses, parsed from source: importing the host takes seconds."""
 
 import ast
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-_SECTION = re.compile(r"\s*>\s+([A-Z][^!\[]*)$")
-_PARAMETER = re.compile(r"\s*(\w+)\s*(?:\(.*\))?:")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """One field of a dataclass; ``help`` and ``section`` may be empty.
-
-    ``default`` is as in YAML, "unset" for None. ``section`` is the field's heading in the docstring of the class.
-    """
+    """One field of a dataclass; ``default`` is as in YAML, "unset" for None, and ``help`` may be empty."""
 
     name: str
     kind: str
     default: str
     help: str
-    section: str = ""
 
 
 @lru_cache
@@ -36,26 +26,14 @@ def declared(path: Path, name: str) -> dict[str, Declared]:
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
     if found is None:
         return {}
-    sections = dict(_sections(ast.get_docstring(found) or ""))
     constants = _constants(found)
     fields = {}
     for node in found.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             field = node.target.id
             default, text = _value(node.value, constants)
-            fields[field] = Declared(field, ast.unparse(node.annotation), default, text, sections.get(field, ""))
+            fields[field] = Declared(field, ast.unparse(node.annotation), default, text)
     return fields
-
-
-def _sections(docstring: str) -> Iterator[tuple[str, str]]:
-    """Each parameter of a docstring with its ``> heading``."""
-    section, lines = "", docstring.splitlines()
-    for line, after in pairwise([*lines, ""]):
-        heading, parameter = _SECTION.match(line), _PARAMETER.match(line)
-        if heading and not after.strip():  # a note goes on
-            section = heading[1]
-        elif parameter:
-            yield parameter[1], section
 
 
 def _constants(found: ast.ClassDef) -> dict[str, str]:

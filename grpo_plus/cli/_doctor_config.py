@@ -1,5 +1,7 @@
 """The part of ``doctor`` that reads a config: its checks, model, data and verifiers, each by itself."""
 
+import functools
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.doctor.examination import ELSEWHERE, NOTE, READ, Examination, examine_machine, refused_findings
+from grpo_plus.cli._data import load_rows, model_path
+from grpo_plus.doctor.examination import ELSEWHERE, INVALID, NOTE, READ, Examination, examine_machine, refused_findings
 from grpo_plus.doctor.finding import Finding
 from grpo_plus.doctor.fit import fit_findings
-from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out, route_findings
+from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out
 from grpo_plus.doctor.machine import cards, memory
 from grpo_plus.doctor.rows import is_empty, key_of, length_findings, prompt_length, row_findings, text_lengths
 from grpo_plus.doctor.template import template_findings
 from grpo_plus.doctor.tokens import Files, model_files, token_findings
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
@@ -74,7 +78,6 @@ class _Data:
     sample: dict[str, list[Any]] = field(default_factory=dict)
     places: list[int] = field(default_factory=list)
     total: int | None = None
-    routes: list[Any] = field(default_factory=list)
 
 
 class _Look:
@@ -88,6 +91,7 @@ class _Look:
         self.name = ""
         self.data: _Data | None = None
         self.held_out: _Data | None = None
+        self.load_rows = functools.cache(load_rows)
 
     def at_everything(self) -> None:
         """All sections, in the order of the report; each goes on from what the last one learned."""
@@ -112,29 +116,26 @@ class _Look:
 
     def _config(self) -> Iterator[Finding]:
         from grpo_plus.cli._arguments import reward_names
-        from grpo_plus.cli._gather import find_rewards
+        from grpo_plus.cli._gather import problems_before_loading
+        from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
-        from grpo_plus.recipe.weights import weight_problems
 
-        recipe, functions = self.args.recipe, reward_names(self.script)
-        refused = weight_problems(recipe, functions)
-        try:
-            find_rewards(self.parsed)
-        except UserError as error:
-            refused.append(str(error))
-        if refused:
+        if refused := problems_before_loading(self.parsed, self.load_rows):
+            slow = slow_here(self.parsed)
             for text in refused:
-                yield from refused_findings(text)
+                yield from refused_findings(text, ELSEWHERE if text == slow else INVALID)
             return
         if not self.examination.sections["config"]:
             yield READ.at("config", "every check passed")
         yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
 
+    def _refused(self, error: UserError) -> Iterator[Finding]:
+        """What train refuses, unless it is a finding on the config already."""
+        yield from (one for one in refused_findings(str(error)) if one not in self.examination.findings)
+
     # -- the model
 
     def _model(self) -> Iterator[Finding]:
-        from grpo_plus.cli._data import model_path
-
         given = self.model.model_name_or_path or ""
         if is_reference(given) and not Path(given).expanduser().exists():
             told = f"{given} is a function, which may train a model, and is not called"
@@ -143,7 +144,7 @@ class _Look:
         try:
             self.name = model_path(self.model.model_name_or_path, self.parsed.folder)
         except UserError as error:
-            yield from refused_findings(str(error))
+            yield from self._refused(error)
             return
         self.files = model_files(self.name, self._loading())
         yield from self.files.failed
@@ -168,7 +169,6 @@ class _Look:
             files.tokenizer,
             next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0]),
             files.ends,
-            self.args.max_completion_length,
             keywords=self.args.chat_template_kwargs or {},
             schemas=self._schemas(self.data),
             think_format=bool(formats),
@@ -187,9 +187,9 @@ class _Look:
         from grpo_plus.cli._gather import find_rows
 
         try:
-            _, sets = find_rows(self.parsed)
+            _, sets = find_rows(self.parsed, self.load_rows)
         except UserError as error:
-            yield from refused_findings(str(error))
+            yield from self._refused(error)
             return
         train = sets.pop("dataset_train_split")
         self.data = self._read_rows(train)
@@ -209,13 +209,11 @@ class _Look:
         wanted = evenly(range(count), self.limit)
         golds = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
         chosen, compared = set(wanted), [name for name in dict.fromkeys(golds) if name != "prompt"]
-        column = self.args.verifier_column
         found = _Data(tuple(rows.column_names or ()), total=total)
         for at, row in enumerate(islice(rows, count)):
             prompt = make(row)
             found.prompts.append(prompt)
             found.golds.append(key_of([row.get(name) for name in compared]))
-            found.routes.append(row.get(column) if column else None)
             if at in chosen:
                 found.places.append(at)
                 for name, value in {**row, "prompt": prompt}.items():
@@ -270,45 +268,14 @@ class _Look:
     # -- the verifiers
 
     def _columns(self) -> Iterator[Finding]:
-        data, args = self.data, self.args
-        assert data is not None
-        known = [*data.columns, "prompt"] if self.prompt else list(data.columns)
-        yield from (COLUMN.at(reward, text) for reward, text in self._missing(known))
-        column = args.verifier_column
-        if column and column in data.columns:
-            yield from route_findings(column, [part.label for part in args.recipe.verifiers], data.routes)
-
-    def _missing(self, known: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Each reward with the column that it lacks."""
-        from grpo_verifiers.errors.messages import unknown
-
-        if self.args.recipe.environments or not known:
-            return  # an environment may add columns, and a stream may not say which it has
-        for part in self.args.recipe.verifiers:
-            needed = {**part.verifier.required_columns, **part.verifier.named_columns}
-            for parameter, column in needed.items():
-                if column not in known:
-                    yield f"verifier {part.label}", f"{parameter}: {unknown('column', column, known)}"
-        if self.args.verifier_column and self.args.verifier_column not in known:
-            yield "verifier_column", unknown("column", self.args.verifier_column, known)
-        held_out = list(self.held_out.columns) if self.held_out is not None else []
-        if held_out and self.args.eval_strategy != "no":
-            for part in self._parts():
-                for parameter, column in part.verifier.required_columns.items():
-                    if column not in [*held_out, *(["prompt"] if self.prompt else [])]:
-                        told = f"{parameter}, in the data of evaluations: {unknown('column', column, held_out)}"
-                        yield f"verifier {part.label}", told
-        for name, parameters in self._function_needs():
-            for parameter in parameters:
-                if parameter not in known:
-                    yield f"reward_funcs {name}", unknown("column", parameter, known)
-
-    def _function_needs(self) -> Iterator[tuple[str, list[str]]]:
-        """Columns that reward functions cannot be called without."""
-        import inspect
-
+        """Columns that reward functions cannot be called without; those of verifiers are checked with the config."""
         from grpo_plus.cli._gather import resolve_rewards
 
+        data = self.data
+        assert data is not None
+        if self.args.recipe.environments or not data.columns:
+            return  # an environment may add columns, and a stream may not say which it has
+        known = {*data.columns, *STANDARD, *(["prompt"] if self.prompt else [])}
         for name in self.script.reward_funcs or []:
             try:
                 (function,) = resolve_rewards(None, [name], self.parsed.folder)
@@ -316,8 +283,9 @@ class _Look:
             except (UserError, ValueError, TypeError):
                 continue
             kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-            needed = [one.name for one in parameters if one.kind in kinds and one.default is one.empty]
-            yield name, [one for one in needed if one not in STANDARD]
+            for one in parameters:
+                if one.kind in kinds and one.default is one.empty and one.name not in known:
+                    yield COLUMN.at(f"reward_funcs {name}", unknown("column", one.name, data.columns))
 
     def _golds(self) -> Iterator[Finding]:
         from grpo_verifiers.exec.runner import close_shared_runners
@@ -360,10 +328,10 @@ class _Look:
     # -- the fit
 
     def _fit(self) -> Iterable[Finding]:
-        from trl import get_peft_config
+        from trl import get_peft_config, get_quantization_config
 
         from grpo_plus.qlora.defaults import bits_asked, stored_bits
-        from grpo_plus.recipe.recipe import recipe_of
+        from grpo_plus.qlora.model import quantises_twice
 
         if self.files.config is None:
             return []
@@ -384,8 +352,7 @@ class _Look:
             memory=memory()[0],
             capacity=capacity,
             bits=bits,
-            lean=recipe_of(self.args).rollout.how == "auto",
-            most_rows=recipe_of(self.args).rollout.rows,
+            double=quantises_twice(get_quantization_config(self.model)),
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
 

@@ -20,6 +20,8 @@ from grpo_verifiers.errors.messages import nearest
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
 """Set in the processes that ``train`` launches with accelerate; they read the same arguments."""
 _LAUNCHER = ("accelerate", "commands/launch.py")
+_MEANT = {"--model": "--model_name_or_path"}
+"""Options that people expect, and whose nearest is another."""
 
 
 def is_rank() -> bool:
@@ -108,7 +110,7 @@ def check_options(words: Sequence[str], beside: Collection[str]) -> None:
             continue
         if now := moved([field]):
             raise UserError(f"unknown option {name}: {now[0]}")
-        close = nearest(name, {*known, *launch_options(), *beside})
+        close = _MEANT.get(name) or nearest(name, {*known, *launch_options(), *beside})
         hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
         raise UserError(f"unknown option {name}.{hint}")
     if twice := repeated(light_parser(), words):

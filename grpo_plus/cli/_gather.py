@@ -76,14 +76,10 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
     """All that ``train`` would refuse on this machine before the model loads; nothing of the model is looked at."""
     from trl import get_peft_config, get_quantization_config
 
-    from grpo_plus.cli._loads import say_and_check
+    from grpo_plus.cli._loads import slow_here
     from grpo_plus.trainer import GRPOPlusTrainer
 
-    problems = []
-    try:
-        say_and_check(parsed)
-    except UserError as error:
-        problems.append(str(error))
+    problems = [told] if (told := slow_here(parsed)) else []
     try:
         rewards, _, sets = gather(parsed, load)
     except UserError as error:

@@ -133,8 +133,7 @@ def text(prog: str, *, everything: bool) -> str:
     launch.add_argument("--num_processes", metavar="N", help="processes to start (default: as the file says)")
     add("of TRL, set every day", [host[name] for name in DAILY if name in host])
     if everything:
-        for title, fields in _by_section(host, shown).items():
-            add(title, fields)
+        add("the rest of TRL and transformers", [field for name, field in sorted(host.items()) if name not in shown])
     return parser.format_help()
 
 
@@ -147,22 +146,9 @@ def our_options() -> dict[str, Declared]:
 def host_options() -> dict[str, Declared]:
     """The options of TRL and transformers; a subclass overrides its base."""
     found: dict[str, Declared] = {}
-    for sources, fallback in ((_trl.CONFIG_SOURCES, "training"), (_trl.SCRIPT_SOURCES, "model and data")):
-        for package, path, owner in sources:
-            for name, field in declared(_trl.source_file(package, path), owner).items():
-                section = field.section or (found[name].section if name in found else fallback)
-                found[name] = Declared(name, field.kind, field.default, field.help, section)
+    for package, path, owner in (*_trl.CONFIG_SOURCES, *_trl.SCRIPT_SOURCES):
+        found |= declared(_trl.source_file(package, path), owner)
     return found
-
-
-def _by_section(host: Mapping[str, Declared], shown: set[str]) -> dict[str, list[Declared]]:
-    """The other options under the headings of TRL's and transformers' own documentation, TRL's first."""
-    sections: dict[str, list[Declared]] = {}
-    for name, field in sorted(host.items(), key=lambda item: not item[1].section.startswith("Parameters that")):
-        if name not in shown:
-            title = field.section.removeprefix("Parameters that control ").replace("`", "")
-            sections.setdefault(f"of TRL and transformers: {title}", []).append(field)
-    return sections
 
 
 def _metavar(name: str, kind: str) -> str:

@@ -50,16 +50,23 @@ def load_of(name: str) -> Load:
 
 
 def say_and_check(parsed: "Parsed") -> list[str]:
-    """Lines on what is downloaded; `UserError` where a large model would train on a CPU that nobody asked for."""
-    load = _of(parsed)
-    if load is not None and not parsed.training.use_cpu and load.is_slow_here():
-        bits = next((f", in {n} bits" for n in (4, 8) if getattr(parsed.model, f"load_in_{n}bit", False)), "")
-        text = f"there is no CUDA device here, nor another accelerator, and {load.name} has {load.size}{bits}"
-        slow = f"a single step on the CPU would take minutes to hours{', after the download' * load.downloads}"
-        small = f"try the config here with a small model (--model_name_or_path {SMALL} --load_in_4bit false)"
-        card = "Run this on a machine with a card (grpo-plus plan says how large)"
-        raise UserError(f"{text}: {slow}. {card}, {small}, or ask for the CPU all the same with --use_cpu true.")
-    return _download(load)
+    """Lines on what is downloaded; `UserError` for what `slow_here` says."""
+    if told := slow_here(parsed):
+        raise UserError(told)
+    return _download(_of(parsed))
+
+
+def slow_here(parsed: "Parsed") -> str:
+    """Why train refuses a large model on a CPU that nobody asked for; empty where it does not."""
+    load = None if parsed.training.use_cpu else _of(parsed)
+    if load is None or not load.is_slow_here():
+        return ""
+    bits = next((f", in {n} bits" for n in (4, 8) if getattr(parsed.model, f"load_in_{n}bit", False)), "")
+    text = f"there is no CUDA device here, nor another accelerator, and {load.name} has {load.size}{bits}"
+    slow = f"a single step on the CPU would take minutes to hours{', after the download' * load.downloads}"
+    small = f"try the config here with a small model (--model_name_or_path {SMALL} --load_in_4bit false)"
+    card = "Run this on a machine with a card (grpo-plus plan says how large)"
+    return f"{text}: {slow}. {card}, {small}, or ask for the CPU all the same with --use_cpu true."
 
 
 def load_notes(parsed: "Parsed") -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli._prompts import FORMATS
-from grpo_plus.doctor.template import ROOM_TO_THINK, thinks_unasked
+from grpo_plus.doctor.template import thinks_unasked
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.recipe import Recipe, recipe_of
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
 
+ROOM_TO_THINK = 4096
+"""Tokens that a thinking model commonly wants for a problem of school mathematics."""
 _OF_ADAPTERS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora")
 _THINKS = re.compile(r"(.*/)?Qwen3-\d+(\.\d+)?B(-A\d+(\.\d+)?B)?(-(FP8|AWQ|GPTQ|unsloth|bnb|GGUF).*)?", re.IGNORECASE)
 """Names of models whose template lets them think unless it is told otherwise."""
@@ -48,7 +50,7 @@ def template_notes(
 
 def thinks_by_default(model: str, tokenizer: Any = None) -> bool:
     """The chat template lets the model think unless ``enable_thinking`` is false; without a tokenizer, by its name."""
-    return _THINKS.fullmatch(model) is not None if tokenizer is None else thinks_unasked(tokenizer, {})
+    return _THINKS.fullmatch(model) is not None if tokenizer is None else thinks_unasked(tokenizer)
 
 
 def local_tokenizer(model: str) -> Any:

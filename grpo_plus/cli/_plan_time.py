@@ -1,20 +1,11 @@
-"""``grpo-plus plan config.yaml``: the time of a run, from an earlier one of the same config or steps made here."""
+"""``grpo-plus plan``: the time of a run, from an earlier one of the same config."""
 
-import os
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from grpo_plus.cli import UserError
-from grpo_plus.cli._early import say
-from grpo_plus.cli._parent import naming_us
-from grpo_plus.cli._parser import without
-from grpo_verifiers.files import temporary_folder
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -25,13 +16,6 @@ SAME = (
     *("num_iterations", "max_completion_length", "advantage", "objective", "beta", "use_vllm"),
 )
 """Fields that decide most of a step's time: runs that differ in one say nothing about each other."""
-_ALONE = {
-    "--save_strategy": "no", "--eval_strategy": "no", "--report_to": "none", "--report": "{record: true, every: 0}",
-    "--logging_steps": "1", "--measure": "none", "--warm_start": "none", "--resume_from_checkpoint": "false",
-    "--logging_strategy": "steps", "--push_to_hub": "false",
-    "--diagnosis": "none",
-}  # fmt: skip
-"""How the steps are made that measure: nothing is evaluated, kept or sent."""
 
 
 @dataclass(frozen=True)
@@ -62,41 +46,24 @@ class Pace:
         return cls(statistics.median(each), low, high, len(each))
 
 
-def pace_of(run: "Run") -> Pace | None:
-    """Of a recorded run."""
-    logged = [entry for entry in run.entries if entry["kind"] == "train" and entry.get("time")]
-    return Pace.of([(entry["step"], entry["time"]) for entry in logged])
-
-
-def time_lines(parsed: "Parsed", words: Sequence[str], steps: int | None) -> Iterator[str]:
-    """What can be known of the time of a run; ``steps`` are to be made here and now, where it is given."""
+def time_lines(parsed: "Parsed") -> Iterator[str]:
+    """What can be known of the time of a run."""
     args = parsed.training
-    if steps is not None:
-        if args.log_completions_hub_repo is not None:
-            raise UserError(
-                "--time-steps sends nothing to the hub, and log_completions_hub_repo is "
-                f"{args.log_completions_hub_repo!r}: remove it from the config while the time is measured."
-            )
-        pace = measured(words, steps)
-        basis = f"{pace.steps} steps made on this machine now"
-    else:
-        found = _earlier(Path(args.output_dir), args, parsed.model.model_name_or_path)
-        if isinstance(found, str):
-            yield f"time: no basis ({found}). --time-steps 4 makes four steps on this machine, and measures them."
-            return
-        run, pace = found
-        where = f"on {run.info.get('host', 'some machine')} ({run.info.get('device', '?')})"
-        basis = f"{pace.steps} steps of the run in {run.path}, {where}"
+    found = _earlier(Path(args.output_dir), args, parsed.model.model_name_or_path)
+    if isinstance(found, str):
+        yield f"time: no basis ({found}). Train with --max_steps 5 --logging_steps 1: plan then reads its pace."
+        return
+    run, pace = found
+    where = f"on {run.info.get('host', 'some machine')} ({run.info.get('device', '?')})"
     half = f"half of the steps between {shown(pace.low)} and {shown(pace.high)}"
-    yield f"time: {shown(pace.middle)} a step, {half}; of {basis}"
+    yield f"time: {shown(pace.middle)} a step, {half}; of {pace.steps} steps of the run in {run.path}, {where}"
     if args.max_steps > 0:
         ends = f"between {shown(pace.low * args.max_steps)} and {shown(pace.high * args.max_steps)}"
         total = shown(pace.middle * args.max_steps)
         yield f"      {total} for {args.max_steps} steps, {ends} at the pace of these"
     else:
         yield f"      max_steps is not set: so much times the steps of {args.num_train_epochs:g} epochs"
-    left_out = "; loading, evaluation and checkpoints are not counted" if steps is not None else ""
-    yield f"      an estimate: completions grow and shrink while a model learns, and a step with them{left_out}"
+    yield "      an estimate: completions grow and shrink while a model learns, and a step with them"
 
 
 def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | str":
@@ -115,29 +82,9 @@ def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | 
     other += [f"the model was {before}, now {model}"] if before != model else []
     if other:
         return f"the run in {folder} is another: {'; '.join(other)}"
-    pace = pace_of(run)
+    logged = [entry for entry in run.entries if entry["kind"] == "train" and entry.get("time")]
+    pace = Pace.of([(entry["step"], entry["time"]) for entry in logged])
     return f"the run in {folder} logged too few steps" if pace is None else (run, pace)
-
-
-def measured(words: Sequence[str], steps: int) -> Pace:
-    """Make some real steps of a config in a process and a folder of their own."""
-    from grpo_plus.record import open_run
-
-    with temporary_folder() as folder:
-        own = Path(folder) / "run"
-        alone: Mapping[str, str] = {**_ALONE, "--max_steps": str(steps + 1), "--output_dir": str(own)}
-        command = [sys.executable, "-m", "grpo_plus.cli", "train", *without(words, alone)]
-        command += [word for pair in alone.items() for word in pair]
-        say(f"Making {steps + 1} steps to measure their time; the first one starts everything and is not counted.")
-        environment = naming_us({key: value for key, value in os.environ.items() if key != "ACCELERATE_USE_CPU"})
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603 - us
-        if done.returncode:
-            end = "\n".join(done.stderr.strip().splitlines()[-6:])
-            raise UserError(f"--time-steps: the steps failed with code {done.returncode}:\n{end}")
-        pace = pace_of(open_run(own))
-    if pace is None:
-        raise UserError("--time-steps: the steps were not recorded, so their time is not known.")
-    return pace
 
 
 def shown(seconds: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._trained import info_of
+from grpo_plus.cli._trained import NOTHING, info_of
 from grpo_plus.report.visible import visible
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ def add_tool_options(group: "argparse._ActionsContainer") -> None:
     )
     group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
     group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
-    group.add_argument("--tools-from", help="take tools and environment from a config file or another run's folder")
+    group.add_argument(
+        "--tools-from", help="take tools and environment from a config file or another run's folder, or none at all"
+    )
     group.add_argument(
         "--trust-run", action="store_true", help="run the code that the run's record names: a record is data until then"
     )
-    group.add_argument("--no-tools", action="store_true", help="leave out those that the run was trained with")
 
 
 def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse | None":
@@ -44,13 +45,11 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
 
     source = "the command line"
     found: dict[str, Any] = {}
-    if options.tools_from is not None and options.no_tools:
-        raise UserError("--tools-from and --no-tools are both given: keep one.")
-    if options.tools_from is not None:
+    if options.tools_from is not None and options.tools_from != NOTHING:
         source, found = options.tools_from, _read_from(Path(options.tools_from).expanduser(), trust=options.trust_run)
-    else:
+    elif options.tools_from is None:
         for folder in folders:
-            if not options.no_tools and (trained := _of_run(folder)):
+            if trained := _of_run(folder):
                 source, found = f"the run {folder}", _trusted(folder, trained, trust=options.trust_run)
                 break
     found |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
@@ -70,7 +69,7 @@ def _trusted(folder: Path, trained: dict[str, Any], *, trust: bool) -> dict[str,
     if code:
         raise UserError(
             f"the record of the run {folder} names code: {', '.join(code)}. The record's author chose it, so it "
-            "needs your consent: look at it and give --trust-run, --tools-from with your config file, or --no-tools."
+            "needs your consent: look at it and give --trust-run, or --tools-from with your config file or none."
         )
     return trained
 
@@ -120,7 +119,7 @@ def _of_run(folder: Path) -> dict[str, Any]:
     if HIDDEN in json.dumps(found, ensure_ascii=False):
         raise UserError(
             f"the tools of {folder} have secrets among their keywords, which its record does not keep: give "
-            "--tools-from its config file, --tools and --environment, or --no-tools."
+            "--tools-from its config file or none, or --tools and --environment."
         )
     return found
 

@@ -12,6 +12,8 @@ from grpo_verifiers.redaction import HIDDEN
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 """Fields of a config that say how completions are drawn, and what they are where nobody says."""
+NOTHING = "none"
+"""In the place of a run: do without one."""
 DEFAULT_LENGTH = 1024
 """Tokens of a completion where neither a flag nor a run says how many: enough for most answers with reasoning."""
 
@@ -72,7 +74,7 @@ def trained(folders: Sequence[Path]) -> Trained | None:
     if HIDDEN in json.dumps([run.prompt, run.template_keywords], ensure_ascii=False):
         raise UserError(
             f"the prompt of the run {folder} held a secret, which its record does not keep: give the prompt by flags, "
-            "with --no-run-settings."
+            "with --settings-from none."
         )
     return run
 

@@ -13,7 +13,7 @@ from grpo_plus.cli._data import local_data, local_model
 from grpo_plus.cli._early import quiet_bars, say
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
-from grpo_plus.cli._trained import DEFAULT_LENGTH, SAMPLING, Trained, places, trained
+from grpo_plus.cli._trained import DEFAULT_LENGTH, NOTHING, SAMPLING, Trained, places, trained
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
@@ -78,9 +78,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--system", help="a system message before every prompt")
     data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
     data.add_argument(
-        "--settings-from", metavar="RUN", help="prompt and sampling of this run; default: of the run that MODEL is of"
+        "--settings-from", metavar="RUN", help="prompt and sampling of this run, or none; default: of MODEL's run"
     )
-    data.add_argument("--no-run-settings", action="store_true", help="leave out the prompt and sampling of the run")
     add_verifier_options(parser.add_argument_group("verifier"))
     add_tool_options(
         parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
@@ -101,7 +100,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     loading.add_argument("--device", help="cpu, cuda, …; default: what there is")
     loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
-    loading.add_argument("--revision", help="of a model on the hub")
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
@@ -120,14 +118,12 @@ def _ks(given: str | None, n: int) -> list[int]:
 
 def _as_trained(options: argparse.Namespace) -> Trained:
     """Take from the run of the model what no flag says; tells what, and changes ``options``."""
-    if options.settings_from is not None and options.no_run_settings:
-        raise UserError("--settings-from and --no-run-settings are both given: keep one.")
-    if options.settings_from is not None:
-        found = trained(places(options.settings_from))
-        if found is None:
-            raise UserError(f"--settings-from {options.settings_from}: there is no run with a record in it.")
-    else:
-        found = None if options.no_run_settings else trained(places(options.adapter, options.model))
+    named = options.settings_from
+    found = None
+    if named != NOTHING:
+        found = trained(places(named) if named else places(options.adapter, options.model))
+        if named and found is None:
+            raise UserError(f"--settings-from {named}: there is no run with a record in it.")
     run = found or Trained(Path())
     own = _prompt_of(options)
     asked = {"column", "user"} & own.keys()
@@ -254,7 +250,7 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
         if options.prompt == _prompt_of(options):
             raise
         raise UserError(
-            f"{error} It is the prompt of the run {run.folder}: give --prompt-column or --user, or --no-run-settings."
+            f"{error} It is the prompt of the run {run.folder}: give --prompt-column, --user or --settings-from none."
         ) from error
     needed = {verifier.label: verifier.required_columns for verifier in verifiers}
     require_columns(needed, rows.column_names, "--column PARAMETER=COLUMN")
@@ -300,17 +296,17 @@ def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> 
     dtypes = ("auto", "float32", "bfloat16", "float16")
     if options.dtype not in dtypes:
         raise UserError(f"--dtype: {unknown('type', options.dtype, dtypes)}")
-    common = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
+    trust = options.trust_remote_code
     extra: dict[str, Any] = {"dtype": options.dtype, "device_map": {"": device}}
     if options.load_in_4bit:
         extra["quantization_config"] = _four_bits(options, torch.device(device))
     try:
-        model = AutoModelForCausalLM.from_pretrained(base, **common, **extra)
+        model = AutoModelForCausalLM.from_pretrained(base, trust_remote_code=trust, **extra)
         if options.load_in_4bit:
             keep_layout(model)
         # That of the adapter if it has one: training may have changed the template.
         own = adapter if adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file() else base
-        tokenizer = AutoTokenizer.from_pretrained(own, **common)
+        tokenizer = AutoTokenizer.from_pretrained(own, trust_remote_code=trust)
         if adapter is not None:
             from peft import PeftModel
 
@@ -338,7 +334,7 @@ def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str,
     """The settings that identify an evaluation."""
     names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
     apart = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
-    apart |= {"settings_from", "no_run_settings", "tools_from", "no_tools"}
+    apart |= {"settings_from", "tools_from"}
     found = {name: value for name, value in vars(options).items() if name not in apart}
     found |= {name: options.prompt.get(key) for name, key in names.items()}
     if "chat" in options.prompt:

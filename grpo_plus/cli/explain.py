@@ -1,9 +1,7 @@
 """``grpo-plus explain``: the parts of a config as formulas, and its advantages on sample rewards."""
 
 import json
-import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -169,7 +167,7 @@ def _number_lines(
     objective = config.recipe.objective
     if objective is not None and objective.kl_in_reward:
         lines.append("  in training the rewards are lessened by the divergence from the reference first; here it is 0")
-    return lines + _picture(table.totals().tolist(), values.tolist(), sample)
+    return lines
 
 
 def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
@@ -180,33 +178,6 @@ def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Seque
         if of_row:
             lines.append(f"    advantage {_row([values[row][start] for _, start, _ in of_row])}")
     return lines
-
-
-def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[str]:
-    """The group as bars around its mean reward, tokens coloured by advantage."""
-    from io import StringIO
-
-    from rich.console import Console
-
-    from grpo_plus.report.group import group_text, sample_group
-
-    if len(rewards) < 2 or not all(map(math.isfinite, rewards)):
-        return []
-    colours = sys.stdout.isatty()  # without them, tokens would say nothing
-    per_token = isinstance(values[0], list)
-    tokens = colours and per_token and max(sample.lengths) <= 24
-    pieces = [[f"t{place} " for place in range(1, length + 1)] for length in sample.lengths]
-    shown = [row[:length] for row, length in zip(values, sample.lengths, strict=True)] if per_token else values
-    of_tokens = None
-    if sample.steps is not None:
-        of_tokens = [
-            [(first, last, None if math.isnan(score) else score) for score, first, last in of_row]
-            for of_row in sample.steps
-        ]
-    group = sample_group(rewards, shown, pieces=pieces if tokens else None, steps=of_tokens if tokens else None)
-    out = StringIO()
-    Console(file=out, width=100, force_terminal=colours, no_color=not colours).print(group_text(group))
-    return ["", *(f"  {line.rstrip()}" for line in out.getvalue().splitlines())]
 
 
 def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[str]:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_verifiers.lazy import installed
 
 
 def run(arguments: Sequence[str]) -> int:
     """Write the adapter or the merged model."""
     options = _parser().parse_args(list(arguments))
-    flags = {"--base": options.base, "--dtype": options.dtype, "--compare-4bit": options.compare}
+    flags = {"--base": options.base, "--dtype": options.dtype}
     adapter_only = [flag for flag, value in flags.items() if value]
     if adapter_only and not options.merge:
         raise UserError(f"{', '.join(adapter_only)} only matters with --merge: add it, or leave the rest out.")
@@ -23,8 +22,6 @@ def run(arguments: Sequence[str]) -> int:
     if not options.run.expanduser().is_dir():
         what = "is a file and no folder" if options.run.exists() else "is no folder: it does not exist"
         raise UserError(f"the run {options.run} {what}. Give the output_dir of a run, or one of its checkpoints.")
-    if options.compare and not installed("bitsandbytes"):
-        raise UserError("--compare-4bit needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'.")
     import torch
 
     from grpo_plus.qlora import export
@@ -43,11 +40,9 @@ def run(arguments: Sequence[str]) -> int:
         rounding = export.merge(adapter, base, options.out, dtype=dtype)
         print(f"{adapter} merged onto {base} in {options.dtype or 'bfloat16'}: {options.out}")
         print(
-            f"Log-probabilities against the adapter beside the same base: {rounding.mean:.4f} nats apart on average, "
-            f"{rounding.largest:.4f} at most."
+            f"Log-probabilities against the adapter beside the same base: {rounding.mean():.4f} nats apart on average, "
+            f"{rounding.max():.4f} at most."
         )
-        if options.compare:
-            _compare(adapter, base, options.out, dtype)
     except export.ExportError as error:
         raise UserError(str(error)) from error
     for line in next_steps(options.out):
@@ -69,22 +64,6 @@ def next_steps(out: Path) -> list[str]:
     ]
 
 
-def _compare(adapter: Path, base: str, out: Path, dtype: object) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from grpo_plus.qlora import export
-
-    assert isinstance(dtype, torch.dtype)
-    trained = export.score_as_trained(adapter, base, dtype=dtype)
-    merged = AutoModelForCausalLM.from_pretrained(out, dtype=dtype).eval()
-    found = export.difference(trained, export.score(merged, AutoTokenizer.from_pretrained(out), export.SAMPLE))
-    print(
-        f"Against the 4-bit base that was trained on: {found.mean:.4f} nats apart on average, {found.largest:.4f} at "
-        "most (the base's own rounding to 4 bits)."
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="grpo-plus export", description=__doc__)
     parser.add_argument("run", type=Path, help="output_dir of a run, or one of its checkpoints")
@@ -92,10 +71,4 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--merge", action="store_true", help="fold the adapter into the base, loaded in 16 bits")
     parser.add_argument("--base", help="the 16-bit base, if not the one that the adapter names")
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help="of the merged model (bfloat16)")
-    parser.add_argument(
-        "--compare-4bit",
-        dest="compare",
-        action="store_true",
-        help="also load the base in 4 bits, and say how far the merged model is from what was trained",
-    )
     return parser

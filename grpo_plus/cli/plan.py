@@ -1,20 +1,25 @@
-"""``grpo-plus plan``: the memory and time of a run, estimated from the model's config, and settings that fit a card."""
+"""``grpo-plus plan``: the memory and time of a run, estimated from its settings, and settings that fit a card."""
 
-import argparse
 import math
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
-from grpo_plus.cli._plan_config import PROG, Asked, from_config
-from grpo_verifiers.errors.messages import unknown
+from grpo_plus.cli._plan_time import time_lines
 
 if TYPE_CHECKING:
-    from grpo_plus.memory.estimate import Estimate, Head, Settings
+    from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.memory.estimate import Estimate, Settings
     from grpo_plus.memory.fit import Fit
     from grpo_plus.memory.shape import ModelShape
 
+PROG = "grpo-plus plan"
+BESIDE = ("--vram", "--prompt-length")
+"""The options of this command alone."""
 _WORDS = {
     "weights": "the base: linear layers in {bits} bits, the rest in the compute type",
     "adapters": "LoRA weights and their gradients, float32",
@@ -31,41 +36,46 @@ _HEADS = {
     "adapter": ("an adapter of its own and Adam's moments, float32", "its gradients and activations"),
     "model": ("a model of its own and Adam's moments, float32", "its gradients, activations and narrow copies"),
 }
-_KINDS = {"critic": ("trunk", "adapter", "model"), "reward_model": ("adapter", "model")}
-_REWARD_RANK = 16
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the estimate; with a card, also the settings that fit it."""
-    words = list(arguments)
-    if words and not words[0].startswith("-") and not {"-h", "--help"} & {*words}:
-        asked = from_config(words)
-    else:
-        asked = _from_flags(words)
-    options = asked.options
+    """Print the estimate of what ``train`` would do on a CUDA card; with a card's size, also settings that fit it."""
+    parser = Parser(
+        prog=PROG,
+        description=__doc__,
+        epilog="Every option of grpo-plus train may be given as well, with a config or alone: grpo-plus train --help.",
+        usage=f"{PROG} [config.yaml] [--vram GIB] [--prompt-length N] [--any.option VALUE …]",
+    )
+    parser.add_argument("--vram", type=float, help="the card's memory in GiB: also prints the settings that fit it")
+    parser.add_argument("--prompt-length", type=int, default=256, help="tokens of a prompt (default 256)")
+    options, rest = parser.parse_known_args(list(arguments))
     if options.vram is not None and not 0 < options.vram < math.inf:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
+    if options.prompt_length < 1:
+        raise UserError(f"--prompt-length is {options.prompt_length}, expected at least 1.")
+    check_early(rest, beside=BESIDE)
+    os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+    from grpo_plus.cli._arguments import parse
     from grpo_plus.memory.estimate import GIB, estimate
     from grpo_plus.memory.fit import DoesNotFitError, fit
-    from grpo_plus.memory.shape import read_model_config, shape_of
-    from grpo_plus.qlora.checks import Request, storage_problems
-    from grpo_plus.qlora.model import method_of
-    from grpo_verifiers.errors import raise_all
+    from grpo_plus.qlora.defaults import Device
 
-    settings = asked.settings
-    try:
-        config = read_model_config(asked.model, trust_remote_code=options.trust_remote_code)
-        shape = shape_of(config, asked.model)
-        quantised = settings.four_bit or settings.eight_bit
-        raise_all(storage_problems(Request(asked.model, None, method_of(config), asked=quantised)))
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    below = [*(f"  {note}" for note in asked.notes), *(["", *asked.time] if asked.time else [])]
+    parsed = parse(PROG, on_cpu(rest), beside=BESIDE, device=Device("cuda", bf16=True))
+    time = list(time_lines(parsed))
+    if not parsed.model.use_peft:
+        print("\n".join(time), flush=True)
+        raise UserError("use_peft is not set: plan counts runs with LoRA adapters only. Set use_peft: true.")
+    shape, settings = _read(parsed, options.prompt_length)
+    below = [f"  {'; '.join(_notes(parsed, options.prompt_length))}", "", *time]
     if options.vram is None:
         print(_table(shape, settings, estimate(shape, settings)), *below, sep="\n")
         return 0
+    args = parsed.training
+    rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    drawn = args.per_device_train_batch_size * args.steps_per_generation
     try:
-        found = fit(shape, settings, options.vram * GIB, generations=asked.generations)
+        generations = math.gcd(args.num_generations, rows, drawn)
+        found = fit(shape, settings, options.vram * GIB, generations=generations)
     except DoesNotFitError as error:
         print(_table(shape, settings, estimate(shape, settings)), *below, sep="\n")
         raise UserError(str(error)) from error
@@ -73,103 +83,60 @@ def run(arguments: Sequence[str]) -> int:
     print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
     for change in found.changes:
         print(f"  - {change}")
-    print("\n" + _yaml(asked, found))
+    print("\n" + _yaml(found, rows))
     return 0
 
 
-def _from_flags(words: Sequence[str]) -> Asked:
-    options = _parser().parse_args(words)
-    for name in ("num_generations", "max_completion_length", "prompt_length", "micro_batch", "prompts", "lora_r"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
-    if options.eight_bit and options.no_4bit:
-        raise UserError("--8bit cannot go with --no-4bit: leave one out.")
-    from transformers.training_args import OptimizerNames
+def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]":
+    """The model, and the planner's settings of the run."""
+    from trl import get_peft_config, get_quantization_config
 
-    optimizers = [name.value for name in OptimizerNames]
-    if options.optim not in optimizers:
-        raise UserError(unknown("optimizer", options.optim, optimizers))
-    from grpo_plus.memory.estimate import Settings
-
-    rows = options.num_generations * options.prompts
-    settings = Settings(
-        micro_batch=options.micro_batch or (1 if options.vram is None else options.num_generations),
-        rollout_rows=rows,
-        prompt_length=options.prompt_length,
-        completion_length=options.max_completion_length,
-        prompts=options.prompts,
-        rank=options.lora_r,
-        checkpointing=not options.no_gradient_checkpointing,
-        optimizer=options.optim,
-        four_bit=not options.no_4bit and not options.eight_bit,
-        eight_bit=options.eight_bit,
-        heads=tuple(_heads(options)),
-    )
-    quantised = {"load_in_4bit": True} if settings.four_bit else {"load_in_8bit": True} if settings.eight_bit else {}
-    more: dict[str, object] = {}
-    for head in settings.heads:
-        named = f", model: {head.shape.name}" if head.shape is not None else ""
-        more |= {"advantage": "gae"} if head.name == "critic" else {}
-        more[head.name] = f"{{on: {head.kind}{named}}}"
-    values = {"model_name_or_path": options.model, **quantised, "use_peft": True, "optim": options.optim}
-    values |= {"num_generations": options.num_generations}
-    more |= {} if settings.four_bit else {"dtype": "bfloat16"}
-    return Asked(options.model, settings, options.num_generations, rows, options, values, more)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=PROG,
-        description=__doc__,
-        usage=f"{PROG} --model NAME [options]\n"
-        f"       {PROG} config.yaml [--vram GIB] [--prompt-length N] [--time-steps N] [--option X]",
-        epilog="With a config the run is read from it, and from any flag of grpo-plus train; its time is told from an "
-        "earlier run in its output_dir, or --time-steps 4 makes steps here to measure it.",
-    )
-
-    def option(name: str, kind: type, default: object, text: str) -> None:
-        parser.add_argument(f"--{name}", type=kind, default=default, help=text)
-
-    parser.add_argument("--model", required=True, help="a folder, a name on the hub, or a config.json")
-    option("vram", float, None, "the card's memory in GiB: also prints the settings that fit it, as YAML")
-    option("num-generations", int, 8, "completions of a prompt (default 8)")
-    option("prompts", int, 1, "prompts of a generation batch (default 1)")
-    option("prompt-length", int, 256, "tokens of a prompt (default 256)")
-    option("max-completion-length", int, 1024, "most tokens of a completion (default 1024)")
-    option("micro-batch", int, None, "completions of a forward and backward pass (default: 1, or what fits)")
-    option("lora-r", int, 16, "rank of the adapters (default 16)")
-    option("critic", str, None, "a critic beside the policy: trunk, adapter, model, or model:NAME for another one")
-    option("reward-model", str, None, "a reward model that trains along: adapter, model or model:NAME")
-    option("optim", str, "paged_adamw_8bit", "the optimizer (default paged_adamw_8bit)")
-    parser.add_argument("--no-4bit", action="store_true", help="a 16-bit base")
-    parser.add_argument("--8bit", dest="eight_bit", action="store_true", help="a base in 8 bits (load_in_8bit)")
-    parser.add_argument("--no-gradient-checkpointing", action="store_true", help="keep all activations")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
-    return parser
-
-
-def _heads(options: argparse.Namespace) -> "Iterator[Head]":
-    """What stands beside the policy."""
-    from grpo_plus.memory.estimate import Head
+    from grpo_plus.cli._data import model_path
     from grpo_plus.memory.shape import read_model_config, shape_of
+    from grpo_plus.qlora.checks import Request, storage_problems
+    from grpo_plus.qlora.defaults import bits_asked, stored_bits
+    from grpo_plus.qlora.model import method_of, quantises_twice
+    from grpo_plus.training.advice import planned
+    from grpo_verifiers.errors import raise_all
 
-    for name, kinds in _KINDS.items():
-        given = getattr(options, name)
-        if given is None:
-            continue
-        kind, _, model = given.partition(":")
-        flag = f"--{name.replace('_', '-')}"
-        if kind not in kinds:
-            raise UserError(unknown(f"kind of {flag}", kind, kinds))
-        if model and kind != "model":
-            raise UserError(f"{flag} is {given}: only a model of its own has a name, as in model:NAME.")
-        try:
-            trust = options.trust_remote_code
-            own = shape_of(read_model_config(model, trust_remote_code=trust), model) if model else None
-        except ValueError as error:
-            raise UserError(f"{flag}: {error}") from error
-        compares = name == "reward_model"
-        yield Head(name, kind, _REWARD_RANK if compares else None, own, least_rows=2 if compares else 1)
+    model = parsed.model
+    # A shape is planned from a config.json alone.
+    name = model.model_name_or_path or ""
+    path = name if Path(name).is_file() else model_path(name, parsed.folder)
+    values = {**vars(model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
+    bits = bits_asked(values) or stored_bits(values)
+    double = quantises_twice(get_quantization_config(model))
+    settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
+    settings = settings.but(prompt_length=prompt_length)
+    if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
+        settings = settings.but(width=4)
+    try:
+        config = read_model_config(path, trust_remote_code=parsed.trusts_code)
+        shape = shape_of(config, path)
+        quantised = settings.four_bit or settings.eight_bit
+        raise_all(storage_problems(Request(path, None, method_of(config), asked=quantised)))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return shape, settings
+
+
+def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
+    """What the settings do not say, and what is left out of the numbers."""
+    from grpo_plus.cli._loads import load_notes
+
+    args, script = parsed.training, parsed.script
+    yield from (note.rstrip(".") for note in load_notes(parsed))
+    yield f"for one card, nothing sharded; prompts of {prompt_length} tokens are assumed (--prompt-length)"
+    if args.steps_per_generation != args.gradient_accumulation_steps:
+        drawn = args.per_device_train_batch_size * args.steps_per_generation
+        yield f"keep per_device_train_batch_size times steps_per_generation at {drawn}"
+    left_out = {
+        "vLLM beside the model (vllm_mode: colocate)": args.use_vllm and args.vllm_mode == "colocate",
+        "the reward model (reward_model_name_or_path)": bool(script.reward_model_name_or_path),
+        "the warm start of all weights (warm_start: full)": bool((parsed.warm_start or {}).get("full")),
+    }
+    if any(left_out.values()):
+        yield f"not counted: {', '.join(name for name, here in left_out.items() if here)}"
 
 
 def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
@@ -206,18 +173,16 @@ def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
     return "\n".join(lines)
 
 
-def _yaml(asked: Asked, found: "Fit") -> str:
+def _yaml(found: "Fit", rows: int) -> str:
+    """The lines of a config that the planner chose; ``rows`` are the completions of an optimizer step."""
     chosen = found.settings
-    values = {
-        **asked.values,
-        "lora_r": chosen.rank,
-        "gradient_checkpointing": chosen.checkpointing,
-        "per_device_train_batch_size": chosen.micro_batch,
-        "gradient_accumulation_steps": asked.rows // chosen.micro_batch,
-        "max_completion_length": chosen.completion_length,
-        **({"rollout": f"{{how: auto, rows: {chosen.rollout_rows}}}"} if chosen.rollout_rows else {}),
-        **asked.more,
-    }
-    return "\n".join(
-        f"{key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in values.items()
-    )
+    lines = [
+        f"lora_r: {chosen.rank}",
+        f"gradient_checkpointing: {str(chosen.checkpointing).lower()}",
+        f"per_device_train_batch_size: {chosen.micro_batch}",
+        f"gradient_accumulation_steps: {rows // chosen.micro_batch}",
+        f"max_completion_length: {chosen.completion_length}",
+    ]
+    if chosen.rollout_rows:
+        lines.append(f"rollout: {{how: auto, rows: {chosen.rollout_rows}}}")
+    return "\n".join(lines)

@@ -1,12 +1,17 @@
 """``grpo-plus plugins``: all parts that a config can name, and their sources; with a name, all about that part."""
 
 import importlib.util
+import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors import VerifierError
+
+if TYPE_CHECKING:
+    from grpo_plus.cli._parts import Reference
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -44,7 +49,6 @@ def _loaded(given: Sequence[str]) -> list[str]:
 
 
 def _in_full(names: Sequence[str]) -> str:
-    from grpo_plus.cli._part_pages import blocks
     from grpo_plus.cli._parts import references
 
     def wrapped(text: str) -> str:
@@ -56,6 +60,31 @@ def _in_full(names: Sequence[str]) -> str:
         for part in references(name)
     ]
     return "\n\n\n".join("\n\n".join(lines) for lines in parts)
+
+
+def blocks(part: "Reference", text: Callable[[str], str]) -> Iterator[str]:
+    """All about a part in Markdown; ``text`` prepares prose of docstrings."""
+    yield text(f"{part.summary}." if part.summary else "It has no docstring; what follows is what its code declares.")
+    if part.formula and part.formula != part.summary:
+        yield _fenced("text", part.formula)
+    if part.facts:
+        yield text(" · ".join(f"{key}: {value}" for key, value in part.facts.items()))
+    for paragraph in part.prose:
+        yield _fenced("text", paragraph) if "\n" in paragraph else text(paragraph)
+    if part.keywords:
+        entries = ((f"- `{name}`: {values}.", meaning) for name, (values, meaning) in part.keywords.items())
+        yield "\n".join(text(" ".join(filter(None, entry))) for entry in entries)
+    if part.config:
+        yield _fenced("yaml", part.config)
+    if part.example:
+        yield _fenced("pycon", part.example)
+    for schema in part.calls:
+        yield "What the model sees:"
+        yield _fenced("json", json.dumps(schema, indent=2, ensure_ascii=False))
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
 
 
 def _list() -> str:

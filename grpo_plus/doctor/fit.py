@@ -7,10 +7,11 @@ from typing import Any
 
 from grpo_plus.checkpoints.disk import free_bytes, size_text
 from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
-from grpo_plus.memory.advice import optimizer_of, settings_of, shortage
+from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.memory.shape import ModelShape, shape_of
+from grpo_plus.training.advice import planned
 
 FLOAT = 4
 
@@ -50,8 +51,7 @@ def fit_findings(
     memory: int,
     capacity: float | None = None,
     bits: int | None = None,
-    lean: bool = False,
-    most_rows: int | None = None,
+    double: bool = True,
     sharded: bool = False,
 ) -> Iterator[Finding]:
     """Measure the model on the meta device, ask the planner about a card of ``capacity`` bytes, then look at the disk.
@@ -73,7 +73,7 @@ def fit_findings(
         told = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", told)
     elif capacity is not None and adapter is not None:
-        settings = settings_of(args, adapter, bits=bits, lean=lean, most_rows=most_rows)
+        settings = planned(args, adapter, bits=bits, double=double)
         try:
             short = shortage(config, name, settings, capacity, args.num_generations)
         except DoesNotFitError as error:

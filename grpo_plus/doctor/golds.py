@@ -1,11 +1,11 @@
-r"""Verifiers on the rows: columns, routes, and golds tried on their own verifiers.
+r"""Verifiers on the rows: golds tried on their own verifiers.
 
 A verifier's own check of golds is asked where it has one. Else a gold is written as a completion in the usual forms:
 bare, in ``\boxed{}``, in ``<answer>``, in a sentence, and behind a thinking section. It is accepted where one of them
 scores above an empty completion.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
@@ -60,18 +60,8 @@ UNCHECKED = warning(
 )
 COLUMN = problem(
     "column-missing",
-    "A reward needs a column that the data does not have: the run stops before, or in, its first step.",
-    "Name the column (columns: {parameter: column} in the verifier's entry), or add it to the data.",
-)
-ROUTE = problem(
-    "route-unknown",
-    "The routing column names a verifier that there is not: the run stops.",
-    "Add a verifier with that label, or correct the rows.",
-)
-UNUSED = warning(
-    "verifier-unused",
-    "No row names this verifier, so it never scores anything.",
-    "Name it in the routing column, or remove it.",
+    "A reward function needs a column that the data does not have: the run stops in its first step.",
+    "Add the column to the data, or give the function's parameter a default.",
 )
 
 
@@ -200,14 +190,3 @@ def _scores(
     if broken := [one for one in verdicts if one.status is Status.ERROR and one.score is not None]:
         raise RuntimeError(broken[0].detail)
     return [verdict.score for verdict in verdicts]
-
-
-def route_findings(column: str, labels: Sequence[str], values: Sequence[object]) -> Iterator[Finding]:
-    """Values of the routing column without a verifier, and verifiers that no row names."""
-    named = dict.fromkeys(values)
-    for value in named:
-        if value not in labels:
-            yield ROUTE.at("verifier_column", f"column {column!r} says {value!r}; there is {', '.join(labels)}")
-    for label in labels:
-        if label not in named:
-            yield UNUSED.at(f"verifier {label}", f"column {column!r} of {len(values)} rows never says it")

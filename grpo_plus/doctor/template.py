@@ -9,8 +9,6 @@ from grpo_plus.doctor.tokens import tokens_text
 
 _USER = {"role": "user", "content": "DOCTORQUESTION"}
 _ANSWER = "DOCTORANSWER"
-ROOM_TO_THINK = 4096
-"""Tokens that a thinking model commonly wants for a problem of school mathematics."""
 
 ENDS = ok("turn-ends", "The token that the template writes behind a turn is one that ends a completion.")
 NEVER = problem(
@@ -45,12 +43,6 @@ PREFILLED = warning(
     "The prompt ends with the opening tag, which no completion repeats: think_format scores all of them 0.",
     "Write {name: think_format, prefilled: true}.",
 )
-SHORT = warning(
-    "thinking-cut-off",
-    "The model thinks unless it is told not to, and the limit of a completion is short for that: most are cut off "
-    "before their answer.",
-    "Set chat_template_kwargs: {enable_thinking: false}, where the template knows it, or raise max_completion_length.",
-)
 NO_TOOLS = problem(
     "tools-unsupported",
     "There are tools, and the chat template cannot write calls and their results: the trainer refuses it.",
@@ -62,7 +54,6 @@ def template_findings(
     tokenizer: Any,
     prompt: Any,
     ends: Collection[int],
-    limit: int | None,
     *,
     keywords: Mapping[str, Any],
     schemas: Sequence[Mapping[str, Any]] = (),
@@ -71,8 +62,8 @@ def template_findings(
 ) -> Iterator[Finding]:
     """Write the first prompt of the data with the schemas of its tools, and a few conversations.
 
-    ``ends`` are the ids that completions end at, ``limit`` is that of a completion. ``think_format`` asks for thinking,
-    and is ``prefilled`` where it says so.
+    ``ends`` are the ids that completions end at. ``think_format`` asks for thinking, and is ``prefilled`` where it says
+    so.
     """
     tools_problem = _tools_problem(tokenizer) if schemas else ""
     if tools_problem:
@@ -94,17 +85,13 @@ def template_findings(
         yield CLOSED.at("chat template", f"the prompt ends with {written[-40:]!r}")
     if opened and think_format and not prefilled:
         yield PREFILLED.at("think_format", f"the prompt ends with {written[-20:]!r}")
-    thinks = opened or (not closed and thinks_unasked(tokenizer, keywords))
-    if thinks and "enable_thinking" not in keywords and limit is not None and limit < ROOM_TO_THINK:
-        why = "the prompt opens the thinking" if opened else "enable_thinking is not set"
-        yield SHORT.at("max_completion_length", f"{limit} tokens, {why}")
 
 
-def thinks_unasked(tokenizer: Any, keywords: Mapping[str, Any]) -> bool:
-    """Whether enable_thinking switches thinking, and it is on where nothing is said."""
+def thinks_unasked(tokenizer: Any) -> bool:
+    """Whether a prompt opens the thinking, or enable_thinking switches it and it is on where nothing is said."""
     ways: tuple[dict[str, bool], ...] = ({"enable_thinking": True}, {"enable_thinking": False}, {})
-    on, off, unsaid = (_tried(tokenizer, [_USER], **{**keywords, **way}) for way in ways)
-    return on != off and unsaid == on
+    on, off, unsaid = (_tried(tokenizer, [_USER], **way) for way in ways)
+    return unsaid.rstrip().endswith("<think>") or (on != off and unsaid == on)
 
 
 def _end(tokenizer: Any, keywords: Mapping[str, Any], ends: Collection[int]) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,6 @@ SAMPLE = "Natalia sold 48 clips in April and half as many in May. In all she sol
 
 class ExportError(ValueError):
     """This cannot be exported; the message says what can."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far log-probabilities of the same tokens lie apart, in nats: on average, and at most."""
-
-    mean: float
-    largest: float
 
 
 def find_adapter(run: Path) -> Path:
@@ -103,16 +94,17 @@ def copy_adapter(adapter: Path, out: Path) -> None:
             shutil.copy2(adapter / name, out / name)
 
 
-def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> Difference:
+def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.Tensor:
     """Fold the adapter into its base, loaded in 16 bits, and save the whole model.
 
-    Returns what merging, which rounds to ``dtype``, changed: `SAMPLE` is scored with the adapter beside the base, and
-    merged. The base is from `base_of`.
+    Returns (T,) what merging, which rounds to ``dtype``, changed: by how many nats the log-probabilities of `SAMPLE`
+    differ between the adapter beside the base and the merged model. The base is from `base_of`.
     """
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = _tokenizer(adapter, base)
+    own = (adapter / "tokenizer_config.json").is_file()
+    tokenizer = AutoTokenizer.from_pretrained(adapter if own else base)
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
     try:
         model = PeftModel.from_pretrained(model, adapter).eval()
@@ -127,46 +119,18 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> Differe
             f"the adapter {adapter} is {kind.peft_type.value}: it adds to the prompt, not to the weights, so nothing "
             "can be merged. Leave --merge out, and load it beside its base."
         )
-    before = score(model, tokenizer, SAMPLE)
+    before = _score(model, tokenizer)
     merged = model.merge_and_unload()
-    after = score(merged, tokenizer, SAMPLE)
+    after = _score(merged, tokenizer)
     merged.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    return difference(before, after)
-
-
-def score_as_trained(adapter: Path, base: str, *, dtype: torch.dtype) -> torch.Tensor:
-    """Log-probabilities of `SAMPLE` with the adapter on the base in 4 bits, as in training."""
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-
-    quantisation = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, quantization_config=quantisation)
-    return score(PeftModel.from_pretrained(model, adapter).eval(), _tokenizer(adapter, base), SAMPLE)
+    return (before - after).abs()
 
 
 @torch.no_grad()
-def score(model: Any, tokenizer: Any, text: str) -> torch.Tensor:
-    """(T,) log-probabilities of the tokens of ``text`` after the first."""
-    ids = tokenizer(text, return_tensors="pt").input_ids.to(model.device)
+def _score(model: Any, tokenizer: Any) -> torch.Tensor:
+    """(T,) log-probabilities of the tokens of `SAMPLE` after the first."""
+    ids = tokenizer(SAMPLE, return_tensors="pt").input_ids.to(model.device)
     logits = model(input_ids=ids).logits[0, :-1].float()
     logps: torch.Tensor = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
     return logps.cpu()
-
-
-def difference(first: torch.Tensor, second: torch.Tensor) -> Difference:
-    """How far two scores lie apart."""
-    apart = (first - second).abs()
-    return Difference(float(apart.mean()), float(apart.max()))
-
-
-def _tokenizer(adapter: Path, base: str) -> Any:
-    from transformers import AutoTokenizer
-
-    source = adapter if (adapter / "tokenizer_config.json").is_file() else base
-    return AutoTokenizer.from_pretrained(source)

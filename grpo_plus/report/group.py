@@ -1,6 +1,6 @@
 """One group with tokens coloured as in the report, for the terminal with rich."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.report.shape import shape_group
@@ -15,10 +15,7 @@ _INK = "#1c1e21"
 
 
 def group_text(record: Mapping[str, Any]) -> "Group":
-    """The group for ``rich.print``: rewards as bars around the mean, then each completion with its tokens coloured.
-
-    ``record`` is a group of a record, or from `sample_group`.
-    """
+    """A recorded group for ``rich.print``: rewards as bars around the mean, then each completion's tokens coloured."""
     from rich.console import Group
     from rich.text import Text
 
@@ -39,45 +36,6 @@ def group_text(record: Mapping[str, Any]) -> "Group":
                 body.append(piece.replace("\n", "\n    "), style=_style(level))
             rows.append(body)
     return Group(*rows)
-
-
-def sample_group(
-    rewards: Sequence[float | None],
-    advantages: Sequence[Any],
-    *,
-    pieces: Sequence[Sequence[str]] | None = None,
-    steps: Sequence[Sequence[tuple[int, int, float | None]]] | None = None,
-) -> dict[str, Any]:
-    """A group from plain lists with one entry for each completion.
-
-    An entry of ``advantages`` is a number, or one for each token. ``pieces`` are the texts of the tokens. A step is
-    (first token, one past the last, score).
-    """
-    completions = []
-    for at, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True)):
-        each = list(advantage) if isinstance(advantage, Sequence) else None
-        shown = list(pieces[at]) if pieces else [""] * len(each or ())
-        completion: dict[str, Any] = {
-            "rewards": [None if reward is None or reward != reward else reward],  # noqa: PLR0124 - NaN
-            "advantage": (sum(each) / len(each) if each else 0.0) if each is not None else advantage,
-            "pieces": shown,
-            "verdicts": [],
-        }
-        if each is not None:
-            completion["token_advantages"] = each[: len(shown)]
-        if steps:
-            completion["steps"] = [list(step) for step in steps[at]]
-        completions.append(completion)
-    return {
-        "kind": "group",
-        "step": 0,
-        "mode": "train",
-        "group": 0,
-        "prompt": "",
-        "rewards": ["reward"],
-        "weights": None,
-        "completions": completions,
-    }
 
 
 def _tokens(one: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:

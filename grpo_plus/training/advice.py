@@ -13,7 +13,7 @@ from grpo_plus.memory.advice import (
     settings_of,
     suggestion,
 )
-from grpo_plus.memory.estimate import Head, estimate
+from grpo_plus.memory.estimate import Head, Settings, estimate
 from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.recipe.recipe import recipe_of
@@ -26,15 +26,7 @@ def advice_for(host: Host) -> str:
     if not adapters:
         return f"{LOWER}. {resident(plain, optimizer_of(host.args))}"
     stored = getattr(plain.config, "quantization_config", None)
-    settings = settings_of(
-        host.args,
-        next(iter(adapters.values())),
-        bits=bits_of(plain),
-        double=quantises_twice(stored),
-        lean=recipe_of(host.args).rollout.how == "auto",
-        most_rows=recipe_of(host.args).rollout.rows,
-        heads=heads_of(host.args),
-    )
+    settings = planned(host.args, next(iter(adapters.values())), bits=bits_of(plain), double=quantises_twice(stored))
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(host.accelerator.device)
     try:
@@ -44,6 +36,13 @@ def advice_for(host: Host) -> str:
         return suggestion(plain.config, name, settings, capacity, host.num_generations)
     except ValueError:  # no causal language model: its needs are not known
         return f"{LOWER}."
+
+
+def planned(args: Any, peft_config: Any, *, bits: int | None, double: bool) -> Settings:
+    """The planner's settings of a run, with its way of drawing and what stands beside the policy."""
+    rollout, heads = recipe_of(args).rollout, heads_of(args)
+    lean, rows = rollout.how == "auto", rollout.rows
+    return settings_of(args, peft_config, bits=bits, double=double, lean=lean, most_rows=rows, heads=heads)
 
 
 def heads_of(args: Any) -> list[Head]:

@@ -9,14 +9,13 @@ from torch import nn
 
 from grpo_plus._trl import Host
 from grpo_plus.engine.dropout import without_dropout
-from grpo_plus.memory.advice import capacity_of, settings_of, shortage
+from grpo_plus.memory.advice import capacity_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config, request_of, warnings
 from grpo_plus.qlora.model import bits_of, keep_layout
 from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tensors
-from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.training.advice import heads_of
+from grpo_plus.training.advice import planned
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -101,9 +100,7 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    rollout = recipe_of(args).rollout
-    lean, rows = rollout.how == "auto", rollout.rows
-    settings = settings_of(args, peft_config, bits=bits, double=double, lean=lean, most_rows=rows, heads=heads_of(args))
+    settings = planned(args, peft_config, bits=bits, double=double)
     try:
         text = shortage(config, name, settings, capacity, args.num_generations)
     except DoesNotFitError as error:

@@ -42,7 +42,7 @@ def test_a_run_is_evaluated_as_it_measured_itself(cli, run, folder, tmp_path):
     assert "boxed" in json.dumps(own[0]["prompt"])
     assert max(row["tokens"] for row in own) <= 3
     # A base may be asked the same way as what became of it, and a run as if it were no run.
-    flags = ("--no-run-settings", "--prompt-column", "answer", "--max-completion-length", "2")
+    flags = ("--settings-from", "none", "--prompt-column", "answer", "--max-completion-length", "2")
     code, _, err = cli("eval", run, *common, *flags, "--out", tmp_path / "bare.jsonl")
     assert code == 0, err
     assert "As in the run" not in err

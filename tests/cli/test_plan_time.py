@@ -6,7 +6,6 @@ import re
 import pytest
 
 from grpo_plus.cli._plan_time import Pace, shown
-from tests.cli.hub import running_hub
 
 LORA = {"use_peft": True, "lora_target_modules": ["all-linear"], "lora_r": 4, "advantage": "center"}
 
@@ -27,7 +26,7 @@ def test_times_for_people(seconds, text):
 
 def test_without_a_run_there_is_no_basis(cli, config):
     out = cli.done("plan", config(**LORA))
-    assert re.search(r"time: no basis \(no earlier run in .*/out\)\. --time-steps 4 makes four steps", out)
+    assert re.search(r"time: no basis \(no earlier run in .*/out\)\. Train with --max_steps 5 --logging_steps 1", out)
     assert "peak" in out
 
 
@@ -46,28 +45,4 @@ def test_an_earlier_run_of_the_same_config_is_a_basis_and_of_another_one_is_none
     assert "60.0 min for 360 steps, between 60.0 min and 60.0 min at the pace of these" in out
     assert "an estimate: completions grow and shrink" in out
     out = cli.done("plan", path, "--max_completion_length", "16")
-    assert "is another: max_completion_length was 8, now 16). --time-steps 4" in out
-
-
-@pytest.mark.slow
-def test_steps_made_here_are_a_basis(cli, config, folder, monkeypatch):
-    """Nothing of them stays, nothing is sent to the hub, and what cannot train says why."""
-    given = {"measure": {"split": "train"}, "verifiers": ["exact"], "save_strategy": "steps", "save_steps": 1}
-    given |= {"diagnosis": {"every": 5, "judge": "exact", "stop_on": ["dead_groups"]}, "max_steps": 60}
-    path = config(**LORA, **given, push_to_hub=True, hub_model_id="me/sums")
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    with running_hub() as hub:
-        for name, value in {"HF_ENDPOINT": hub.address, "HF_TOKEN": "hf_nobody", "HF_HUB_DISABLE_XET": "1"}.items():
-            monkeypatch.setenv(name, value)
-        code, out, err = cli("plan", path, "--time-steps", "2", "--max_steps=90")
-    assert code == 0, err
-    assert not hub.created
-    assert not hub.files
-    assert re.search(r"time: \d+\.\d\d s a step, .* of 2 steps made on this machine now", out), out
-    assert re.search(r"for 90 steps, between", out)
-    assert not (folder / "out").exists()
-    err = cli.refused("plan", config(**LORA, dataset_name="./nowhere.jsonl"), "--time-steps", "2")
-    assert "--time-steps: the steps failed with code 2" in err
-    assert "nowhere.jsonl" in err
-    assert "--time-steps is 0, expected from 1 to 100" in cli.refused("plan", path, "--time-steps", "0")
+    assert "is another: max_completion_length was 8, now 16). Train with" in out

@@ -34,7 +34,7 @@ def notes(tmp_path):
     return notes
 
 
-@pytest.mark.parametrize(("template", "thinks"), [("qwen3", True), ("qwen2_5", False), (None, False)])
+@pytest.mark.parametrize(("template", "thinks"), [("qwen3", True), ("deepseek_r1_distill", True), (None, False)])
 def test_a_template_is_asked_whether_it_thinks_by_default(tokenizer, template, thinks):
     assert thinks_by_default("x", tokenizer(template)) is thinks
 

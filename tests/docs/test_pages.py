@@ -174,8 +174,7 @@ def understood(words, monkeypatch):
         raise Stop
 
     with monkeypatch.context() as patch:
-        if words[0] != "explain" and not (words[0] == "plan" and not words[1].startswith("-")):
-            patch.setattr(Parser, "parse_args", parse_args)
+        patch.setattr(Parser, "parse_args", parse_args)
         patch.setattr(_arguments, "parse", parse)
         patch.setattr(examination, "examine_machine", examine_machine)
         if hasattr(command, "parse"):

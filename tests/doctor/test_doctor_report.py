@@ -190,13 +190,6 @@ def test_broken_files_of_a_model_never_end_in_a_traceback(case, look, name, text
     assert report.one("rows") or report.codes("problem")
 
 
-def test_options_that_are_none_are_refused(cli):
-    for rows, words in (("0", "--rows is 0, expected at least 1"), ("many", "invalid int value: 'many'")):
-        code, out, err = cli("doctor", "--rows", rows)
-        assert (code, out) == (2, "")
-        assert words in err
-
-
 @pytest.mark.slow
 def test_strict_and_the_number_of_rows(case, look):
     from tests.doctor.conftest import CHATML

@@ -139,7 +139,7 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     assert re.search(r"Counting: pass@1 .*0\.0%", text)
     assert re.search(r"cut off .*50\.0%", text)  # a third call is not run
     speaking(lambda prompt, row: "4")
-    code, text, err = cli(*command, "--no-tools", "--verifier", "exact")
+    code, text, err = cli(*command, "--tools-from", "none", "--verifier", "exact")
     assert code == 0, err
     assert "calls a completion" not in text
     assert "may call" not in err
@@ -175,7 +175,6 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
         (*judged, "--tools-from", empty): "has neither tools nor environment",
         (*judged, "--tools-from", tmp_path): "no run in it was trained with tools",
         (*judged, "--tools-from", tmp_path / "nowhere.yaml"): "cannot be read",
-        (*judged, "--tools-from", empty, "--no-tools"): "--tools-from and --no-tools are both given",
         base: "give --verifier, or an environment with get_reward",
         (*base, "--tools", "calculator"): "give --verifier, or an environment with get_reward",
         (*base, "--environment", OTHER): "give --verifier, or an environment with get_reward",

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
+from grpo_plus.cli.plan import _table
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
 from grpo_plus.heads.own_model import ModelTrunk
@@ -21,7 +22,7 @@ from grpo_plus.heads.trunk import PolicyTrunk
 from grpo_plus.memory.advice import settings_of
 from grpo_plus.memory.estimate import GIB, Head, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
-from grpo_plus.memory.shape import shape_of
+from grpo_plus.memory.shape import read_model_config, shape_of
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.advice import heads_of
 from tests.device import DEVICE, FLOAT32, NAME
@@ -200,36 +201,6 @@ class TestCommand:
         path.write_text(json.dumps(eight_billion().to_dict()))
         return str(path)
 
-    def test_a_critic_and_a_reward_model_have_their_lines(self, config, tmp_path, capsys):
-        small = tmp_path / "small.json"
-        small.write_text(json.dumps(thin()))
-        assert main(["plan", "--model", config, "--critic", "adapter"]) == 0
-        text = capsys.readouterr().out
-        assert "  critic          0.488 GiB  an adapter of its own and Adam's moments, float32\n" in text
-        assert "  without         8.902 GiB  the peak of the policy alone: critic (adapter) adds 5.9%" in text
-        assert main(["plan", "--model", config, "--critic", "trunk"]) == 0
-        assert "critic (trunk) adds 0.0%" in capsys.readouterr().out
-        assert main(["plan", "--model", config, "--critic", f"model:{small}", "--reward_model", "adapter"]) == 0
-        text = capsys.readouterr().out
-        assert "critic (model), reward model (adapter) adds" in text
-        assert "  critic         11.2" in text
-
-    def test_what_it_prints_for_a_card_has_the_critic(self, config, capsys):
-        heads = ["--critic", "adapter", "--reward-model", "adapter"]
-        assert main(["plan", "--model", config, *heads, "--vram", "12"]) == 0
-        printed = capsys.readouterr().out.split("\n\n")[-1]
-        assert "advantage: gae\ncritic: {on: adapter}\nreward_model: {on: adapter}\n" in printed + "\n"
-
-    def test_impossible_kinds_are_named(self, config, capsys):
-        for arguments, words in (
-            (["--critic", "head"], "unknown kind of --critic 'head'. There is: adapter, model, trunk"),
-            (["--critic", "trunk:x"], "--critic is trunk:x: only a model of its own has a name"),
-            (["--reward-model", "trunk"], "unknown kind of --reward-model 'trunk'. There is: adapter, model"),
-            (["--critic", "model:/nowhere.json"], "--critic: the config of /nowhere.json cannot be read"),
-        ):
-            assert main(["plan", "--model", config, *arguments]) == 2
-            assert words in capsys.readouterr().err
-
     @pytest.fixture
     def run(self, config, tmp_path, capsys):
         """Plan with a YAML file of these keys and options; gives what is printed."""
@@ -245,38 +216,37 @@ class TestCommand:
         return planned_file
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("keys", "flags"), [
-        ({}, ["--micro-batch", "8"]),
+    @pytest.mark.parametrize(("keys", "changes"), [
+        ({}, {}),
         ({"num_generations": 4, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
-         ["--num-generations", "4", "--micro-batch", "2", "--prompts", "4"]),
+         {"micro_batch": 2, "rollout_rows": 16, "prompts": 4}),
         ({"lora_r": 8, "max_completion_length": 300, "optim": "adamw_torch", "gradient_checkpointing": False,
           "gradient_checkpointing_kwargs": None},
-         ["--micro-batch", "8", "--lora-r", "8", "--max-completion-length", "300", "--optim", "adamw_torch",
-          "--no-gradient-checkpointing"]),
-        ({"load_in_4bit": False, "load_in_8bit": True}, ["--micro-batch", "8", "--8bit"]),
+         {"rank": 8, "completion_length": 300, "optimizer": "adamw_torch", "checkpointing": False}),
+        ({"load_in_4bit": False, "load_in_8bit": True}, {"four_bit": False, "eight_bit": True}),
         ({"load_in_4bit": False, "use_peft": True, "lora_target_modules": ["all-linear"], "dtype": "bfloat16",
-          "optim": "paged_adamw_8bit"}, ["--micro-batch", "8", "--no-4bit"]),
-        ({"advantage": "gae", "critic": {"on": "trunk"}}, ["--micro-batch", "8", "--critic", "trunk"]),
-        ({"advantage": "gae", "critic": {}, "reward_model": {}}, ["--micro-batch", "8", "--critic", "adapter", "--reward-model", "adapter"]),
-        ({"reward_model": {"on": "model", "model": "SMALL"}}, ["--micro-batch", "8", "--reward-model", "model:SMALL"]),
+          "optim": "paged_adamw_8bit"}, {"four_bit": False}),
+        ({"advantage": "gae", "critic": {"on": "trunk"}}, {"heads": (Head("critic", "trunk"),)}),
+        ({"advantage": "gae", "critic": {}, "reward_model": {}},
+         {"heads": (Head("critic", "adapter"), Head("reward_model", "adapter", least_rows=2))}),
+        ({"reward_model": {"on": "model", "model": "SMALL"}}, {"heads": "SMALL"}),
     ])  # fmt: skip
-    def test_a_config_gives_the_numbers_of_the_flags_that_say_the_same(  # noqa: PLR0917
-        self, keys, flags, run, config, tmp_path, capsys
-    ):
+    def test_a_config_is_planned_by_what_it_says(self, keys, changes, run, config, tmp_path):
         small = tmp_path / "small.json"
         small.write_text(json.dumps(thin()))
         keys = json.loads(json.dumps({"max_completion_length": 1024, **keys}).replace("SMALL", str(small)))
-        flags = [flag.replace("SMALL", str(small)) for flag in flags]
-        found = run(keys).splitlines()
-        assert found.pop().strip().startswith("time: no basis")
-        assert not found.pop()
-        told = found.pop().strip()
-        assert told.endswith("for one card, nothing sharded; prompts of 256 tokens are assumed (--prompt-length)")
-        assert main(["plan", "--model", config, *flags]) == 0
-        assert found == capsys.readouterr().out.splitlines()
+        if changes.get("heads") == "SMALL":
+            own = shape_of(read_model_config(str(small)), str(small))
+            changes = {"heads": (Head("reward_model", "model", shape=own, least_rows=2),)}
+        wanted, shape = Settings(**{"micro_batch": 8, **changes}), shape_of(eight_billion(), config)
+        table, note, nothing, time, end = run(keys).rsplit("\n", 4)
+        assert table == _table(shape, wanted, estimate(shape, wanted))
+        assert note.endswith("for one card, nothing sharded; prompts of 256 tokens are assumed (--prompt-length)")
+        assert time.startswith("time: no basis")
+        assert nothing == end == ""
 
     @pytest.mark.slow
-    def test_what_flags_cannot_say_counts_as_in_the_trainers_own_warning(self, run):
+    def test_more_of_a_config_counts_as_in_the_trainers_own_warning(self, run):
         whole = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "max_completion_length": 1024}
         assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout": {"rows": 16}})
         small = run({**whole, "advantage": "gae", "critic": {"on": "adapter", "lora_r": 4}})
@@ -294,6 +264,7 @@ class TestCommand:
         printed = dict(line.split(": ", 1) for line in text.split("\n\n")[-1].splitlines())
         assert int(printed["per_device_train_batch_size"]) * int(printed["gradient_accumulation_steps"]) == 32
         assert "critic" not in printed  # it stays what the file says
+        assert "the peak of the policy alone: critic (trunk) adds 0.0%" in text
 
     def test_what_is_left_out_is_said(self, run):
         assert "not counted: the reward model (reward_model_name_or_path)" in run({"reward_model_name_or_path": "a/b"})

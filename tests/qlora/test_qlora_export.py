@@ -1,7 +1,6 @@
 """Exports are loaded back by plain transformers and PEFT, and say what the trained model says."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -43,9 +42,9 @@ def logits(model, folder):
 
 def test_the_merged_model_is_the_16_bit_base_with_its_adapter(run, tmp_path, capsys):
     out = tmp_path / "merged"
-    assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--dtype", "float32", "--compare-4bit"]) == 0
+    assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--dtype", "float32"]) == 0
     text = capsys.readouterr().out
-    said = ["checkpoint-10 merged onto", "Against the 4-bit base", "ollama create merged -f Modelfile"]
+    said = ["checkpoint-10 merged onto", "ollama create merged -f Modelfile"]
     said += ["(not run here)", f"python llama.cpp/convert_hf_to_gguf.py {out} --outfile merged.gguf"]
     assert [words for words in said if words not in text] == []
     merged = AutoModelForCausalLM.from_pretrained(out)
@@ -96,12 +95,4 @@ def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "adapter_config.json").write_text('{"r": 4')
     assert "adapter_config.json cannot be read" in error(tmp_path / "torn", "--out", out, "--merge")
-    assert not out.exists()
-
-
-def test_a_comparison_that_cannot_be_made_is_said_before_the_work(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    out = tmp_path / "out"
-    assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--compare-4bit"]) == 2
-    assert "--compare-4bit needs bitsandbytes" in capsys.readouterr().err
     assert not out.exists()

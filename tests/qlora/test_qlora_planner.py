@@ -242,9 +242,20 @@ class TestCommand:
         path.write_text(json.dumps(qwen3("8B").to_dict()))
         return str(path)
 
-    def test_the_table_and_yaml_that_trl_can_read(self, config, capsys):
-        assert main(["plan", "--model", config, "--vram", "12", "--max_completion_length", "2048"]) == 0
-        text = capsys.readouterr().out
+    @pytest.fixture
+    def plan(self, config, capsys):
+        """Plan a run without a file; gives the exit code and what is printed."""
+
+        def plan(*words, name=config):
+            code = main(["plan", "--model_name_or_path", name, *words])
+            printed = capsys.readouterr()
+            return code, printed.err if code else printed.out
+
+        return plan
+
+    def test_the_table_and_yaml_that_trl_can_read(self, plan):
+        code, text = plan("--load_in_4bit", "--vram", "12", "--max_completion_length", "2048")
+        assert code == 0
         assert "8.19e9 weights" in text
         assert "5.656 GiB" in text
         values = yaml.safe_load(text.split("\n\n")[-1])
@@ -252,47 +263,39 @@ class TestCommand:
         assert values["per_device_train_batch_size"] * values["gradient_accumulation_steps"] == 8
         known = {*GRPOPlusConfig.__dataclass_fields__, *ModelConfig.__dataclass_fields__}
         assert set(values) <= known
+        assert "linear layers in 8 bits" in plan("--load_in_8bit", "--vram", "12")[1]
 
-    def test_an_8_bit_base(self, config, capsys):
-        assert main(["plan", "--model", config, "--vram", "12", "--8bit"]) == 0
-        text = capsys.readouterr().out
-        assert "linear layers in 8 bits" in text
-        values = yaml.safe_load(text.split("\n\n")[-1])
-        assert values["load_in_8bit"] is True
-        assert "load_in_4bit" not in values
-
-    def test_impossible_numbers_are_named_and_what_cannot_fit_with_its_way_out(self, config, capsys):
-        for arguments, words in (
-            (["--vram", "4"], "take a smaller model or a larger card"),
-            (["--vram", "8", "--8bit"], "load_in_4bit: true, which takes half of the 8-bit weights"),
-            (["--8bit", "--no-4bit"], "--8bit cannot go with --no-4bit"),
+    def test_impossible_numbers_are_named_and_what_cannot_fit_with_its_way_out(self, plan):
+        for words, said in (
+            (["--load_in_4bit", "--vram", "4"], "take a smaller model or a larger card"),
+            (["--load_in_8bit", "--vram", "8"], "load_in_4bit: true, which takes half of the 8-bit weights"),
             (["--vram", "0"], "--vram is 0"),
             (["--vram", "nan"], "--vram is nan"),
-            (["--num-generations", "0"], "--num-generations is 0"),
-            (["--lora_r", "-1"], "--lora-r is -1"),
-            (["--optim", "paged_adam_8bit"], "paged_adamw_8bit"),
+            (["--model", "m"], "unknown option --model. Did you mean --model_name_or_path?"),
         ):
-            assert main(["plan", "--model", config, *arguments]) == 2
-            assert words in capsys.readouterr().err
+            code, text = plan(*words)
+            assert (code, said in text) == (2, True), text
 
-    def test_a_model_that_is_quantised_another_way_is_refused_here_already(self, tmp_path, capsys):
+    def test_a_model_that_is_quantised_another_way_is_refused_here_already(self, plan, tmp_path):
         values = {**qwen3("1.7B").to_dict(), "quantization_config": {"quant_method": "gptq", "bits": 4}}
         (tmp_path / "gptq.json").write_text(json.dumps(values))
-        assert main(["plan", "--model", str(tmp_path / "gptq.json")]) == 2
-        assert "is already quantised with gptq" in capsys.readouterr().err
+        code, text = plan("--use_peft", name=str(tmp_path / "gptq.json"))
+        assert code == 2
+        assert "is already quantised with gptq" in text
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("text", "said"), [
-        (None, "config.json"),
+        (None, "strange.json"),
         ('{"model_type": "t5", "d_model": 8, "num_heads": 2}', "no causal language model"),
-        ('{"model_type": "llama", "hidden_size": "x"}', "config.json"),
-        ('{"model_type": "llama", "quantization_config": "abc"}', "config.json"),
-        ('{"model_type": "llama", "num_hidden_layers": -1}', "config.json"),
-        ("[]", "config.json"), ("{}", "names no model_type"),
+        ('{"model_type": "llama", "hidden_size": "x"}', "strange.json"),
+        ('{"model_type": "llama", "quantization_config": "abc"}', "strange.json"),
+        ('{"model_type": "llama", "num_hidden_layers": -1}', "strange.json"),
+        ("[]", "strange.json"), ("{}", "names no model_type"),
     ])  # fmt: skip
-    def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys, text, said):
-        path = tmp_path / "config.json"
+    def test_a_missing_or_strange_config_is_named(self, plan, tmp_path, text, said):
+        path = tmp_path / "strange.json"
         if text is not None:
             path.write_text(text)
-        assert main(["plan", "--model", str(path)]) == 2
-        assert said in capsys.readouterr().err
+        code, told = plan("--load_in_4bit", name=str(path))
+        assert code == 2
+        assert said in told

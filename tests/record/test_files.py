@@ -194,7 +194,6 @@ def test_every_writer_of_the_package_goes_through_these_two():
         ("store.py", "write_text"),  # the same
         ("check.py", "write_text"),  # in a temporary folder
         ("_verify_results.py", "open"),  # with a name that the user gave; without one, `open_own`
-        ("_part_pages.py", "write_text"),  # into a folder that the user gave
     }
     found = set()
     for path in Path(grpo_plus.__file__).parent.rglob("*.py"):

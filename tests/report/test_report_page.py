@@ -17,7 +17,6 @@ from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, du
 from grpo_plus.report import group_text, write_report
 from grpo_plus.report.compare import band, lines_of, table
 from grpo_plus.report.embed import safe_json
-from grpo_plus.report.group import sample_group
 from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
 from grpo_plus.report.visible import visible
 from grpo_plus.report.write import pack, page_data
@@ -335,8 +334,13 @@ def test_the_command_says_where_the_page_is(made_run, tmp_path, capsys):
 
 
 def test_a_group_in_the_terminal():
-    shown = {"pieces": [["ab", "c\n"], ["<b>", "\x1b[2J"]], "steps": [[(0, 1, 1.0)], []]}
-    record = sample_group([1.0, 0.0], [[0.5, 1.0], [-1.0, 0.0]], **shown)
+    common = {"verdicts": [], "rewards": [1.0]}
+    completions = [
+        {**common, "advantage": 0.75, "token_advantages": [0.5, 1.0], "pieces": ["ab", "c\n"], "steps": [[0, 1, 1.0]]},
+        {**common, "advantage": -0.5, "token_advantages": [-1.0, 0.0], "pieces": ["<b>", "\x1b[2J"], "steps": []},
+    ]
+    record = {"kind": "group", "step": 0, "mode": "train", "group": 0, "prompt": "", "weights": None}
+    record |= {"rewards": ["reward"], "completions": completions}
     console = Console(width=100, force_terminal=True, color_system="truecolor", record=True)
     with console.capture() as shown:
         console.print(group_text(record))
@@ -347,16 +351,3 @@ def test_a_group_in_the_terminal():
     assert "  1 " in plain
     assert "A   +0.75" in plain
     assert "[1: 1]" in plain
-
-
-@pytest.mark.slow
-def test_explain_draws_the_group_and_the_steps_of_a_sample(tmp_path, capsys):
-    config = tmp_path / "c.yaml"
-    config.write_text(f"advantage: process\nuse_cpu: true\nbf16: false\noutput_dir: {tmp_path}/out\n")
-    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2", "--steps", "1,1;1,0"]) == 0
-    out = capsys.readouterr().out
-    steps = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
-    assert [float(value) for row in steps for value in row] == pytest.approx([0.5, 0.5, 0.5, -1.5], abs=0.01)
-    first, second = (line for line in out.splitlines() if "┃" in line)
-    assert first.index("┃") < first.index("━")
-    assert second.index("━") < second.index("┃")

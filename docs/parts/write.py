@@ -1,14 +1,13 @@
-"""The pages of docs/parts, written from the docstrings: ``python -m grpo_plus.cli._part_pages docs/parts``."""
+"""Write the pages of docs/parts from the docstrings: python docs/parts/write.py."""
 
-import json
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_plus.cli._parts import Kind, Reference, kinds
+from grpo_plus.cli.plugins import blocks
 
-COMMAND = "python -m grpo_plus.cli._part_pages docs/parts"
+COMMAND = "python docs/parts/write.py"
 GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
 TITLES = {
     "advantages": "Advantage estimators",
@@ -133,31 +132,6 @@ def _anchor(kind: Kind, name: str) -> str:
     return re.sub(r"[^\w\- ]", "", _heading(kind, name).lower()).replace(" ", "-")
 
 
-def blocks(part: Reference, text: Callable[[str], str]) -> Iterator[str]:
-    """All about a part in Markdown; ``text`` prepares prose of docstrings."""
-    yield text(f"{part.summary}." if part.summary else "It has no docstring; what follows is what its code declares.")
-    if part.formula and part.formula != part.summary:
-        yield _fenced("text", part.formula)
-    if part.facts:
-        yield text(" · ".join(f"{key}: {value}" for key, value in part.facts.items()))
-    for paragraph in part.prose:
-        yield _fenced("text", paragraph) if "\n" in paragraph else text(paragraph)
-    if part.keywords:
-        entries = ((f"- `{name}`: {values}.", meaning) for name, (values, meaning) in part.keywords.items())
-        yield "\n".join(text(" ".join(filter(None, entry))) for entry in entries)
-    if part.config:
-        yield _fenced("yaml", part.config)
-    if part.example:
-        yield _fenced("pycon", part.example)
-    for schema in part.calls:
-        yield "What the model sees:"
-        yield _fenced("json", json.dumps(schema, indent=2, ensure_ascii=False))
-
-
-def _fenced(language: str, text: str) -> str:
-    return f"```{language}\n{text}\n```"
-
-
 def _text(text: str) -> str:
     """A text of a docstring as Markdown: marks outside of backticks mean nothing, papers are links."""
     pieces = _CODE.split(text.replace("``", "`"))
@@ -170,9 +144,5 @@ def _plain(text: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"expected one folder: {COMMAND}")
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
+        Path(__file__).with_name(name).write_text(text, encoding="utf-8")
