@@ -115,7 +115,6 @@ class _Look:
     # -- the config
 
     def _config(self) -> Iterator[Finding]:
-        from grpo_plus.cli._arguments import reward_names
         from grpo_plus.cli._gather import problems_before_loading
         from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
