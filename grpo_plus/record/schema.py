@@ -216,7 +216,7 @@ class Prompts(TypedDict):
     impossible: Count
     died_out: Count
     between: Count
-    unseen: NotRequired[Count | None]
+    unseen: Count
     graded: NotRequired[bool]
     changed: NotRequired[list[Rate]]
     texts: NotRequired[dict[str, str]]

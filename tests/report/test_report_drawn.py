@@ -40,12 +40,6 @@ def test_what_a_page_shows_is_bounded(made_run, add_prompts, monkeypatch):
     assert {len(one["visits"]) for one in found["prompts"]} == {6}
 
 
-def test_without_the_number_of_prompts_shares_are_of_those_drawn(made_run, add_prompts):
-    panel = drawn(open_run(add_prompts(made_run(), unseen=False)))["panels"][0]
-    assert "not drawn yet" not in [line["label"] for line in panel["lines"]]
-    assert panel["note"].startswith("Share of those drawn.")
-
-
 def test_runs_side_by_side_and_broken_lines_keep_the_page(made_run, add_prompts):
     one, two = add_prompts(made_run("one")), made_run("two")
     append_line(one / FOLDER / PROMPTS, {"kind": "prompts", "step": 4, "impossible": "many"})
