@@ -144,7 +144,6 @@ class Run:
         for record in _effective(self.path / FOLDER / GROUPS, schema.Group, self.damage):
             own[record["mode"], record["step"], record["group"]] = record
         yield from own.values()
-        yield from stock.tables(self.path, self.damage, skip={step for mode, step, _ in own if mode == "train"})
 
 
 def open_run(path: str | Path) -> Run:
@@ -164,10 +163,10 @@ def open_run(path: str | Path) -> Run:
         if folder.name == FOLDER and ((folder / RUN).exists() or (folder / METRICS).exists()):
             folder = folder.resolve().parent
         recorded = any((folder / FOLDER / name).exists() for name in (RUN, METRICS))
-        if not recorded and not stock.looks_like_a_run(folder):
+        if not recorded and not stock.states(folder):
             inside = _runs_inside(folder)
             raise RunError(
-                f"{folder} is no run: it has no {FOLDER}/{RUN}, no checkpoint-*/{stock.STATE} and no {stock.TABLES}/."
+                f"{folder} is no run: it has no {FOLDER}/{RUN} and no checkpoint-*/{stock.STATE}."
                 f"{inside} Give the output_dir of a run that has logged at least once."
             )
         damage: list[str] = []

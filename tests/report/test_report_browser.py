@@ -343,7 +343,7 @@ def test_several_runs_are_compared(look, made_run):
 
 def test_a_run_without_groups_says_how_to_get_some(look, made_run):
     page = look(write_report([made_run(groups=0)]))
-    assert "log_completions" in page.run("return document.querySelector('#inspector .empty').textContent")
+    assert "report: true" in page.run("return document.querySelector('#inspector .empty').textContent")
     assert page.errors() == []
 
 

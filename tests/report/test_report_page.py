@@ -231,11 +231,10 @@ def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    def distinct(completions, log_extra=None, **_):
-        log_extra("math_status", ["correct" if len(set(text)) > 3 else "wrong" for text in completions])
+    def distinct(completions, **_):
         return [float(len(set(text))) for text in completions]
 
-    settings = SETTINGS | {"save_strategy": "steps", "save_steps": 2, "log_completions": True}
+    settings = SETTINGS | {"save_strategy": "steps", "save_steps": 2}
     del settings["report"]
     config = GRPOConfig(output_dir=str(tmp_path / "stock"), **settings)
     trainer = GRPOTrainer(tiny_model, distinct, config, Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 4}))
@@ -243,16 +242,7 @@ def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
     run = open_run(tmp_path / "stock")
     assert run.status == "unknown"
     assert run.series("reward")[1] == [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
-    groups = list(run.groups())
-    assert {group["step"] for group in groups} == {1, 2}
-    final = [one for group in groups if group["step"] == 2 for one in group["completions"]]
-    assert [one["pieces"][0] for one in final] == list(trainer._logs["completion"])
-    assert [one["rewards"] for one in final] == [[value] for value in trainer._logs["rewards"]["distinct"]]
-    assert [one["advantage"] for one in final] == list(trainer._logs["advantages"])
-    assert {verdict["status"] for one in final for verdict in one["verdicts"]} <= {"correct", "wrong"}
-    data = embedded(write_report([run.path]))
-    assert data["panels"][0]["title"] == "Reward"
-    assert len(data["runs"][0]["groups"]["index"]) == len(groups)
+    assert embedded(write_report([run.path]))["panels"][0]["title"] == "Reward"
 
 
 def broken(folder, name, text):
@@ -269,12 +259,9 @@ def test_broken_files_are_left_out_and_said_so(made_run):
     broken(folder, RUN, '{"schema": 1, "sta')
     (folder / "checkpoint-2").mkdir()
     (folder / "checkpoint-2" / "trainer_state.json").write_text("{")
-    (folder / "completions").mkdir()
-    (folder / "completions" / "completions_00001.parquet").write_bytes(b"PAR1")
-    (folder / "completions" / "completions_00002.parquet").write_bytes(b"")
     data = embedded(write_report([folder]))
     said = " ".join(data["runs"][0]["damage"])
-    for name in ("run.json is broken", "5 lines of grpo_plus/metrics.jsonl", "trainer_state.json", "00002.parquet"):
+    for name in ("run.json is broken", "5 lines of grpo_plus/metrics.jsonl", "trainer_state.json"):
         assert name in said
     assert [entry["step"] for entry in data["runs"][0]["groups"]["index"]] == [1]
 
