@@ -22,8 +22,8 @@ from grpo_plus.record import card
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.record.recorder import Recorder
-from grpo_plus.report import write_report
 from grpo_plus.report.visible import shown
+from grpo_plus.report.write import write_report
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
 from grpo_plus.training.calling import Calling

@@ -20,7 +20,9 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
-    from grpo_plus.evaluation import Drawing, Evaluation, Sample, ToolUse
+    from grpo_plus.evaluation.results import Evaluation, Sample
+    from grpo_plus.evaluation.sample import Drawing
+    from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_verifiers import Verifier
 
 PROG = "grpo-plus eval"
@@ -42,8 +44,8 @@ def run(arguments: Sequence[str]) -> int:
     except (ConfigError, VerifierError) as error:
         raise UserError(str(error)) from error
     say("Loading torch and transformers.")
-    from grpo_plus.evaluation import Drawing
     from grpo_plus.evaluation.run import check_numbers
+    from grpo_plus.evaluation.sample import Drawing
     from grpo_plus.evaluation.store import StoreError
     from grpo_verifiers.exec.runner import close_shared_runners
 
@@ -153,7 +155,7 @@ def _evaluate(
     from rich.console import Console
 
     from grpo_plus.cli._prompts import with_prompts
-    from grpo_plus.evaluation import evaluate
+    from grpo_plus.evaluation.run import evaluate
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 

@@ -16,7 +16,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN
 from grpo_plus.record.sample import completion_record, pieces
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers import Status, Step, Verdict, verifier
 from grpo_verifiers.verifying import REGISTRY

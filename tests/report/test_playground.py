@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_plus.advantages import RewardTable, advantages, compute_advantages, get_advantage
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from grpo_verifiers.options import keywords_of
 from tests.report.conftest import narrow
 from tests.report.test_report_browser import Page

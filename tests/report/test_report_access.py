@@ -4,7 +4,7 @@ import pytest
 
 from grpo_plus.record import mark_sweep
 from grpo_plus.record.files import FINDINGS, FOLDER, append_line
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from tests.report.test_report_browser import Page
 from tests.report.test_report_findings import HACKED
 from tests.report.test_report_turns import add_turns, turn

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from grpo_plus.record import mark_sweep
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from tests.record.conftest import SETTINGS
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("chromedriver")]

@@ -5,8 +5,8 @@ import pytest
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS, append_line
 from grpo_plus.report import drawn as section
-from grpo_plus.report import write_report
 from grpo_plus.report.drawn import drawn
+from grpo_plus.report.write import write_report
 from tests.report.test_report_browser import Page
 from tests.report.test_report_page import HOSTILE, embedded
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_plus.record import RunError, open_run, schema
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SWEEP
-from grpo_plus.report import write_report
-from grpo_plus.report.write import page_data
+from grpo_plus.report.write import page_data, write_report
 from tests.report.test_report_page import embedded, unpacked
 
 

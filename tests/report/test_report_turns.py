@@ -4,9 +4,9 @@ import pytest
 
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, append_line
-from grpo_plus.report import write_report
 from grpo_plus.report.panels import single
 from grpo_plus.report.shape import shape_group
+from grpo_plus.report.write import write_report
 from tests.report.conftest import narrow
 from tests.report.test_report_browser import ATTACKS as HOSTILE
 
