@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from grpo_plus.checkpoints.folder import read_json
 from grpo_plus.record.reader import open_run
 from grpo_plus.report.compare import at_the_end
 
@@ -21,15 +20,8 @@ def final(folder: Path) -> dict[str, float]:
         if key.startswith(_ACCURACY[0]) and key.endswith(_ACCURACY[1]):
             titles[key] = f"{ACCURACY}, {key[len(_ACCURACY[0]) : -len(_ACCURACY[1])]}"
     found = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
-    found |= _measured_after(folder)
+    for label, measured in run.measured.items():
+        if measured.after is not None:  # of many samples: it replaces an evaluation's
+            found[f"{ACCURACY}, {label}"] = measured.after.value
     _, seconds = run.series("train_runtime")
     return found | ({SECONDS: sum(seconds)} if seconds else {})
-
-
-def _measured_after(folder: Path) -> dict[str, float]:
-    """The accuracy from a config's ``measure`` after training; it has many samples, so it replaces an evaluation's."""
-    try:
-        verifiers = read_json(folder / "measure" / "after.json")["results"]["verifiers"]
-        return {f"{ACCURACY}, {label}": float(each["pass_at"]["1"]["value"]) for label, each in verifiers.items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {}
