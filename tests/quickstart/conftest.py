@@ -42,7 +42,7 @@ def varied(tmp_path):
 def warm_home(tmp_path_factory):
     """A folder with a model that has had a few steps of warm start, which tests take in its place."""
     home = tmp_path_factory.mktemp("quickstart")
-    quickstart.warm_start(home / "model", steps=3, worked=4, guessed=4, hidden=64)
+    quickstart.warm_start(home / "model", steps=3, hidden=64)
     return home
 
 
