@@ -10,7 +10,7 @@ from grpo_plus.record import schema
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "record.md").read_text(encoding="utf-8")
 NAMES = {
     str: "text", bool: "flag", schema.Number: "number", schema.Count: "count", schema.Score: "score", schema.Span: "span",
-    schema.ScoredSpan: "scored span", schema.Figures: "figures", schema.Settings: "settings", schema.Label: "label",
+    schema.ScoredSpan: "scored span", schema.Figures: "figures", schema.Settings: "settings",
 }  # fmt: skip
 TYPES = {name: kind for name, kind in vars(schema).items() if is_typeddict(kind)}
 
