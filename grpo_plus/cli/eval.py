@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 PROG = "grpo-plus eval"
 MANY_CUT_OFF = 0.05
 """Share of completions that were cut off, from which it is told."""
-TABLE_WIDTH = 100
-"""Width of the table outside a terminal."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -157,7 +155,7 @@ def _evaluate(
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.evaluation.run import evaluate
     from grpo_plus.evaluation.store import Store
-    from grpo_plus.evaluation.tables import results_table
+    from grpo_plus.evaluation.tables import WIDTH, results_table
 
     rows = _rows(options)
     tools = tool_use(options, places(options.adapter, options.model))
@@ -197,7 +195,7 @@ def _evaluate(
     finally:
         if store:
             store.close()
-    console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     console.print(results_table({f"{len(rows)} rows, {options.n} samples each": found}))
     _print_notes(found, ks, options.max_completion_length)
     if store:

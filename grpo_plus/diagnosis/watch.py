@@ -50,10 +50,10 @@ class Watch:
         for name, one in now.items():
             if name not in self.standing or RANK[one.severity] < RANK[self.standing[name].worst]:
                 fresh.append(one)
-            held = self.standing.setdefault(name, Open(one, step, one.severity))
-            held.worst, held.clear = graver(held.worst, one.severity), 0
-            if name not in FOR_GOOD or not held.finding.examples:
-                held.finding = one
+            entry = self.standing.setdefault(name, Open(one, step, one.severity))
+            entry.worst, entry.clear = graver(entry.worst, one.severity), 0
+            if name not in FOR_GOOD or not entry.finding.examples:
+                entry.finding = one
         for name, held in list(self.standing.items()):
             if name in now or name in FOR_GOOD:
                 continue

@@ -21,7 +21,7 @@ _KINDS = ("unseen", "impossible", "died_out", "between")
 
 
 class DrawnPrompts(Hook):
-    """Writes ``prompts.jsonl`` of a run with a selection, whose ``summary`` says how the prompts stand.
+    """Writes ``prompts.jsonl`` of a run with a selection, from the selection's ``summary``.
 
     A line has the counts, and of the sampled prompts those that have changed since the last line, each text once.
     """
@@ -31,7 +31,7 @@ class DrawnPrompts(Hook):
 
     def __init__(self, recorder: Recorder, summary: Callable[[], Mapping[str, Any]]) -> None:
         self._recorder, self._summary = recorder, summary
-        self._drew = False  # for the batch that is being made
+        self._drew = False  # for the batch at work
 
     def training(self) -> AbstractContextManager[None]:
         """Nothing of a new run is written yet."""
@@ -52,14 +52,14 @@ class DrawnPrompts(Hook):
         return rewards_NK
 
     def batch(self, output: dict[str, Any]) -> None:  # noqa: ARG002 - all of its rounds count
-        """Write down how the prompts stand, where the batch is sampled."""
+        """Write a line, where the batch is sampled."""
         if not self._drew:
             return
         self._drew = False
         with self._recorder.unharmed():
             summary = self._summary()
-            wanted = {key for key, _, _ in summary["sample"]} - self._told
-            self._texts = {key: text for key, text in self._texts.items() if key in wanted}
+            missing = {key for key, _, _ in summary["sample"]} - self._told
+            self._texts = {key: text for key, text in self._texts.items() if key in missing}
             if self._recorder.sampled:
                 step = int(self.host.state.global_step) + 1  # the step that trains on it
                 self._recorder.keep(PROMPTS, self._line(summary) | {"step": step})

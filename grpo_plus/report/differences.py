@@ -100,7 +100,7 @@ def student_quantile(share_below: float, freedom: float) -> float:
 def _student_below(value: float, freedom: float) -> float:
     """The share of Student's distribution below a value of at least 0.
 
-    It is an integral of cos(x)^(freedom - 1) up to arctan(value / √freedom), taken by Gauss and Legendre's formula.
+    It is an integral of cos(x)^(freedom - 1) up to arctan(value / √freedom), by Gauss and Legendre's formula.
     """
     half = atan(value / sqrt(freedom)) / 2
     factor = exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2)) / sqrt(pi)
