@@ -183,29 +183,22 @@ def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Seque
 
 
 def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[str]:
-    """The group as bars around its mean reward, tokens coloured by advantage."""
+    """The group as bars around its mean reward."""
     from io import StringIO
 
     from rich.console import Console
 
-    from grpo_plus.report.group import group_text, sample_group
+    from grpo_plus.report.group import group_text
 
     if len(rewards) < 2 or not all(map(math.isfinite, rewards)):
         return []
-    colours = sys.stdout.isatty()  # without them, tokens would say nothing
-    per_token = isinstance(values[0], list)
-    tokens = colours and per_token and max(sample.lengths) <= 24
-    pieces = [[f"t{place} " for place in range(1, length + 1)] for length in sample.lengths]
-    shown = [row[:length] for row, length in zip(values, sample.lengths, strict=True)] if per_token else values
-    of_tokens = None
-    if sample.steps is not None:
-        of_tokens = [
-            [(first, last, None if math.isnan(score) else score) for score, first, last in of_row]
-            for of_row in sample.steps
-        ]
-    group = sample_group(rewards, shown, pieces=pieces if tokens else None, steps=of_tokens if tokens else None)
+    colours = sys.stdout.isatty()
+    advantages = [
+        sum(row[:length]) / max(1, length) if isinstance(row, list) else row
+        for row, length in zip(values, sample.lengths, strict=True)
+    ]
     out = StringIO()
-    Console(file=out, width=100, force_terminal=colours, no_color=not colours).print(group_text(group))
+    Console(file=out, width=100, force_terminal=colours, no_color=not colours).print(group_text(rewards, advantages))
     return ["", *(f"  {line.rstrip()}" for line in out.getvalue().splitlines())]
 
 

@@ -1,123 +1,40 @@
-"""One group with tokens coloured as in the report, for the terminal with rich."""
+"""The rewards of a group as bars, for the terminal with rich."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from grpo_plus.report.shape import shape_group
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.text import Text
 
 BAR = 24
-_PLUS = ("", "#cfe2f2", "#a3c9e8", "#74abdb", "#4791cd")
-_MINUS = ("", "#fadccb", "#f4ba9b", "#ec966a", "#e2733b")
-_INK = "#1c1e21"
 
 
-def group_text(record: Mapping[str, Any]) -> "Group":
-    """The group for ``rich.print``: rewards as bars around the mean, then each completion with its tokens coloured.
-
-    ``record`` is a group of a record, or from `sample_group`.
-    """
+def group_text(rewards: Sequence[float], advantages: Sequence[float]) -> "Group":
+    """The group for ``rich.print``: for each completion a bar around the mean reward, the reward and the advantage."""
     from rich.console import Group
     from rich.text import Text
 
-    group = shape_group(record)
-    rows: list[Any] = [Text(group["prompt"])] if group["prompt"] else []
-    for at, one in enumerate(group["completions"]):
-        row = Text(f"{at + 1:>3} ")
-        row.append_text(_bar(one["total"], group))
-        row.append(f" {_number(one['total']):>8}  A {_signed(one['advantage']):>7}  ")
-        for verdict in one["verdicts"]:
-            row.append(f"{verdict['verifier']}: {verdict['status']} ", style="dim")
-        rows.append(row)
-        if any(one["pieces"]):
-            body = Text("    ")
-            for piece, level, mark in _tokens(one):
-                if mark:
-                    body.append(f"[{mark}]", style="bold")
-                body.append(piece.replace("\n", "\n    "), style=_style(level))
-            rows.append(body)
+    rows = []
+    for number, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True), 1):
+        signed = f"{advantage:+.3g}" if advantage else "0"
+        rows.append(Text.assemble(f"{number:>3} ", _bar(reward, rewards), f" {reward:>8.4g}  A {signed:>7}"))
     return Group(*rows)
 
 
-def sample_group(
-    rewards: Sequence[float | None],
-    advantages: Sequence[Any],
-    *,
-    pieces: Sequence[Sequence[str]] | None = None,
-    steps: Sequence[Sequence[tuple[int, int, float | None]]] | None = None,
-) -> dict[str, Any]:
-    """A group from plain lists with one entry for each completion.
-
-    An entry of ``advantages`` is a number, or one for each token. ``pieces`` are the texts of the tokens. A step is
-    (first token, one past the last, score).
-    """
-    completions = []
-    for at, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True)):
-        each = list(advantage) if isinstance(advantage, Sequence) else None
-        shown = list(pieces[at]) if pieces else [""] * len(each or ())
-        completion: dict[str, Any] = {
-            "rewards": [None if reward is None or reward != reward else reward],  # noqa: PLR0124 - NaN
-            "advantage": (sum(each) / len(each) if each else 0.0) if each is not None else advantage,
-            "pieces": shown,
-            "verdicts": [],
-        }
-        if each is not None:
-            completion["token_advantages"] = each[: len(shown)]
-        if steps:
-            completion["steps"] = [list(step) for step in steps[at]]
-        completions.append(completion)
-    return {
-        "kind": "group",
-        "step": 0,
-        "mode": "train",
-        "group": 0,
-        "prompt": "",
-        "rewards": ["reward"],
-        "weights": None,
-        "completions": completions,
-    }
-
-
-def _tokens(one: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
-    """The text and level of each token, and the mark of a step that begins there."""
-    marks = {first: f"{place}: {_number(score)}" for place, (first, _, score) in enumerate(one.get("steps", ()), 1)}
-    at = 0
-    for count, level, _ in one["shades"]:
-        for _ in range(count):
-            yield one["pieces"][at], level, marks.get(at, "")
-            at += 1
-
-
-def _bar(total: float | None, group: Mapping[str, Any]) -> "Any":
+def _bar(reward: float, rewards: Sequence[float]) -> "Text":
     """A bar from the mean to the reward."""
     from rich.text import Text
 
+    low, high, mean = min(rewards), max(rewards), sum(rewards) / len(rewards)
+
+    def place(value: float) -> int:
+        return round(BAR * (value - low) / (high - low)) if high > low else BAR // 2
+
     cells = [("·", "dim")] * (BAR + 1)
-    if total is not None and group["spread"]:
-        low, high = group["spread"]
-        width = high - low
-
-        def place(value: float) -> int:
-            return round(BAR * (value - low) / width) if width > 0 else BAR // 2
-
-        centre, end = place(group["mean"]), place(total)
-        colour = "#4f93c8" if total >= group["mean"] else "#dd6f3a"
-        for cell in range(min(centre, end), max(centre, end) + 1):
-            cells[cell] = ("━", colour)
-        cells[centre] = ("┃", "bold")
+    centre, end = place(mean), place(reward)
+    colour = "#4f93c8" if reward >= mean else "#dd6f3a"
+    for cell in range(min(centre, end), max(centre, end) + 1):
+        cells[cell] = ("━", colour)
+    cells[centre] = ("┃", "bold")
     return Text.assemble(*cells)
-
-
-def _style(level: int) -> str:
-    shade = _PLUS[level] if level > 0 else _MINUS[-level]
-    return f"{_INK} on {shade}" if level else ""
-
-
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4g}"
-
-
-def _signed(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:+.3g}" if value else "0"

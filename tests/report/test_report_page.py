@@ -9,14 +9,12 @@ import statistics
 import zlib
 
 import pytest
-from rich.console import Console
 
 from grpo_plus.cli import main
 from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_plus.report.compare import band, lines_of, table
 from grpo_plus.report.embed import safe_json
-from grpo_plus.report.group import group_text, sample_group
 from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
 from grpo_plus.report.visible import visible
 from grpo_plus.report.write import pack, page_data, write_report
@@ -318,21 +316,6 @@ def test_the_command_says_where_the_page_is(made_run, tmp_path, capsys):
     page = (tmp_path / "deep" / "page.html").read_text()
     assert not re.findall(r'(?:src|href)="(?!#|data:)', page), "nothing is loaded from anywhere"
     assert "MIT License" in page or "Permission is hereby granted" in page
-
-
-def test_a_group_in_the_terminal():
-    shown = {"pieces": [["ab", "c\n"], ["<b>", "\x1b[2J"]], "steps": [[(0, 1, 1.0)], []]}
-    record = sample_group([1.0, 0.0], [[0.5, 1.0], [-1.0, 0.0]], **shown)
-    console = Console(width=100, force_terminal=True, color_system="truecolor", record=True)
-    with console.capture() as shown:
-        console.print(group_text(record))
-    text = shown.get()
-    assert "\x1b[2J" not in text
-    assert "␛[2J" in text
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    assert "  1 " in plain
-    assert "A   +0.75" in plain
-    assert "[1: 1]" in plain
 
 
 @pytest.mark.slow
