@@ -149,11 +149,6 @@ def add_group(tmp_path):
     return add
 
 
-def narrow(driver):
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory):
     """A headless Chromium that is asked for by the tests marked `needs`."""

@@ -45,13 +45,14 @@ return found;
 
 
 def everything(made_run, add_prompts, add_group):
-    """A run whose page has all its sections, all statuses, turns, values of a critic, notices and shaded tokens."""
+    """A run whose page has all its sections and findings, all statuses, turns, values of a critic and shaded tokens."""
     golds = {"math": {"ok": False, "lines": ["2 of 9 golds are no numbers."]}}
     run = add_prompts(made_run("whole", per_token=True, status="failed", error="ValueError: a word", golds=golds))
     statuses = ["correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable"]
     answers = [("one two three four", status, "because") for status in statuses]
     values = [[0.1 * step for step in range(6)] for _ in answers]
     add_group(run, 10, "all statuses", answers, values=values)
+    append_line(run / FOLDER / FINDINGS, HACKED)
     return add_turns(run, [turn(0, 3, "said"), turn(3, 6, "more", score=-0.5)])
 
 
@@ -67,9 +68,7 @@ def too_faint(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_of_a_run_can_be_read(driver, made_run, add_prompts, add_group, scheme):
-    run = everything(made_run, add_prompts, add_group)
-    append_line(run / FOLDER / FINDINGS, HACKED)
-    page = Page(driver, write_report([run]))
+    page = Page(driver, write_report([everything(made_run, add_prompts, add_group)]))
     page.media(scheme)
     page.until(f"document.documentElement.dataset.theme === '{scheme}'")
     groups = page.run("return found().length")
@@ -139,7 +138,7 @@ def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_prompts, add_
     assert outside == []
 
 
-def test_twelve_runs_open_with_all_their_charts(driver, made_run, record_property, capsys):
+def test_twelve_runs_open_with_all_their_charts(driver, made_run):
     folders = []
     for variant in ("sign", "zscore", "rloo"):
         for seed in range(1, 5):
@@ -147,10 +146,6 @@ def test_twelve_runs_open_with_all_their_charts(driver, made_run, record_propert
             mark_sweep(folder, variant, seed)
             folders.append(folder)
     page = Page(driver, write_report(folders))
-    took = page.run("const [entry] = performance.getEntriesByType('navigation'); return entry.loadEventEnd / 1000")
-    record_property("seconds_to_load_12_runs", took)
-    with capsys.disabled():
-        print(f"\n12 runs of 400 steps open in {took:.2f} s")
     assert page.run("return document.querySelectorAll('tbody tr').length") == 3
     assert page.run("return document.getElementById('run').options.length") == 12
     page.run("document.querySelectorAll('.panel').forEach((e) => e.scrollIntoView())")

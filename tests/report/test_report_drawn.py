@@ -78,9 +78,6 @@ def test_ribbons_are_ordered_opened_and_explained_in_a_browser(driver, made_run,
     )
     assert page.run("return document.getElementById('tip').textContent").startswith("step 30: ")
     assert page.run("return window.broken") is None
-    for width in (1400, 390):
-        page.size(width, 900)
-        assert page.run("return document.documentElement.scrollWidth") <= width
     assert page.errors() == []
     plain = Page(driver, write_report(made_run("plain")))
     assert plain.run("return document.getElementById('drawn') ?? document.getElementById('drawn-link')") is None
