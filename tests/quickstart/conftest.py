@@ -70,10 +70,3 @@ def train(warm_home, monkeypatch, capsys):
         return code, found.out, found.err
 
     return train
-
-
-@pytest.fixture
-def reduced(warm_home):
-    """Arguments of `train` for a few steps of the quickstart's YAML."""
-    kept = {"model_name_or_path": str(warm_home / "model"), "warm_start": "null"}
-    return lambda **changes: [str(YAML), *flags(**{**kept, **changes})]

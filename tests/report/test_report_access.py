@@ -2,7 +2,6 @@
 
 import pytest
 
-from grpo_plus.record import mark_sweep
 from grpo_plus.record.files import FINDINGS, FOLDER, append_line
 from grpo_plus.report.write import write_report
 from tests.report.test_report_browser import Page
@@ -136,18 +135,3 @@ def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_prompts, add_
         "&& !e.closest('.table-scroll, .prompts, .plot, pre, .tokens, .prompt-text')).map((e) => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
-
-
-def test_twelve_runs_open_with_all_their_charts(driver, made_run):
-    folders = []
-    for variant in ("sign", "zscore", "rloo"):
-        for seed in range(1, 5):
-            folder = made_run(f"{variant}-{seed}", steps=400, every=4, groups=1, size=8, seed=seed)
-            mark_sweep(folder, variant, seed)
-            folders.append(folder)
-    page = Page(driver, write_report(folders))
-    assert page.run("return document.querySelectorAll('tbody tr').length") == 3
-    assert page.run("return document.getElementById('run').options.length") == 12
-    page.run("document.querySelectorAll('.panel').forEach((e) => e.scrollIntoView())")
-    page.until("document.querySelectorAll('.panel canvas').length === document.querySelectorAll('.panel').length")
-    assert page.errors() == []
