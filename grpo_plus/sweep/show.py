@@ -16,7 +16,7 @@ from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
 
 SECONDS = "seconds"
-"""The figure of a run that says nothing of its model."""
+"""The figure that verdicts leave out."""
 
 
 def plan_line(plan: Plan, manifest: Manifest) -> str:
