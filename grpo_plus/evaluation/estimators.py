@@ -121,9 +121,6 @@ class Estimate:
     high: float
     questions: int
 
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
 
 def share(values: Sequence[float], samples: float = 1.0) -> Estimate:
     """The mean of one number in [0, 1] for each question, with its interval.

@@ -1,4 +1,4 @@
-"""The record of prompts: what it says is what was drawn and rewarded, bounded, and it goes on with the run."""
+"""The record of prompts: what it says is what was drawn and rewarded, and it goes on with the run."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace

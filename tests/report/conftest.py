@@ -89,12 +89,7 @@ def made_run(tmp_path):
     return make
 
 
-@pytest.fixture
-def add_prompts():
-    return write_prompts
-
-
-def write_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", seed=0):
+def add_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", seed=0):
     """Prompts from easy to hard, each drawn now and then, and what became of dead groups."""
     rng = random.Random(seed)
     drawn, rates, told, lines, metrics = [0] * prompts, [None] * prompts, set(), [], []

@@ -1,9 +1,10 @@
-"""The page for every reader: the contrast of all text, the keyboard, a phone's width, and many runs on one page."""
+"""The page for every reader: the contrast of all text, the keyboard, and a phone's width."""
 
 import pytest
 
 from grpo_plus.record.files import FINDINGS, FOLDER, append_line
 from grpo_plus.report.write import write_report
+from tests.report.conftest import add_prompts
 from tests.report.test_report_browser import Page
 from tests.report.test_report_findings import HACKED
 from tests.report.test_report_turns import add_turns, turn
@@ -43,7 +44,7 @@ return found;
 """Contrast, least contrast and text of everything that is written; backgrounds that shine through are laid over each other."""
 
 
-def everything(made_run, add_prompts, add_group):
+def everything(made_run, add_group):
     """A run whose page has all its sections and findings, all statuses, turns, values of a critic and shaded tokens."""
     golds = {"math": {"ok": False, "lines": ["2 of 9 golds are no numbers."]}}
     run = add_prompts(made_run("whole", per_token=True, status="failed", error="ValueError: a word", golds=golds))
@@ -66,8 +67,8 @@ def too_faint(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_of_a_run_can_be_read(driver, made_run, add_prompts, add_group, scheme):
-    page = Page(driver, write_report([everything(made_run, add_prompts, add_group)]))
+def test_all_text_of_a_run_can_be_read(driver, made_run, add_group, scheme):
+    page = Page(driver, write_report([everything(made_run, add_group)]))
     page.media(scheme)
     page.until(f"document.documentElement.dataset.theme === '{scheme}'")
     groups = page.run("return found().length")
@@ -101,8 +102,8 @@ def test_the_canvas_of_a_chart_has_ink_of_the_same_contrast(driver, made_run):
         assert min(ratio) >= 4.5
 
 
-def test_tab_reaches_every_control_in_order_and_shows_where_it_is(driver, made_run, add_prompts, add_group):
-    page = Page(driver, write_report([everything(made_run, add_prompts, add_group)]))
+def test_tab_reaches_every_control_in_order_and_shows_where_it_is(driver, made_run, add_group):
+    page = Page(driver, write_report([everything(made_run, add_group)]))
     page.run("scrollTo(0, 0); document.activeElement.blur()")
     wanted = page.run(
         "const all = [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]"
@@ -123,8 +124,8 @@ def test_tab_reaches_every_control_in_order_and_shows_where_it_is(driver, made_r
 
 
 @pytest.mark.parametrize("runs", [1, 12])
-def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_prompts, add_group, runs):
-    folders = [everything(made_run, add_prompts, add_group), *(made_run(f"run-{at}") for at in range(1, runs))]
+def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_group, runs):
+    folders = [everything(made_run, add_group), *(made_run(f"run-{at}") for at in range(1, runs))]
     page = Page(driver, write_report(folders))
     page.size(390, 844)
     page.until("innerWidth === 390")

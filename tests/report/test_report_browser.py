@@ -341,12 +341,6 @@ def test_several_runs_are_compared(look, made_run):
     assert page.errors() == []
 
 
-def test_a_run_without_groups_says_how_to_get_some(look, made_run):
-    page = look(write_report([made_run(groups=0)]))
-    assert "report: true" in page.run("return document.querySelector('#inspector .empty').textContent")
-    assert page.errors() == []
-
-
 @pytest.mark.nightly
 def test_two_thousand_steps_of_sixty_four_completions_stay_responsive(look, made_run):
     # The recorder samples at most 400 generation batches of a run, so every fifth here.
