@@ -22,8 +22,8 @@ from grpo_plus.record import card
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.record.recorder import Recorder
-from grpo_plus.report import write_report
 from grpo_plus.report.visible import shown
+from grpo_plus.report.write import write_report
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
 from grpo_plus.training.calling import Calling
@@ -139,9 +139,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.data_position)
         if self.selecting is not None and self.selecting.selection.draws:
             self.drawing.fresh, self.selecting.replaced = self.selecting.fresh, self.drawing.replaced
-        chooses = self.selecting is not None or recipe.dead_groups.name != "keep"
-        summary = None if self.selecting is None else self.selecting.summary
-        prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
+        prompts = None
+        if self.recorder is not None and self.selecting is not None:
+            prompts = DrawnPrompts(self.recorder, self.selecting.summary)
         self.retry = Retry(self._engine, self.hooks)
         self.calling = Calling(recipe)
         self.rollouts = Rollouts(recipe, self.retry)

@@ -109,7 +109,8 @@ def _row(chain: Chain) -> dict[str, Any]:
 
 
 def _held_out(trainer: Any, case: Case) -> dict[str, float]:
-    from grpo_plus.evaluation import Drawing, evaluate
+    from grpo_plus.evaluation.run import evaluate
+    from grpo_plus.evaluation.sample import Drawing
     from grpo_verifiers import get_verifier
 
     rows = [_row(chain) for chain in distinct(chains(seed=1, held_out=True), case["held_out"])]

@@ -195,7 +195,8 @@ def accuracy(
     model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]], *, n: int = 2, seed: int = 0, **drawing: Any
 ) -> float:
     """The share of right answers, by the maths verifier."""
-    from grpo_plus.evaluation import Drawing, evaluate
+    from grpo_plus.evaluation.run import evaluate
+    from grpo_plus.evaluation.sample import Drawing
     from grpo_verifiers import get_verifier
 
     chosen = Drawing(**{"max_completion_length": MOST, **drawing})

@@ -77,9 +77,8 @@ def _make(folder: Path, *, steps: int) -> None:
 
 def _won(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> float:
     """The share of held-out games that are won, two each."""
-    from grpo_plus.evaluation import Drawing
     from grpo_plus.evaluation.run import draw, pairs_of
-    from grpo_plus.evaluation.sample import Sampler
+    from grpo_plus.evaluation.sample import Drawing, Sampler
     from grpo_plus.evaluation.turns import TurnSampler
 
     trainer.model.eval()

@@ -12,7 +12,7 @@ from grpo_plus.cli._trained import NOTHING, info_of
 from grpo_plus.report.visible import visible
 
 if TYPE_CHECKING:
-    from grpo_plus.evaluation import ToolUse
+    from grpo_plus.evaluation.tool_use import ToolUse
 
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
 _OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error"}
@@ -41,7 +41,7 @@ def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse |
 
     ``folders`` are those that the run of the model may be in.
     """
-    from grpo_plus.evaluation import ToolUse
+    from grpo_plus.evaluation.tool_use import ToolUse
 
     source = "the command line"
     found: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def _of_run(folder: Path) -> dict[str, Any]:
 
 def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
     """Of a config file or a run's folder, with paths that are absolute."""
-    from grpo_plus.evaluation import ToolUse
+    from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_plus.recipe.launch import launching
     from grpo_plus.recipe.options import read_yaml
 

@@ -20,14 +20,14 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
-    from grpo_plus.evaluation import Drawing, Evaluation, Sample, ToolUse
+    from grpo_plus.evaluation.results import Evaluation, Sample
+    from grpo_plus.evaluation.sample import Drawing
+    from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_verifiers import Verifier
 
 PROG = "grpo-plus eval"
 MANY_CUT_OFF = 0.05
 """Share of completions that were cut off, from which it is told."""
-TABLE_WIDTH = 100
-"""Width of the table outside a terminal."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,8 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     except (ConfigError, VerifierError) as error:
         raise UserError(str(error)) from error
     say("Loading torch and transformers.")
-    from grpo_plus.evaluation import Drawing
     from grpo_plus.evaluation.run import check_numbers
+    from grpo_plus.evaluation.sample import Drawing
     from grpo_plus.evaluation.store import StoreError
     from grpo_verifiers.exec.runner import close_shared_runners
 
@@ -149,9 +149,9 @@ def _evaluate(
     from rich.console import Console
 
     from grpo_plus.cli._prompts import with_prompts
-    from grpo_plus.evaluation import evaluate
+    from grpo_plus.evaluation.run import evaluate
     from grpo_plus.evaluation.store import Store
-    from grpo_plus.evaluation.tables import results_table
+    from grpo_plus.evaluation.tables import WIDTH, results_table
 
     rows = _rows(options)
     tools = tool_use(options, places(options.adapter, options.model))
@@ -191,7 +191,7 @@ def _evaluate(
     finally:
         if store:
             store.close()
-    console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     console.print(results_table({f"{len(rows)} rows, {options.n} samples each": found}))
     _print_notes(found, ks, options.max_completion_length)
     if store:

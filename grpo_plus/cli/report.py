@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the page (default: report.html in the first RUN)")
     options = parser.parse_args(list(arguments))
     from grpo_plus.record import RunError
-    from grpo_plus.report import write_report
+    from grpo_plus.report.write import write_report
 
     try:
         path = write_report(options.runs, options.out)

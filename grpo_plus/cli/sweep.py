@@ -92,7 +92,7 @@ def _sweep(arguments: Sequence[str]) -> int:
 def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
     """Print tables and report of the finished runs, and the command that resumes the rest."""
     from grpo_plus.record import RunError
-    from grpo_plus.report import write_report
+    from grpo_plus.report.write import write_report
     from grpo_plus.sweep.runner import log_tail
     from grpo_plus.sweep.show import console, result_table, verdict_lines
 

@@ -15,7 +15,6 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "verifier_unparsable": frozenset(["dead_groups"]),
-        "advantages_small": frozenset(["dead_groups", "solved"]),
         "no_gradient": frozenset(["nan", "ratio_clipped"]),
         "learning_rate_low": frozenset(["dead_groups", "no_gradient"]),
         "entropy_collapse": frozenset(["solved"]),

@@ -1,8 +1,8 @@
-"""What the policy samples: the lengths of completions, the size of their advantages, and its entropy."""
+"""What the policy samples: the lengths of completions, and its entropy."""
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import LEAST, WINDOW, Finding, rule
-from grpo_plus.diagnosis.reading import dead, learned, rising, slower
+from grpo_plus.diagnosis.reading import learned, rising, slower
 from grpo_plus.diagnosis.trend import change
 
 CUT = "completions/clipped_ratio"
@@ -11,10 +11,6 @@ ENDED = "completions/mean_terminated_length"
 MANY = 0.2
 NEARLY_ALL = 0.9
 GROWTH = 1.5
-SIZE = "advantages/abs_mean"
-LARGE = 5.0
-SMALL = 0.01
-ALL_DEAD = 0.9
 ENTROPY = "entropy"
 ENOUGH = 10
 LOST = 0.1
@@ -67,40 +63,6 @@ def _growth(curves: Curves) -> Finding | None:
         "objective: dr_grpo or dapo, a smaller max_completion_length, or the verifier length_overlong",
         {LENGTH: grown.after},
         window.ends,
-    )
-
-
-@rule("advantages_large", (SIZE,), LARGE)
-def _large(curves: Curves) -> Finding | None:
-    recent = curves.last(SIZE, WINDOW)
-    if len(recent.values) < LEAST or recent.median < LARGE:
-        return None
-    return Finding(
-        "advantages_large",
-        "warning",
-        f"the advantages have a mean size of {recent.median:.3g}, where about 1 is usual",
-        "rewards, or their weights, are large, and the estimator does not divide by their spread",
-        "a smaller weight of the verifier whose score is largest, rewards between 0 and 1, or advantage: zscore",
-        {SIZE: recent.median},
-        recent.ends,
-    )
-
-
-@rule("advantages_small", (SIZE, "advantages/dead_group_fraction", "frac_reward_zero_std"), SMALL)
-def _small(curves: Curves) -> Finding | None:
-    recent, lifeless = curves.last(SIZE, WINDOW), dead(curves)
-    if len(recent.values) < LEAST or not lifeless.values or lifeless.mean >= ALL_DEAD:
-        return None
-    if recent.mean > SMALL * (1 - lifeless.mean):
-        return None
-    return Finding(
-        "advantages_small",
-        "warning",
-        f"the mean size of the advantages is {recent.mean:.2g}, with {lifeless.mean:.0%} of the groups dead",
-        "rewards differ by very little, and the estimator does not divide by their spread",
-        "larger weights of the verifiers, or advantage: zscore",
-        {SIZE: recent.mean, "advantages/dead_group_fraction": lifeless.mean},
-        recent.ends,
     )
 
 

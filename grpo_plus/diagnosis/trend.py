@@ -31,7 +31,7 @@ class Change:
         return self.low > 0
 
 
-def change(values: Sequence[float], confidence: float = CONFIDENCE) -> Change | None:
+def change(values: Sequence[float]) -> Change | None:
     """The change of a series; None for a short one.
 
     >>> change([0.0, 0.1] * 6 + [1.0, 1.1] * 6).rises, change([0.0, 1.0] * 12).rises, change([1.0])
@@ -44,7 +44,7 @@ def change(values: Sequence[float], confidence: float = CONFIDENCE) -> Change | 
     parts = [_errors(first), _errors(last)]
     effective = size * _shrunk([error for part in parts for error in part], size)
     spread = math.sqrt(sum(_square(part) / max(1, size - 2) / effective for part in parts))
-    reach = student(confidence, max(2.0, 2 * (effective - 1))) * spread
+    reach = student(CONFIDENCE, max(2.0, 2 * (effective - 1))) * spread
     before, after = fmean(first), fmean(last)
     return Change(before, after, after - before - reach, after - before + reach)
 

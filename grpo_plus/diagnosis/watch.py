@@ -21,11 +21,8 @@ class Open:
 
     finding: Finding
     since: int
+    worst: Severity
     clear: int = 0
-    worst: Severity = "note"
-
-    def __post_init__(self) -> None:
-        self.worst = graver(self.worst, self.finding.severity)
 
 
 def graver(one: Severity, other: Severity) -> Severity:
@@ -49,20 +46,14 @@ class Watch:
     def look(self, step: int, found: Iterable[Finding]) -> tuple[list[Finding], list[Open]]:
         """Take what holds at a step; gives the findings that began or grew graver, and those that ended."""
         now = {one.name: one for one in found}
-        fresh = [
-            one
-            for name, one in now.items()
-            if name not in self.standing or RANK[one.severity] < RANK[self.standing[name].worst]
-        ]
+        fresh, gone = [], []
         for name, one in now.items():
-            before = self.standing.get(name)
-            examples = before.finding.examples if before is not None and name in FOR_GOOD else ()
-            kept = before.finding if examples and before is not None else one
-            if before is None:
-                self.standing[name] = Open(kept, step)
-            else:
-                self.standing[name] = Open(kept, before.since, worst=before.worst)
-        gone = []
+            if name not in self.standing or RANK[one.severity] < RANK[self.standing[name].worst]:
+                fresh.append(one)
+            entry = self.standing.setdefault(name, Open(one, step, one.severity))
+            entry.worst, entry.clear = graver(entry.worst, one.severity), 0
+            if name not in FOR_GOOD or not entry.finding.examples:
+                entry.finding = one
         for name, held in list(self.standing.items()):
             if name in now or name in FOR_GOOD:
                 continue
@@ -92,7 +83,7 @@ class Watch:
             {"finding": held.finding.as_data(), "since": held.since, "clear": held.clear, "worst": held.worst}
             for held in self.standing.values()
         ]
-        return {"standing": standing, "began": sorted(self.worst), "ended": sorted(self.ended), "worst": self.worst}
+        return {"standing": standing, "ended": sorted(self.ended), "worst": self.worst}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it."""
@@ -100,6 +91,5 @@ class Watch:
         for held in state["standing"]:
             data = held["finding"]
             one = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
-            self.standing[one.name] = Open(one, int(held["since"]), int(held["clear"]), held.get("worst", "note"))
-        self.ended = set(state["ended"])
-        self.worst = dict(state.get("worst") or dict.fromkeys(state["began"], "severe"))
+            self.standing[one.name] = Open(one, int(held["since"]), held["worst"], int(held["clear"]))
+        self.ended, self.worst = set(state["ended"]), dict(state["worst"])

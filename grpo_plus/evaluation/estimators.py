@@ -16,6 +16,8 @@ from functools import lru_cache
 from math import exp, lgamma, log, sqrt
 from statistics import NormalDist
 
+Z = NormalDist().inv_cdf(0.975)
+
 
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that one of ``k`` samples is right, drawn without replacement from ``n``, of which ``c`` are right.
@@ -112,18 +114,15 @@ def _check(n: int, k: int) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``questions`` questions, and its confidence interval."""
+    """A mean over ``questions`` questions, and its 95% confidence interval."""
 
     value: float
     low: float
     high: float
     questions: int
 
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
-
-def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.95) -> Estimate:
+def share(values: Sequence[float], samples: float = 1.0) -> Estimate:
     """The mean of one number in [0, 1] for each question, with its interval.
 
     >>> share([0.0, 1.0, 1.0, 1.0], samples=4).value
@@ -139,18 +138,17 @@ def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.9
     if min(values) < 0 or max(values) > 1:
         raise ValueError(f"shares lie between 0 and 1, got {min(values)} to {max(values)}.")
     mean = sum(values) / questions
-    z = _quantile(confidence)
     spread = sum((value - mean) ** 2 for value in values) / questions
     trials = questions * max(1.0, samples)
     if spread > 0:
         trials = min(trials, mean * (1 - mean) / (spread / questions))
-    middle = (mean + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * sqrt(mean * (1 - mean) / trials + z * z / (4 * trials * trials))
+    middle = (mean + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
+    half = Z / (1 + Z * Z / trials) * sqrt(mean * (1 - mean) / trials + Z * Z / (4 * trials * trials))
     # At 0 and 1, rounding could put the mean itself outside.
     return Estimate(mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half)), questions)
 
 
-def mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+def mean(values: Sequence[float]) -> Estimate:
     """The mean of one number for each question, such as a score or a paired difference, with a normal interval.
 
     >>> mean([0.25, 0.75]).value
@@ -161,7 +159,7 @@ def mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     if questions == 1:
         return Estimate(middle, float("-inf"), float("inf"), 1)
     spread = sum((value - middle) ** 2 for value in values) / (questions - 1)
-    half = _quantile(confidence) * sqrt(spread / questions)
+    half = Z * sqrt(spread / questions)
     return Estimate(middle, middle - half, middle + half, questions)
 
 
@@ -169,9 +167,3 @@ def _count(values: Sequence[float]) -> int:
     if not values:
         raise ValueError("there are no questions to take the mean of.")
     return len(values)
-
-
-def _quantile(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}, expected a number between 0 and 1, such as 0.95.")
-    return NormalDist().inv_cdf((1 + confidence) / 2)

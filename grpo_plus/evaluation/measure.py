@@ -20,7 +20,7 @@ from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample,
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
-from grpo_plus.evaluation.tables import percent, results_table
+from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
@@ -35,8 +35,6 @@ logger = get_logger("grpo_plus.measure")
 FOLDER = "measure"
 TOOL_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
 """Fields of the config that decide how completions with tools are drawn."""
-WIDTH = 100
-"""Width of the table outside a terminal."""
 
 
 class MeasureSettings(TypedDict, total=False):

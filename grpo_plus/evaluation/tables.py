@@ -6,6 +6,9 @@ from typing import Any
 from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Results
 
+WIDTH = 100
+"""Of a table outside a terminal."""
+
 
 def percent(estimate: Estimate | None) -> str:
     """``46.1% (43.0 to 49.2)``."""

@@ -55,7 +55,10 @@ RATE = 5e-3
 """Peak learning rate of the warm start."""
 
 STEPS = 550
-"""Optimizer steps of the warm start, of 80 solutions each."""
+"""Optimizer steps of the warm start."""
+
+WORKED, GUESSED = 36, 44
+"""Solutions of each kind in a step."""
 
 SOLUTIONS = 16_000
 
@@ -141,16 +144,16 @@ def solutions() -> "Dataset":
     """Questions with solutions for the warm start: guesses, and chains that are worked out; none is of ``test``."""
     from datasets import Dataset
 
-    return Dataset.from_list(_solutions(SOLUTIONS, worked=36, guessed=44))
+    return Dataset.from_list(_solutions(SOLUTIONS))
 
 
-def _solutions(count: int, *, worked: int, guessed: int, seed: int = 0, singles: int = 0) -> list[dict[str, Any]]:
-    """So many rows, of the three kinds in these parts."""
+def _solutions(count: int, seed: int = 0, singles: int = 0) -> list[dict[str, Any]]:
+    """So many rows; ``singles`` are chains of one move among those of a step, which are all worked out."""
     source, easy, rng = chains(seed + 2), chains(seed + 2, 1, 1), random.Random(seed)  # noqa: S311 - sums, not secrets
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
-        learned = [(chain, chain.worked_out) for chain in (*islice(source, worked), *islice(easy, singles))]
-        learned += [(chain, chain.guessed(rng)) for chain in islice(source, guessed)]
+        learned = [(chain, chain.worked_out) for chain in (*islice(source, WORKED), *islice(easy, singles))]
+        learned += [(chain, chain.guessed(rng)) for chain in islice(source, GUESSED)]
         rows += [{"prompt": row(chain)["prompt"], "solution": solution} for chain, solution in learned]
     return rows[:count]
 
@@ -196,15 +199,13 @@ def _with_template(_network: Any, tokenizer: Any) -> None:
 
 def model() -> str:
     """The folder of the warm-started model: the one that ``examples/quickstart.yaml`` makes, or finds."""
-    return str(_warm(base(), _solutions(SOLUTIONS, worked=36, guessed=44), FOLDER / "warm", STEPS, 80))
+    return str(_warm(base(), _solutions(SOLUTIONS), FOLDER / "warm", STEPS, WORKED + GUESSED))
 
 
 def warm_start(
     folder: Path,
     *,
     steps: int = STEPS,
-    worked: int = 36,
-    guessed: int = 44,
     seed: int = 0,
     hidden: int = 128,
     singles: int = 0,
@@ -213,12 +214,11 @@ def warm_start(
 ) -> None:
     """Put a small model that was trained on solutions of both kinds into a folder, with its tokenizer.
 
-    ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step, ``singles`` those of chains with
-    one move, which are all worked out. ``seed`` is of weights and data. ``hidden`` is the width of the model, a
-    multiple of 64; a wider one takes a lower ``rate``.
+    ``singles`` counts the solutions of chains with one move in an optimizer step. ``seed`` is of weights and data.
+    ``hidden`` is the width of the model, a multiple of 64; a wider one takes a lower ``rate``.
     """
-    batch = worked + guessed + singles
-    rows = _solutions(min(SOLUTIONS, steps * batch), worked=worked, guessed=guessed, seed=seed, singles=singles)
+    batch = WORKED + GUESSED + singles
+    rows = _solutions(min(SOLUTIONS, steps * batch), seed, singles)
     place(folder, base(hidden=hidden, seed=seed), rows, steps, batch, rate=rate, use_cpu=use_cpu)
 
 

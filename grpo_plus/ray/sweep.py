@@ -99,122 +99,114 @@ def on_ray(plan: Plan, naming: Any, cpus: float | None, gpus: float | None) -> I
 class RaySweep:
     """A sweep and its cluster."""
 
-    def __init__(self, ray: Any, share: Share, cpus: float | None, gpus: float | None) -> None:
+    def __init__(self, ray: Any, share: Share, cpus: float | None = None, gpus: float | None = None) -> None:
         self._ray, self._share, self._asked = ray, share, (cpus, gpus)
 
     def check(self, checker: Sequence[str]) -> None:
-        """Check every variant on a machine of the cluster."""
-        self._share = prepare(self._ray, self._share, checker, *self._asked)
+        """Check every variant on a machine of the cluster, which tells what each run is to get."""
+        ray, share, (cpus, gpus) = self._ray, self._share, self._asked
+        share.tell(0)
+        has_gpus = bool(ray.cluster_resources().get("GPU"))
+        first = replace(share, cpus=cpus or 1, gpus=min(1, has_gpus if gpus is None else gpus))
+        said = _task(ray, checked, first).options(name="checking every variant").remote(first, checker)
+        while not ray.wait([said], timeout=PATIENCE)[0]:
+            print(waiting(ray, first), file=sys.stderr, flush=True)
+        try:
+            _, found = map(ray.get, said)
+        except ray.exceptions.RayTaskError as error:
+            raise _lacking(error) from None
+        if found.machines > 1:
+            raise SweepError(
+                f"a run of this config is spread over {found.machines} machines, and with --on ray each takes place on "
+                "one: set num_machines to 1."
+            )
+        if gpus is None:
+            gpus = found.processes * (has_gpus and not found.cpu)
+        elif found.processes > 1 and 0 < gpus < found.processes:
+            raise SweepError(
+                f"--gpus is {gpus:g}, but a run of this config starts {found.processes} processes: give one to each."
+            )
+        self._share = replace(share, processes=found.processes, cpus=cpus or found.processes, gpus=gpus)
 
     def run_all(self, manifest: Manifest, line: Line, stop: Stop) -> None:
-        """Run all unfinished runs, as many at a time as the cluster holds."""
-        run_all(self._ray, self._share, manifest, line, stop)
+        """Run all unfinished runs, as many at a time as the cluster holds; the manifest follows every start and end.
 
+        Raises:
+            SweepError: a machine lacks something, the config changed or the disk was full; runs that had started are in
+                the manifest.
+        """
+        ray, share = self._ray, self._share
+        plan, error, told = share.plan, None, 0
+        share.tell(told)
+        task = _task(ray, train, share)
+        live: dict[Any, Run] = {}
+        lost: Counter[str] = Counter()
 
-def prepare(ray: Any, share: Share, checker: Sequence[str], cpus: float | None, gpus: float | None) -> Share:
-    """Check every variant on a machine of the cluster; gives what each run is to get."""
-    share.tell(0)
-    has_gpus = bool(ray.cluster_resources().get("GPU"))
-    first = replace(share, cpus=cpus or 1, gpus=min(1, has_gpus if gpus is None else gpus))
-    said = _task(ray, checked, first).options(name="checking every variant").remote(first, checker)
-    while not ray.wait([said], timeout=PATIENCE)[0]:
-        print(waiting(ray, first), file=sys.stderr, flush=True)
-    try:
-        _, found = map(ray.get, said)
-    except ray.exceptions.RayTaskError as error:
-        raise _lacking(error) from None
-    if found.machines > 1:
-        raise SweepError(
-            f"a run of this config is spread over {found.machines} machines, and with --on ray each takes place on "
-            "one: set num_machines to 1."
-        )
-    if gpus is None:
-        gpus = found.processes * (has_gpus and not found.cpu)
-    elif found.processes > 1 and 0 < gpus < found.processes:
-        raise SweepError(
-            f"--gpus is {gpus:g}, but a run of this config starts {found.processes} processes: give one to each."
-        )
-    return replace(share, processes=found.processes, cpus=cpus or found.processes, gpus=gpus)
+        def submit(run: Run) -> None:
+            live[task.options(name=run.name).remote(share, run, manifest.of(run).state == "stopped")] = run
 
+        def begun(run: Run) -> bool:
+            return manifest.of(run).state == "running"
 
-def run_all(ray: Any, share: Share, manifest: Manifest, line: Line, stop: Stop) -> None:
-    """Run all unfinished runs, as many at a time as the cluster holds; the manifest follows every start and end.
-
-    Raises:
-        SweepError: a machine lacks something, the config changed or the disk was full; runs that had started are in
-            the manifest.
-    """
-    plan, error, told = share.plan, None, 0
-    share.tell(told)
-    task = _task(ray, train, share)
-    live: dict[Any, Run] = {}
-    lost: Counter[str] = Counter()
-
-    def submit(run: Run) -> None:
-        live[task.options(name=run.name).remote(share, run, manifest.of(run).state == "stopped")] = run
-
-    def begun(run: Run) -> bool:
-        return manifest.of(run).state == "running"
-
-    for run in manifest.unfinished():
-        submit(run)
-    busy = time.monotonic()
-    try:
-        while live:
-            ready, _ = ray.wait(list(live), num_returns=len(live), timeout=PAUSE)
-            if stop.asked > told:
-                told = stop.asked
-                share.tell(told)
-            for each in ready:
-                run, again = live[each], False
-                try:
-                    said = ray.get(next(each))
-                    if isinstance(said, str):
-                        manifest.begin(run)
-                        line.began(run, said)
-                        continue
-                    note(manifest, run, said, stopped=bool(stop.asked))
-                    line.ended(run)
-                except (StopIteration, ray.exceptions.TaskCancelledError):  # it was not to start any more
-                    pass
-                except ray.exceptions.RayTaskError as failure:
-                    full = isinstance(failure.cause, OSError)  # a full or closed disk
-                    error = unwritten(plan, failure.cause) if full else _lacking(failure)
-                    error = error if plan.still_holds() else changed(plan)
-                except ray.exceptions.RayError as why:  # the machine, or Ray's process on it
-                    lost[run.name] += 1
-                    again = lost[run.name] < STARTS and not stop.asked and not error
-                    count = f"{type(why).__name__}, start {lost[run.name]} of {STARTS}"
-                    line.say(f"{run.title}: its machine was lost ({count}){', starts again' * again}")
-                del live[each]
+        for run in manifest.unfinished():
+            submit(run)
+        busy = time.monotonic()
+        try:
+            while live:
+                ready, _ = ray.wait(list(live), num_returns=len(live), timeout=PAUSE)
+                if stop.asked > told:
+                    told = stop.asked
+                    share.tell(told)
+                for each in ready:
+                    run, again = live[each], False
+                    try:
+                        said = ray.get(next(each))
+                        if isinstance(said, str):
+                            manifest.begin(run)
+                            line.began(run, said)
+                            continue
+                        note(manifest, run, said, stopped=bool(stop.asked))
+                        line.ended(run)
+                    except (StopIteration, ray.exceptions.TaskCancelledError):  # it was not to start any more
+                        pass
+                    except ray.exceptions.RayTaskError as failure:
+                        full = isinstance(failure.cause, OSError)  # a full or closed disk
+                        error = unwritten(plan, failure.cause) if full else _lacking(failure)
+                        error = error if plan.still_holds() else changed(plan)
+                    except ray.exceptions.RayError as why:  # the machine, or Ray's process on it
+                        lost[run.name] += 1
+                        again = lost[run.name] < STARTS and not stop.asked and not error
+                        count = f"{type(why).__name__}, start {lost[run.name]} of {STARTS}"
+                        line.say(f"{run.title}: its machine was lost ({count}){', starts again' * again}")
+                    del live[each]
+                    if begun(run):
+                        manifest.of(run).state = "stopped"
+                    manifest.save()
+                    if again:
+                        submit(run)
+                running = [run for run in live.values() if begun(run)]
+                line.tick(running, stop.asked)
+                if stop.asked or error:
+                    for each, run in live.items():
+                        if not begun(run):
+                            ray.cancel(each)
+                if running:
+                    busy = time.monotonic()
+                elif live and time.monotonic() - busy >= PATIENCE:
+                    line.say(waiting(ray, share))
+                    busy = time.monotonic()
+        finally:  # an exception must not leave runs behind
+            ends = [each.completed() for each, run in live.items() if begun(run)]
+            if ends:
+                with contextlib.suppress(OSError):  # the sweep's folder is gone: runs end with this process
+                    share.tell(2)
+                    ray.wait(ends, num_returns=len(ends), timeout=60)
+            for run in live.values():
                 if begun(run):
                     manifest.of(run).state = "stopped"
-                manifest.save()
-                if again:
-                    submit(run)
-            running = [run for run in live.values() if begun(run)]
-            line.tick(running, stop.asked)
-            if stop.asked or error:
-                for each, run in live.items():
-                    if not begun(run):
-                        ray.cancel(each)
-            if running:
-                busy = time.monotonic()
-            elif live and time.monotonic() - busy >= PATIENCE:
-                line.say(waiting(ray, share))
-                busy = time.monotonic()
-    finally:  # an exception must not leave runs behind
-        ends = [each.completed() for each, run in live.items() if begun(run)]
-        if ends:
-            with contextlib.suppress(OSError):  # the sweep's folder is gone: runs end with this process
-                share.tell(2)
-                ray.wait(ends, num_returns=len(ends), timeout=60)
-        for run in live.values():
-            if begun(run):
-                manifest.of(run).state = "stopped"
-        manifest.save()
-    if error or manifest.unsaved:
-        raise error or unwritten(plan, manifest.unsaved)
+            manifest.save()
+        if error or manifest.unsaved:
+            raise error or unwritten(plan, manifest.unsaved)
 
 
 def waiting(ray: Any, share: Share) -> str:

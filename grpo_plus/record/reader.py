@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_plus.record import schema, stock
+from grpo_plus.record import schema
 from grpo_plus.record.files import (
     FINDINGS,
     FOLDER,
@@ -30,6 +31,8 @@ STALE = 24 * 3600
 """Seconds without a write after which a run on another machine counts as ended."""
 MEASURE = "measure"
 """Below a run's folder: ``before.json`` and ``after.json`` of ``measure`` in a config."""
+_STATE = "trainer_state.json"
+_NUMBERED = re.compile(r"checkpoint-[0-9]{1,15}")
 
 
 class Share(NamedTuple):
@@ -89,7 +92,7 @@ class Run:
         """All entries by step: mappings with kind (train, eval, batch), step and values; one for each kind and step."""
         own = _effective(self.path / FOLDER / METRICS, schema.Entry, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
-        for entry in [*stock.history(self.path, self.damage), *own]:
+        for entry in [*_history(self.path, self.damage), *own]:
             key = entry["kind"], entry["step"]
             before = latest.get(key)
             merged = {**(before or {}).get("values", {}), **entry["values"]} if key[0] != "batch" else entry["values"]
@@ -144,7 +147,6 @@ class Run:
         for record in _effective(self.path / FOLDER / GROUPS, schema.Group, self.damage):
             own[record["mode"], record["step"], record["group"]] = record
         yield from own.values()
-        yield from stock.tables(self.path, self.damage, skip={step for mode, step, _ in own if mode == "train"})
 
 
 def open_run(path: str | Path) -> Run:
@@ -164,10 +166,10 @@ def open_run(path: str | Path) -> Run:
         if folder.name == FOLDER and ((folder / RUN).exists() or (folder / METRICS).exists()):
             folder = folder.resolve().parent
         recorded = any((folder / FOLDER / name).exists() for name in (RUN, METRICS))
-        if not recorded and not stock.looks_like_a_run(folder):
+        if not recorded and not _states(folder):
             inside = _runs_inside(folder)
             raise RunError(
-                f"{folder} is no run: it has no {FOLDER}/{RUN}, no checkpoint-*/{stock.STATE} and no {stock.TABLES}/."
+                f"{folder} is no run: it has no {FOLDER}/{RUN} and no checkpoint-*/{_STATE}."
                 f"{inside} Give the output_dir of a run that has logged at least once."
             )
         damage: list[str] = []
@@ -258,7 +260,7 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
 def _runs_inside(folder: Path) -> str:
     """A sentence that names runs one or two levels below."""
     found = []
-    for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{stock.STATE}"):
+    for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{_STATE}"):
         found += [str(path.parent.parent) for path in folder.glob(pattern)]
     names = sorted(set(found))[:5]
     return f" There are runs in {', '.join(names)}." if names else ""
@@ -294,3 +296,30 @@ def _share(found: Any, least: float) -> Share | None:
         return None
     value, low, high = (float(end) for end in ends)  # type: ignore[arg-type]
     return Share(value, max(least, low), min(1.0, high)) if least <= value <= 1 else None
+
+
+def _states(folder: Path) -> list[Path]:
+    """The trainer states of a run's folder, by step."""
+    found = [path for path in folder.glob(f"checkpoint-*/{_STATE}") if _NUMBERED.fullmatch(path.parent.name)]
+    found.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
+    return [*found, *([folder / _STATE] if (folder / _STATE).is_file() else [])]
+
+
+def _history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:
+    """Metric entries of TRL's log in the form of the record; later states win."""
+    entries: dict[tuple[str, int], dict[str, Any]] = {}
+    for path in _states(folder):
+        try:
+            logged = json.loads(read_text(path))["log_history"]
+            for entry in map(_logged, logged):
+                entries[entry["kind"], entry["step"]] = entry
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            damage.append(f"{path.relative_to(folder)} cannot be read and was left out")
+    return list(entries.values())
+
+
+def _logged(raw: Any) -> dict[str, Any]:
+    step, figures = schema.reader(schema.Begin)(raw)["step"], schema.figures(raw)
+    values = {key: value for key, value in figures.items() if key not in {"step", "epoch"}}
+    kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
+    return {"kind": kind, "step": step, "values": values}

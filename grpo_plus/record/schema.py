@@ -107,11 +107,6 @@ def scored_span(value: Any) -> list[Any]:
     return [*span(places), score(last)]
 
 
-def variant(value: Any) -> str:
-    """A text, or a number as text."""
-    return value if isinstance(value, str) else str(number(value))
-
-
 Number = Annotated[float, number]
 Count = Annotated[int, count]
 Score = Annotated[float | None, score]
@@ -119,7 +114,6 @@ Settings = Annotated[dict[str, Any], settings]
 Figures = Annotated[dict[str, float | list[float]], figures]
 Span = Annotated[list[int], span]
 ScoredSpan = Annotated[list[Any], scored_span]
-Label = Annotated[str, variant]
 
 
 class Begin(TypedDict):
@@ -216,7 +210,7 @@ class Prompts(TypedDict):
     impossible: Count
     died_out: Count
     between: Count
-    unseen: NotRequired[Count | None]
+    unseen: Count
     graded: NotRequired[bool]
     changed: NotRequired[list[Rate]]
     texts: NotRequired[dict[str, str]]
@@ -255,7 +249,7 @@ class Found(TypedDict):
 class Sweep(TypedDict):
     """``sweep.json``: the run's place in a sweep."""
 
-    variant: Label
+    variant: str
     seed: NotRequired[Number | None]
 
 
@@ -305,11 +299,6 @@ class Parts(TypedDict):
     rollout: NotRequired[str | None]
 
 
-def parts(value: Any) -> Any:
-    """The parts, or an empty mapping for a run whose trainer resolved none."""
-    return {} if value == {} else reader(Parts)(value)
-
-
 class Info(TypedDict, total=False):
     """``run.json``: a broken field is left out by itself."""
 
@@ -323,7 +312,7 @@ class Info(TypedDict, total=False):
     max_steps: Number | None
     resumed_from: Count | None
     model: Model
-    parts: Annotated[Parts, parts]
+    parts: Parts
     versions: dict[str, str]
     processes: Count | None
     device: str | None

@@ -20,13 +20,13 @@ KINDS = {
 def drawn(run: Run) -> dict[str, Any] | None:
     """Charts, counts and sampled prompts for the page's script; None for a run that chose nothing."""
     lines = run.prompts()
-    panels = [panel for panel in (_kinds(lines), _completions(run), *_charts(run)) if panel.lines]
+    panels = [panel for panel in (_kinds(lines), _completions(run), _dead(run)) if panel.lines]
     if not panels:
         return None
     last = lines[-1] if lines else {}
     return {
         "panels": [asdict(panel) for panel in panels],
-        "kinds": [[label, last.get(name)] for name, (label, _) in KINDS.items() if last],
+        "kinds": [[label, last[name]] for name, (label, _) in KINDS.items() if last],
         "graded": bool(last.get("graded")),
         "steps": [lines[0]["step"], last["step"]] if lines else [],
         "prompts": _sampled(lines),
@@ -34,22 +34,19 @@ def drawn(run: Run) -> dict[str, Any] | None:
 
 
 def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
-    known = all(line.get("unseen") is not None for line in lines)
-    names = [name for name in KINDS if name != "unseen" or known]
     kept = [lines[at] for at in thinned(len(lines))]
-    wholes = [max(1, sum(line[name] for name in names)) for line in kept]
-    note = "Share of the prompts." if known else "Share of those drawn."
+    wholes = [max(1, sum(line[name] for name in KINDS)) for line in kept]
     return Panel(
         "Prompts by how they are solved",
-        f"{note} Only those that are sometimes solved teach anything.",
+        "Share of the prompts. Only those that are sometimes solved teach anything.",
         [
             Line(
-                KINDS[name][0],
+                label,
                 [line["step"] for line in kept],
                 [line[name] / whole for line, whole in zip(kept, wholes, strict=True)],
-                role=KINDS[name][1],
+                role=role,
             )
-            for name in names
+            for name, (label, role) in KINDS.items()
             if any(line[name] for line in kept)
         ],
         kind="stack",
@@ -74,31 +71,19 @@ def _completions(run: Run) -> Panel:
     return Panel("Completions drawn and trained on", note, found)
 
 
-def _charts(run: Run) -> list[Panel]:
+def _dead(run: Run) -> Panel:
     became = {
         "dead_groups/dead": "dead at first",
         "dead_groups/replaced": "replaced",
         "dead_groups/stopped": "stopped early",
         "dead_groups/still_dead": "still dead",
     }
-    return [
-        Panel(
-            "Dead groups and what became of them",
-            "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups. Still dead: they cost their "
-            "place.",
-            metric_lines(run, became),
-            unit="share",
-        ),
-        Panel("Rounds of a batch", "Drawings that a batch took.", metric_lines(run, {"dead_groups/rounds": "rounds"})),
-        Panel(
-            "How the selection spreads",
-            "Effective share of the prompts that draws go to, and the chance that a drawn group has contrast.",
-            metric_lines(
-                run, {"selection/effective": "prompts drawn from", "selection/contrast": "chance of contrast"}
-            ),
-            unit="share",
-        ),
-    ]
+    return Panel(
+        "Dead groups and what became of them",
+        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups. Still dead: they cost a place.",
+        metric_lines(run, became),
+        unit="share",
+    )
 
 
 def _sampled(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from grpo_plus.diagnosis import RULES, Curves, Finding
 from grpo_plus.diagnosis.catalogue import replay
+from grpo_plus.diagnosis.curves import Window
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.finding import RANK
 from grpo_plus.diagnosis.watch import FOR_GOOD
@@ -64,9 +65,8 @@ def _measured(run: Run) -> list[dict[str, Any]]:
 
 
 def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
-    _, values = run.series(key)
-    count = max(1, round(len(values) * 0.1))
-    start = sum(values[:count]) / count if len(values) > 1 else None
+    steps, values = run.series(key)
+    start = Window(steps, values[::-1]).end if len(values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
 
 
@@ -97,7 +97,6 @@ def facts(run: Run) -> dict[str, Any]:
         "device": info.get("device"),
         "processes": info.get("processes"),
         "config": info.get("config"),
-        "variant": run.variant,
     }
 
 

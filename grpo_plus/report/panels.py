@@ -110,21 +110,10 @@ def single(run: Run) -> list[Panel]:
             "share",
         ),
         chart(
-            "Updates of the critic",
-            "Value loss a token, and the share of tokens that the clip held back.",
-            {"critic/loss": "loss", "critic/clipped": "clipped"},
-        ),
-        chart(
             "Ranking accuracy of the reward model",
             "Share of pairs in their right order: held out after each training, fresh before it. A half is chance.",
             {"reward_model/accuracy": "held out", "reward_model/fresh_accuracy": "fresh"},
             "share",
-        ),
-        chart("Loss of the reward model", "Mean of a training.", {"reward_model/loss": "loss"}),
-        chart(
-            "Pairs that the reward model learns from",
-            "Of each training: fresh ones, and earlier ones that came again.",
-            {"reward_model/pairs": "fresh", "reward_model/replayed": "replayed"},
         ),
         chart("KL to the reference", "Per token.", {"kl": "KL"}),
         chart("Entropy", "Of the policy, per token.", {"entropy": "entropy"}),
@@ -153,12 +142,6 @@ def single(run: Run) -> list[Panel]:
             "share",
         ),
         _times(run),
-        chart("Steps of a completion", "Mean score of the scored ones.", {"steps/score_mean": "score"}),
-        chart(
-            "Advantage by position of the step",
-            "Mean over completions that have that many steps.",
-            {f"advantages/step_{place}": f"step {place}" for place in range(1, 5)},
-        ),
         chart("Loss", "Its size says little in itself; jumps do.", {"loss": "loss"}),
         chart("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ]

@@ -16,7 +16,7 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
     """Prepare one group.
 
     Returns:
-        ``step, mode, group, prompt, names, weights, mean, spread, scale`` and ``completions``, each with ``rewards,
+        ``step, mode, group, prompt, names, mean, spread, scale`` and ``completions``, each with ``rewards,
         total, advantage, shade`` (its level), ``tokens, truncated, verdicts, pieces, shades`` (tokens, level,
         advantage) and, where there are any, ``steps`` (first token, one past the last, score), ``turns, untrained,
         left_off, values`` (a critic's, one a token or None). ``range``: lowest and highest value of the group, or None.
@@ -38,7 +38,6 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
         "group": record["group"],
         "prompt": visible(str(record.get("prompt", ""))),
         "names": [visible(name) for name in names],
-        "weights": record.get("weights"),
         "mean": sum(totals) / len(totals) if totals else None,
         "spread": [min(totals), max(totals)] if totals else None,
         "scale": scale,

@@ -13,10 +13,11 @@ from typing import Any
 from grpo_plus.checkpoints.disk import UNSAVED
 from grpo_plus.checkpoints.folder import last_checkpoint, read_json
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
+from grpo_plus.record.reader import open_run
+from grpo_plus.report.compare import HELD_OUT, at_the_end
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.results import SECONDS, final
-from grpo_plus.sweep.show import Line
+from grpo_plus.sweep.show import SECONDS, Line
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.files import open_own
 from grpo_verifiers.sandbox.inside.proc import end_tree
@@ -24,6 +25,8 @@ from grpo_verifiers.sandbox.inside.proc import end_tree
 GRACE = 600.0
 """Seconds for a run to finish its step, save and exit after Ctrl-C; a second Ctrl-C kills it at once."""
 PAUSE = 0.2
+TITLES = {"reward": "final reward", "eval_reward": "held-out reward"}
+"""Compared metrics by their names in the log; the held-out accuracy by every verifier is added."""
 
 
 @dataclass
@@ -152,6 +155,21 @@ def note(manifest: Manifest, run: Run, code: int | None, *, stopped: bool) -> No
     else:  # one that trained and could not write its end goes on from its last checkpoint
         entry.state = "stopped" if stopped or status == "interrupted" or code == UNSAVED else "failed"
     manifest.save()
+
+
+def final(folder: Path) -> dict[str, float]:
+    """The compared figures by title, as in reports: means over the last tenth of the log; `RunError` without a run."""
+    run = open_run(folder)
+    titles, start, end = dict(TITLES), "eval_verifiers/", "/status/correct"
+    for key in run.metrics():
+        if key.startswith(start) and key.endswith(end):
+            titles[key] = f"{HELD_OUT}, {key[len(start) : -len(end)]}"
+    found = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
+    for label, measured in run.measured.items():
+        if measured.after is not None:  # of many samples: it replaces an evaluation's
+            found[f"{HELD_OUT}, {label}"] = measured.after.value
+    _, seconds = run.series("train_runtime")
+    return found | ({SECONDS: sum(seconds)} if seconds else {})
 
 
 def unwritten(plan: Plan, why: object) -> SweepError:

@@ -14,7 +14,9 @@ from rich.text import Text
 from grpo_plus.report.differences import mean_and_spread, verdict
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.results import SECONDS
+
+SECONDS = "seconds"
+"""The figure that verdicts leave out."""
 
 
 def plan_line(plan: Plan, manifest: Manifest) -> str:

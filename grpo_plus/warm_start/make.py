@@ -148,68 +148,61 @@ def train(
         ConfigError: the loss is not finite.
     """
     from accelerate import PartialState
-
-    processes = PartialState().num_processes
-    # The run's own config is there already, and may compute on another device.
-    with _trl.process_state_kept(), TemporaryDirectory() as folder:
-        return _trained(start, examples, options, tokenizer, tell, processes, folder)
-
-
-def _trained(  # noqa: PLR0917 - one caller
-    start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, processes: int, folder: str
-) -> tuple[Any, dict[str, Any]]:
     from datasets import Dataset
 
-    began, share = time.monotonic(), options.batch_size // processes
+    began, share = time.monotonic(), options.batch_size // PartialState().num_processes
     pass_rows = max(size for size in range(1, min(share, start.micro_batch) + 1) if share % size == 0)
     curve = _Curve(options.steps, tell)
-    trainer = _trl.supervised_trainer(
-        start.model,
-        {
-            **start.computing,
-            "output_dir": folder,
-            "max_steps": options.steps,
-            "per_device_train_batch_size": pass_rows,
-            "gradient_accumulation_steps": share // pass_rows,
-            "learning_rate": options.learning_rate,
-            "lr_scheduler_type": "cosine",
-            "warmup_steps": options.steps // 10,
-            "adam_beta2": 0.95,
-            "seed": options.seed,
-            "dataloader_drop_last": True,
-            "completion_only_loss": True,
-            "max_length": None,
-            "packing": False,
-            "model_init_kwargs": dict(start.init),
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-            "logging_strategy": "steps",
-            "logging_steps": max(1, options.steps // 50),
-            "logging_first_step": True,
-            "logging_nan_inf_filter": False,
-        },
-        Dataset.from_dict({"input_ids": examples.ids, "completion_mask": examples.masks}),
-        tokenizer,
-        quantization_config=start.quantisation,
-        peft_config=deepcopy(start.adapter),
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(curve)
-    if start.quantisation is not None or getattr(trainer.model, "is_quantized", False):
-        keep_layout(trainer.model)
-        float32_trainables(trainer.model)
-    trainer.train()
-    curve.check_last(trainer.model)
-    model = _trl.unwrapped(trainer)
-    facts: dict[str, Any] = {
-        "steps": options.steps,
-        "rows": len(examples),
-        "tokens": examples.tokens,
-        "cut": examples.cut,
-    }
-    facts |= {"first_loss": curve.losses[0], "last_loss": curve.losses[-1]}
-    return model.eval(), facts | {"seconds": time.monotonic() - began}
+    # The run's own config is there already, and may compute on another device.
+    with _trl.process_state_kept(), TemporaryDirectory() as folder:
+        trainer = _trl.supervised_trainer(
+            start.model,
+            {
+                **start.computing,
+                "output_dir": folder,
+                "max_steps": options.steps,
+                "per_device_train_batch_size": pass_rows,
+                "gradient_accumulation_steps": share // pass_rows,
+                "learning_rate": options.learning_rate,
+                "lr_scheduler_type": "cosine",
+                "warmup_steps": options.steps // 10,
+                "adam_beta2": 0.95,
+                "seed": options.seed,
+                "dataloader_drop_last": True,
+                "completion_only_loss": True,
+                "max_length": None,
+                "packing": False,
+                "model_init_kwargs": dict(start.init),
+                "save_strategy": "no",
+                "report_to": "none",
+                "disable_tqdm": True,
+                "logging_strategy": "steps",
+                "logging_steps": max(1, options.steps // 50),
+                "logging_first_step": True,
+                "logging_nan_inf_filter": False,
+            },
+            Dataset.from_dict({"input_ids": examples.ids, "completion_mask": examples.masks}),
+            tokenizer,
+            quantization_config=start.quantisation,
+            peft_config=deepcopy(start.adapter),
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(curve)
+        if start.quantisation is not None or getattr(trainer.model, "is_quantized", False):
+            keep_layout(trainer.model)
+            float32_trainables(trainer.model)
+        trainer.train()
+        curve.check_last(trainer.model)
+        facts = {
+            "steps": options.steps,
+            "rows": len(examples),
+            "tokens": examples.tokens,
+            "cut": examples.cut,
+            "first_loss": curve.losses[0],
+            "last_loss": curve.losses[-1],
+            "seconds": time.monotonic() - began,
+        }
+        return _trl.unwrapped(trainer).eval(), facts
 
 
 class _Curve(TrainerCallback):

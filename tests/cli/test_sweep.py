@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from grpo_plus.cli._arguments import parse
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.plan import make_plan
-from grpo_plus.sweep.results import final
-from grpo_plus.sweep.runner import Stop, log_tail, run_all
+from grpo_plus.sweep.runner import Stop, final, log_tail, run_all
 from grpo_plus.sweep.show import Line, console, result_table
 from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
 from tests.cli.stand_in_runs import order, stand_in

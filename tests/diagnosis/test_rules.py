@@ -62,8 +62,6 @@ SITUATIONS = {
         "solved", {"advantages__dead_group_fraction": lambda step: step / 30, "reward": lambda step: step / 30}
         | status(correct=lambda step: min(1.0, step / 20)), OF_MATH, "note", ["nearly every completion is right", "stop_on: solved"],
     ),
-    "large advantages": ("advantages_large", FLAT | {"advantages__abs_mean": 40.0}, {}, "warning", ["mean size of 40", "advantage: zscore"]),
-    "small advantages": ("advantages_small", FLAT | {"advantages__abs_mean": 1e-4}, {}, "warning", ["0.0001", "larger weights"]),
     "cut off": ("truncated", {"completions__clipped_ratio": 0.4}, {"max_completion_length": 64}, "warning", ["40%", "(64) is too short", "to 128"]),
     "never ends": ("truncated", {"completions__clipped_ratio": 1.0, "completions__mean_terminated_length": 0.0}, {}, "severe", ["no completion ends by itself", "eos_token_id"]),
     "longer for nothing": ("length_growth", FLAT | {"completions__mean_length": lambda step: 100 + 10 * step}, {}, "warning", ["while the reward has not risen", "dr_grpo"]),
@@ -236,7 +234,7 @@ def sound(rng, steps, rise):
             "reward": share, "reward_std": math.sqrt(share * (1 - share)), "loss": rng.gauss(0, 0.01), "grad_norm": math.exp(rng.gauss(0, 0.5)),
             "entropy": 0.5 - 0.3 * rise * step / steps + rng.gauss(0, 0.01), "kl": 0.1 * step / steps, "completions/clipped_ratio": abs(rng.gauss(0, 0.03)),
             "completions/mean_length": 80 + rng.gauss(0, 5) + 60 * rise * step / steps, "completions/mean_terminated_length": 70.0,
-            "advantages/dead_group_fraction": min(0.45, max(0.0, rng.gauss(0.25, 0.08))), "advantages/abs_mean": abs(rng.gauss(0.8, 0.1)),
+            "advantages/dead_group_fraction": min(0.45, max(0.0, rng.gauss(0.25, 0.08))),
             "clip_ratio/region_mean": abs(rng.gauss(0.01, 0.01)), "verifiers/math/status/correct": share, "verifiers/math/status/unparsable": 0.1,
             "verifiers/math/status/error": 0.0, "verifiers/math/status/timeout": 0.0, "verifiers/math/status/not_applicable": 0.0,
             "rewards/form/mean": 0.9, "eval_reward": share, "eval_reward_std": 0.45, "eval_verifiers/strict/mean": 0.8 * share + rng.gauss(0, 0.02),

@@ -85,7 +85,7 @@ def fake(tmp_path):
                 if tick is not None:
                     paint, line.tick = line.tick, lambda live, signals: tick() or paint(live, signals)
                 with stop.listening():
-                    on_ray.run_all(ray, share, manifest, line, stop)
+                    on_ray.RaySweep(ray, share).run_all(manifest, line, stop)
             return [manifest.of(run).state for run in plan.runs]
 
         return plan, go

@@ -10,8 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from grpo_plus.evaluation import Drawing, ToolUse, evaluate
 from grpo_plus.evaluation.measure import Measure
+from grpo_plus.evaluation.run import evaluate
+from grpo_plus.evaluation.sample import Drawing
+from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from grpo_verifiers.redaction import HIDDEN

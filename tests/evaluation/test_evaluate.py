@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 import torch
 
-from grpo_plus.evaluation import Drawing, evaluate, gain
-from grpo_plus.evaluation.run import draw
-from grpo_plus.evaluation.sample import Sampler, seed_of
+from grpo_plus.evaluation.results import gain
+from grpo_plus.evaluation.run import draw, evaluate
+from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers import get_verifier, verifier

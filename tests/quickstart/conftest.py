@@ -42,7 +42,7 @@ def varied(tmp_path):
 def warm_home(tmp_path_factory):
     """A folder with a model that has had a few steps of warm start, which tests take in its place."""
     home = tmp_path_factory.mktemp("quickstart")
-    quickstart.warm_start(home / "model", steps=3, worked=4, guessed=4, hidden=64)
+    quickstart.warm_start(home / "model", steps=3, hidden=64)
     return home
 
 
@@ -70,10 +70,3 @@ def train(warm_home, monkeypatch, capsys):
         return code, found.out, found.err
 
     return train
-
-
-@pytest.fixture
-def reduced(warm_home):
-    """Arguments of `train` for a few steps of the quickstart's YAML."""
-    kept = {"model_name_or_path": str(warm_home / "model"), "warm_start": "null"}
-    return lambda **changes: [str(YAML), *flags(**{**kept, **changes})]

@@ -1,12 +1,9 @@
-"""`measure` in a config: the same held-out samples before and after, on one process and on two."""
+"""`measure` in a config: the same held-out samples before and after."""
 
 import json
-import os
-import sys
 
 import pytest
 
-from grpo_plus import quickstart
 from grpo_plus.cli import main
 from grpo_plus.evaluation.measure import measure_problems
 
@@ -88,21 +85,3 @@ def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home)
     code = main(["train", *(word for key, value in base.items() for word in (f"--{key}", value))])
     assert code == 2
     assert "measure needs verifiers" in capsys.readouterr().err
-
-
-@pytest.mark.nightly
-def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, beside, port):
-    """Each measures half of the rows, with the same draws as one process; training goes through `accelerate launch`."""
-    out = tmp_path / "two"
-    command = [sys.executable, "-m", "grpo_plus.cli", "train", *reduced(output_dir=out, per_device_train_batch_size=4)]
-    command += ["--num_processes", "2", "--main_process_port", port()]
-    variables = {"GRPO_PLUS_QUICKSTART": str(quickstart.FOLDER)}
-    with beside(command, tmp_path / "log", 200, environment=variables, cwd=tmp_path):
-        code, text, err = train(tmp_path / "one")
-        assert code == 0, err
-    one, two = (samples(tmp_path / name / "measure" / "before.jsonl") for name in ("one", "two"))
-    assert one == two
-    said = (tmp_path / "log").read_text()
-    assert said.count("points of accuracy") == said.count("The model is in") == text.count("The model is in") == 1
-    assert (out / "model.safetensors").is_file()
-    assert os.environ.get("WORLD_SIZE") is None

@@ -13,7 +13,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._folder import LOCK, claimed
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.record.files import RunError, append_line, read_lines
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from grpo_verifiers.files import MOST_BYTES, open_own, read_text, write_whole
 
 

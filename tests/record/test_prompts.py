@@ -1,84 +1,57 @@
-"""The record of prompts: what it says is what was drawn and rewarded, bounded, and it goes on with the run."""
+"""The record of prompts: what it says is what was drawn and rewarded, and it goes on with the run."""
 
-import json
-import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from grpo_plus.record import open_run, prompts
+from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS
-from grpo_plus.record.prompts import Followed, PromptLog, totals
+from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.selection.history import digest_of
+from grpo_plus.training.hooks import Completions
 
 DRAWS = {"max_steps": 4, "num_generations": 4, "max_completion_length": 6, "rollout": "stock"}
-
-
-CHOICES = {"resample": {"dead_groups": "resample"}, "uniform": {"selection": "uniform"}}
-CHOICES["roulette"] = {"dead_groups": {"name": "roulette", "after": 2}}
-CHOICES["both"] = {"selection": "contrast", "dead_groups": "resample"}
+CHOICES = {"uniform": {"selection": "uniform"}, "both": {"selection": "contrast", "dead_groups": "resample"}}
+CHOICES["roulette"] = {"selection": "uniform", "dead_groups": {"name": "roulette", "after": 2}}
 
 
 def lucky(completions, answer, **_):
     return [float(gold in [*"0246"] and text[:1] < "k") for text, gold in zip(completions, answer, strict=True)]
 
 
-def test_totals_are_weighted_sums_of_what_was_given():
-    rewards = torch.tensor([[1.0, math.nan], [math.nan, math.nan], [0.5, 2.0]])
-    found = totals(rewards, torch.tensor([2.0, 0.25]))
-    assert found[[0, 2]].tolist() == [2.0, 1.5]
-    assert math.isnan(found[1])
+def test_only_changes_of_sampled_prompts_are_written_with_each_text_once():
+    keys = {name: digest_of(name).hex() for name in "abcd"}
+    sample = {keys["a"]: (0.0, None), keys["b"]: (0.0, None)}
+    counts = {"unseen": 5, "impossible": 0, "died_out": 0, "between": 0, "graded": False}
+    written = []
+    recorder = SimpleNamespace(sampled=True, unharmed=nullcontext, keep=lambda _, line: written.append(line))
+    log = DrawnPrompts(recorder, lambda: {**counts, "sample": [[key, *seen] for key, seen in sample.items()]})
+    log.host = SimpleNamespace(model=SimpleNamespace(training=True), state=SimpleNamespace(global_step=7))
+    log.training()
 
+    def draw(names, *, sampled=True, **rates):
+        sample.update({keys[name]: (sample[keys[name]][0] + 1, rate) for name, rate in rates.items()})
+        log.scored(Completions([{"prompt": name} for name in names], [], [], []), torch.zeros(len(names)))
+        recorder.sampled = sampled
+        log.batch({})
+        return written[-1] if written else None
 
-def test_kinds_add_up_and_only_changes_are_written_with_each_text_once():
-    followed = Followed(2, rows=5)
-    log = PromptLog(followed.summary)
-    keys = {name: digest_of(name) for name in "abc"}
-    followed.observe([keys["a"]] * 2 + [keys["b"]] * 2, torch.tensor([1.0, 1.0, 0.0, 1.0]))
-    log.see({keys["a"]: "a", keys["b"]: "b"})
-    first = log.line()
-    assert [first[name] for name in ("unseen", "impossible", "died_out", "between")] == [3, 0, 1, 1]
-    changed = {each["prompt"]: (each["drawn"], each["rate"]) for each in first["changed"]}
-    assert changed == {keys["a"].hex()[:16]: (1.0, 1.0), keys["b"].hex()[:16]: (1.0, 0.5)}
-    assert first["texts"] == {keys["a"].hex()[:16]: "a", keys["b"].hex()[:16]: "b"}
-    followed.observe([keys["c"]] * 2, torch.tensor([0.0, 0.0]))
-    log.see({keys["c"]: "c", keys["a"]: "a"})
-    second = log.line()
-    assert [second[name] for name in ("unseen", "impossible", "died_out", "between")] == [2, 1, 1, 1]
-    assert [each["prompt"] for each in second["changed"]] == [keys["c"].hex()[:16]]
-    assert list(second["texts"].values()) == ["c"]
-    assert log.line()["changed"] == []
-
-
-def test_what_is_followed_and_sampled_is_bounded(monkeypatch):
-    monkeypatch.setattr(prompts, "FOLLOWED", 6)
-    monkeypatch.setattr(prompts, "SAMPLED", 4)
-    followed = Followed(1, rows=100)
-    log = PromptLog(followed.summary)
-    for number in range(6):
-        followed.observe([digest_of(number)], torch.tensor([float(number % 2)]))
-    assert log.line()["unseen"] == 94
-    followed.observe([digest_of(number) for number in range(4, 9)], torch.zeros(5))
-    log.see({digest_of(number): str(number) for number in range(9)})
-    line = log.line()
-    assert line["unseen"] is None
-    assert (line["impossible"] + line["died_out"] + line["between"], len(line["texts"])) == (6, 4)
-
-
-def test_followed_prompts_go_on_from_their_state():
-    whole, half = Followed(2, rows=None), Followed(2, rows=None)
-    batches = [([digest_of(n % 3)] * 2, torch.tensor([float(n % 2), 0.0])) for n in range(8)]
-    for batch in batches:
-        whole.observe(*batch)
-    for batch in batches[:4]:
-        half.observe(*batch)
-    again = Followed(2, rows=None)
-    assert again.state_dict() == again.tensors() == {}
-    again.load_state_dict(json.loads(json.dumps(half.state_dict())))
-    again.load_tensors(half.tensors())
-    for batch in batches[4:]:
-        again.observe(*batch)
-    assert again.summary() == whole.summary()
+    assert draw("ac", sampled=False, a=1.0) is None
+    line = draw("b", b=0.5)
+    assert {name: line[name] for name in counts} == counts
+    assert (line["kind"], line["step"]) == ("prompts", 8)
+    short = {name: key[:16] for name, key in keys.items()}
+    assert line["texts"] == {short["a"]: "a", short["b"]: "b"}, "of the batch that was not sampled, too"
+    assert {each["prompt"]: (each["drawn"], each["rate"]) for each in line["changed"]} == {
+        short["a"]: (1.0, 1.0),
+        short["b"]: (1.0, 0.5),
+    }
+    line = draw("abd", b=0.25)
+    assert (line["texts"], [each["prompt"] for each in line["changed"]]) == ({}, [short["b"]])
+    log.host.model.training = False
+    assert draw("a") is line, "an evaluation draws nothing"
 
 
 @pytest.mark.slow
@@ -108,7 +81,7 @@ def test_a_run_says_which_prompts_it_drew_and_how_they_were_rewarded(build, tmp_
 
 @pytest.mark.slow
 def test_a_resumed_run_writes_what_the_uninterrupted_one_does(build, tmp_path, lines):
-    settings = {**DRAWS, "dead_groups": "resample", "save_strategy": "steps", "save_steps": 2}
+    settings = {**DRAWS, "selection": "uniform", "dead_groups": "resample", "save_strategy": "steps", "save_steps": 2}
 
     def said():
         names = ("step", "unseen", "impossible", "died_out", "between")

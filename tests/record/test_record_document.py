@@ -10,7 +10,7 @@ from grpo_plus.record import schema
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "record.md").read_text(encoding="utf-8")
 NAMES = {
     str: "text", bool: "flag", schema.Number: "number", schema.Count: "count", schema.Score: "score", schema.Span: "span",
-    schema.ScoredSpan: "scored span", schema.Figures: "figures", schema.Settings: "settings", schema.Label: "label",
+    schema.ScoredSpan: "scored span", schema.Figures: "figures", schema.Settings: "settings",
 }  # fmt: skip
 TYPES = {name: kind for name, kind in vars(schema).items() if is_typeddict(kind)}
 
@@ -60,7 +60,7 @@ def test_the_document_names_the_version_and_the_limits_of_the_code():
         f"`schema` in `run.json` is {files.SCHEMA}.", f"up to {pace.BYTES // 2**20} MiB and {pace.SHARE_OF_TIME:.0%} of the time",
         f"Up to {recorder.BATCHES} generation batches", f"up to {sample.GROUPS_PER_BATCH} groups of each",
         f"up to {sample.PROMPT_KEPT} characters", f"beyond {sample.TOKENS_KEPT} tokens", f"up to {sample.REASON_KEPT} characters",
-        f"first {prompts.FOLLOWED} prompts", f"the first {prompts.SAMPLED} that are drawn", f"first {prompts.KEY} characters",
+        f"first {prompts.KEY} characters",
         f"up to {prompts.TEXT_KEPT} characters", *(f"| `{name}` |" for name in names),
     ):  # fmt: skip
         assert words in DOCUMENT

@@ -89,12 +89,7 @@ def made_run(tmp_path):
     return make
 
 
-@pytest.fixture
-def add_prompts():
-    return write_prompts
-
-
-def write_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", unseen=True, seed=0):
+def add_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", seed=0):
     """Prompts from easy to hard, each drawn now and then, and what became of dead groups."""
     rng = random.Random(seed)
     drawn, rates, told, lines, metrics = [0] * prompts, [None] * prompts, set(), [], []
@@ -112,8 +107,7 @@ def write_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", un
         seen = [rate for rate in rates if rate is not None]
         died, never = sum(rate > 15 / 16 for rate in seen), sum(rate < 1 / 16 for rate in seen)
         line = {"kind": "prompts", "step": step, "impossible": never, "died_out": died, "graded": False, "texts": texts}
-        unborn = prompts - len(seen) if unseen else None
-        line |= {"between": len(seen) - died - never, "unseen": unborn, "changed": changed}
+        line |= {"between": len(seen) - died - never, "unseen": prompts - len(seen), "changed": changed}
         lines.append(line)
         dead = round(rng.choice([0.25, 0.5, 0.5, 0.75]), 3)
         values = {"dead_groups/dead": dead, "dead_groups/replaced": dead / 2, "dead_groups/still_dead": dead / 2}
@@ -148,11 +142,6 @@ def add_group(tmp_path):
         append_line(folder / FOLDER / GROUPS, record)
 
     return add
-
-
-def narrow(driver):
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from grpo_plus.advantages import RewardTable, advantages, compute_advantages, get_advantage
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from grpo_verifiers.options import keywords_of
-from tests.report.conftest import narrow
 from tests.report.test_report_browser import Page
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium"), pytest.mark.needs("chromedriver")]
@@ -126,9 +125,3 @@ def test_the_inspector_has_the_playground_of_its_group(report):
     totals = report.run("return [...document.querySelectorAll('.play-rows input')].map((e) => +e.value)")
     assert set(totals) <= {0.0, 1.0}
     assert rows(report.run) == pytest.approx(compute_advantages("sign", RewardTable.of(totals), band=0.25).tolist())
-
-
-def test_nothing_overflows_on_a_telephone(driver, report):
-    narrow(driver)
-    report.run("document.querySelectorAll('.play-box').forEach((box) => { box.open = true; })")
-    assert report.run("return document.documentElement.scrollWidth") <= 390

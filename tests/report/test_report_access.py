@@ -1,10 +1,10 @@
-"""The page for every reader: the contrast of all text, the keyboard, a phone's width, and many runs on one page."""
+"""The page for every reader: the contrast of all text, the keyboard, and a phone's width."""
 
 import pytest
 
-from grpo_plus.record import mark_sweep
 from grpo_plus.record.files import FINDINGS, FOLDER, append_line
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
+from tests.report.conftest import add_prompts
 from tests.report.test_report_browser import Page
 from tests.report.test_report_findings import HACKED
 from tests.report.test_report_turns import add_turns, turn
@@ -44,14 +44,15 @@ return found;
 """Contrast, least contrast and text of everything that is written; backgrounds that shine through are laid over each other."""
 
 
-def everything(made_run, add_prompts, add_group):
-    """A run whose page has all its sections, all statuses, turns, values of a critic, notices and shaded tokens."""
+def everything(made_run, add_group):
+    """A run whose page has all its sections and findings, all statuses, turns, values of a critic and shaded tokens."""
     golds = {"math": {"ok": False, "lines": ["2 of 9 golds are no numbers."]}}
     run = add_prompts(made_run("whole", per_token=True, status="failed", error="ValueError: a word", golds=golds))
     statuses = ["correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable"]
     answers = [("one two three four", status, "because") for status in statuses]
     values = [[0.1 * step for step in range(6)] for _ in answers]
     add_group(run, 10, "all statuses", answers, values=values)
+    append_line(run / FOLDER / FINDINGS, HACKED)
     return add_turns(run, [turn(0, 3, "said"), turn(3, 6, "more", score=-0.5)])
 
 
@@ -66,10 +67,8 @@ def too_faint(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_of_a_run_can_be_read(driver, made_run, add_prompts, add_group, scheme):
-    run = everything(made_run, add_prompts, add_group)
-    append_line(run / FOLDER / FINDINGS, HACKED)
-    page = Page(driver, write_report([run]))
+def test_all_text_of_a_run_can_be_read(driver, made_run, add_group, scheme):
+    page = Page(driver, write_report([everything(made_run, add_group)]))
     page.media(scheme)
     page.until(f"document.documentElement.dataset.theme === '{scheme}'")
     groups = page.run("return found().length")
@@ -103,8 +102,8 @@ def test_the_canvas_of_a_chart_has_ink_of_the_same_contrast(driver, made_run):
         assert min(ratio) >= 4.5
 
 
-def test_tab_reaches_every_control_in_order_and_shows_where_it_is(driver, made_run, add_prompts, add_group):
-    page = Page(driver, write_report([everything(made_run, add_prompts, add_group)]))
+def test_tab_reaches_every_control_in_order_and_shows_where_it_is(driver, made_run, add_group):
+    page = Page(driver, write_report([everything(made_run, add_group)]))
     page.run("scrollTo(0, 0); document.activeElement.blur()")
     wanted = page.run(
         "const all = [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex=\"0\"]')]"
@@ -125,8 +124,8 @@ def test_tab_reaches_every_control_in_order_and_shows_where_it_is(driver, made_r
 
 
 @pytest.mark.parametrize("runs", [1, 12])
-def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_prompts, add_group, runs):
-    folders = [everything(made_run, add_prompts, add_group), *(made_run(f"run-{at}") for at in range(1, runs))]
+def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_group, runs):
+    folders = [everything(made_run, add_group), *(made_run(f"run-{at}") for at in range(1, runs))]
     page = Page(driver, write_report(folders))
     page.size(390, 844)
     page.until("innerWidth === 390")
@@ -137,22 +136,3 @@ def test_nothing_scrolls_sideways_on_a_phone(driver, made_run, add_prompts, add_
         "&& !e.closest('.table-scroll, .prompts, .plot, pre, .tokens, .prompt-text')).map((e) => e.outerHTML.slice(0, 80))"
     )
     assert outside == []
-
-
-def test_twelve_runs_open_with_all_their_charts(driver, made_run, record_property, capsys):
-    folders = []
-    for variant in ("sign", "zscore", "rloo"):
-        for seed in range(1, 5):
-            folder = made_run(f"{variant}-{seed}", steps=400, every=4, groups=1, size=8, seed=seed)
-            mark_sweep(folder, variant, seed)
-            folders.append(folder)
-    page = Page(driver, write_report(folders))
-    took = page.run("const [entry] = performance.getEntriesByType('navigation'); return entry.loadEventEnd / 1000")
-    record_property("seconds_to_load_12_runs", took)
-    with capsys.disabled():
-        print(f"\n12 runs of 400 steps open in {took:.2f} s")
-    assert page.run("return document.querySelectorAll('tbody tr').length") == 3
-    assert page.run("return document.getElementById('run').options.length") == 12
-    page.run("document.querySelectorAll('.panel').forEach((e) => e.scrollIntoView())")
-    page.until("document.querySelectorAll('.panel canvas').length === document.querySelectorAll('.panel').length")
-    assert page.errors() == []

@@ -5,13 +5,14 @@ import pytest
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS, append_line
 from grpo_plus.report import drawn as section
-from grpo_plus.report import write_report
 from grpo_plus.report.drawn import drawn
+from grpo_plus.report.write import write_report
+from tests.report.conftest import add_prompts
 from tests.report.test_report_browser import Page
 from tests.report.test_report_page import HOSTILE, embedded
 
 
-def test_the_section_says_what_the_record_says(made_run, add_prompts):
+def test_the_section_says_what_the_record_says(made_run):
     run = open_run(add_prompts(made_run(steps=20), steps=20, prompts=30))
     found = drawn(run)
     titles = [panel["title"] for panel in found["panels"]]
@@ -33,20 +34,14 @@ def test_the_section_says_what_the_record_says(made_run, add_prompts):
     assert all(one["text"].startswith("What is ") for one in found["prompts"])
 
 
-def test_what_a_page_shows_is_bounded(made_run, add_prompts, monkeypatch):
+def test_what_a_page_shows_is_bounded(made_run, monkeypatch):
     assert section.VISITS == 100
     monkeypatch.setattr(section, "VISITS", 5)
     found = drawn(open_run(add_prompts(made_run(steps=60), steps=60, prompts=20)))
     assert {len(one["visits"]) for one in found["prompts"]} == {6}
 
 
-def test_without_the_number_of_prompts_shares_are_of_those_drawn(made_run, add_prompts):
-    panel = drawn(open_run(add_prompts(made_run(), unseen=False)))["panels"][0]
-    assert "not drawn yet" not in [line["label"] for line in panel["lines"]]
-    assert panel["note"].startswith("Share of those drawn.")
-
-
-def test_runs_side_by_side_and_broken_lines_keep_the_page(made_run, add_prompts):
+def test_runs_side_by_side_and_broken_lines_keep_the_page(made_run):
     one, two = add_prompts(made_run("one")), made_run("two")
     append_line(one / FOLDER / PROMPTS, {"kind": "prompts", "step": 4, "impossible": "many"})
     assert embedded(write_report([one, two]))["drawn"] is embedded(write_report(two))["drawn"] is None
@@ -58,7 +53,7 @@ def test_runs_side_by_side_and_broken_lines_keep_the_page(made_run, add_prompts)
 @pytest.mark.slow
 @pytest.mark.needs("chromium")
 @pytest.mark.needs("chromedriver")
-def test_ribbons_are_ordered_opened_and_explained_in_a_browser(driver, made_run, add_prompts):
+def test_ribbons_are_ordered_opened_and_explained_in_a_browser(driver, made_run):
     text = f"{{0}}: {HOSTILE[0]} {HOSTILE[1]} " + "long " * 60
     page = Page(driver, write_report(add_prompts(made_run(steps=30), steps=30, prompts=60, text=text)))
     page.run("document.getElementById('drawn').scrollIntoView()")
@@ -84,9 +79,7 @@ def test_ribbons_are_ordered_opened_and_explained_in_a_browser(driver, made_run,
     )
     assert page.run("return document.getElementById('tip').textContent").startswith("step 30: ")
     assert page.run("return window.broken") is None
-    for width in (1400, 390):
-        page.size(width, 900)
-        assert page.run("return document.documentElement.scrollWidth") <= width
     assert page.errors() == []
-    plain = Page(driver, write_report(made_run("plain")))
+    plain = Page(driver, write_report(made_run("plain", groups=0)))
+    assert "report: true" in plain.run("return document.querySelector('#inspector .empty').textContent")
     assert plain.run("return document.getElementById('drawn') ?? document.getElementById('drawn-link')") is None

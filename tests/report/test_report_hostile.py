@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_plus.record import RunError, open_run, schema
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SWEEP
-from grpo_plus.report import write_report
-from grpo_plus.report.write import page_data
+from grpo_plus.report.write import page_data, write_report
 from tests.report.test_report_page import embedded, unpacked
 
 
@@ -151,25 +150,6 @@ def test_a_row_of_the_recorder_is_read_as_it_was_written(files):
     for line in held[METRICS]:
         assert schema.reader(schema.Entry)(line) == line
     assert schema.known_fields(schema.Info, held[RUN][0]) == (held[RUN][0], [])
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"prompt": [1], "completion": [{"content": 5}], "step": [1]},
-        {"prompt": ["a"], "completion": ["b"]},
-        {"prompt": ["a"], "completion": ["b"], "step": ["x"]},
-        {"prompt": ["a"], "completion": ["b"], "step": [1], "advantage": ["high"]},
-        {"prompt": [None], "completion": [None], "step": [-3]},
-    ],
-)
-def test_tables_of_stock_runs(made_run, table):
-    from pyarrow import Table, parquet
-
-    folder = made_run(steps=2)
-    (folder / "completions").mkdir()
-    parquet.write_table(Table.from_pydict(table), folder / "completions" / "completions_00099.parquet")
-    assert page_data([open_run(folder)])["runs"][0]["groups"]["recorded"] >= 4
 
 
 STATES = ["5", "[]", "{}", '{"log_history": 5}', '{"log_history": [5]}', "[" * 100_000]

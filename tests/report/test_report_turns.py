@@ -4,11 +4,11 @@ import pytest
 
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, append_line
-from grpo_plus.report import write_report
 from grpo_plus.report.panels import single
 from grpo_plus.report.shape import shape_group
-from tests.report.conftest import narrow
+from grpo_plus.report.write import write_report
 from tests.report.test_report_browser import ATTACKS as HOSTILE
+from tests.report.test_report_browser import Page
 
 ATTACKS = [HOSTILE[at] for at in (0, 1, 3)]
 
@@ -46,31 +46,22 @@ def test_a_run_with_tools_has_their_charts_and_others_have_none(made_run):
 @pytest.mark.needs("chromium")
 @pytest.mark.needs("chromedriver")
 def test_turns_are_read_opened_by_a_key_and_hostile_text_stays_text_on_a_narrow_page(driver, made_run):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
     folder = add_turns(made_run("turns", steps=1, groups=0), [turn(k, k + 3, text) for k, text in enumerate(ATTACKS)])
-    [path] = [write_report([folder])]
-    driver.get_log("browser")
-    narrow(driver)
-    driver.get(path.as_uri())
-    driver.implicitly_wait(20)
-    calls = driver.find_elements(By.CSS_SELECTOR, ".turns .call")
-    assert len(calls) == len(ATTACKS)
-    assert not any(call.get_attribute("open") for call in calls)
-    calls[0].find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
-    assert calls[0].get_attribute("open")
-    for call in calls[1:]:
-        driver.execute_script("arguments[0].open = true", call)
-    head = driver.find_elements(By.CSS_SELECTOR, ".turn-head")[0].text.replace("\n", " ")
+    page = Page(driver, write_report([folder]))
+    page.size(390, 844)
+    opened = "return [...document.querySelectorAll('.turns .call')].map((e) => e.open)"
+    assert page.run(opened) == [False] * len(ATTACKS)
+    driver.find_element("css selector", ".turns .call summary").send_keys("\ue007")  # Enter
+    assert page.run(opened) == [True, False, False]
+    page.run("document.querySelectorAll('.turns .call').forEach((e) => { e.open = true; })")
+    head = driver.find_element("css selector", ".turn-head").text.replace("\n", " ")
     assert head.startswith("Turn 1 · model")
     assert [word for word in ("score 0.750", "reward 0.250", "A −0.50") if word not in head] == []
-    told = driver.execute_script("return [...document.querySelectorAll('.call')].map((e) => e.textContent)")
+    told = page.run("return [...document.querySelectorAll('.call')].map((e) => e.textContent)")
     assert [ATTACKS[k] in told[k] for k in (0, 1)] == [True, True]
     assert "\u202e" not in told[2]
     assert "late" in told[0]
     assert "2.50 s" in told[0]
-    assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
-    assert driver.execute_script("return window.broken") is None
-    assert not [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    driver.implicitly_wait(0)
+    assert page.run("return document.documentElement.scrollWidth") <= 390
+    assert page.run("return window.broken") is None
+    assert page.errors() == []

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.record import open_run
-from grpo_plus.report import write_report
+from grpo_plus.report.write import write_report
 from grpo_verifiers.errors import ConfigError
 from tests.trainer import conftest
 from tests.trainer.conftest import weights

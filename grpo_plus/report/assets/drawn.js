@@ -42,9 +42,8 @@ function prompt(one, steps, most) {
 function drawnSection() {
   const told = DATA.drawn;
   if (!told) { byId("drawn").remove(); byId("drawn-link").remove(); return; }
-  const counted = told.kinds.filter(([, count]) => count !== null && count !== undefined);
-  const all = counted.reduce((sum, [, count]) => sum + count, 0);
-  byId("drawn-count").textContent = all ? `${all.toLocaleString("en")} prompts: ${counted.map(([label, count]) => `${count.toLocaleString("en")} ${label}`).join(", ")}` : "";
+  const all = told.kinds.reduce((sum, [, count]) => sum + count, 0);
+  byId("drawn-count").textContent = all ? `${all.toLocaleString("en")} prompts: ${told.kinds.map(([label, count]) => `${count.toLocaleString("en")} ${label}`).join(", ")}` : "";
   const body = byId("drawn-body");
   body.append(make("div", { class: "panels" }, told.panels.map(panelFigure)));
   if (!told.prompts.length) return;

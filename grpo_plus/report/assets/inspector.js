@@ -97,7 +97,7 @@ function buildInspector() {
   parts.count = byId("inspector-count");
   const any = DATA.runs.findIndex((run) => run.groups.index.length);
   if (any < 0) {
-    body.append(make("p", { class: "empty" }, "No groups were recorded. Runs of grpo_plus keep some when advantage, objective or verifiers are set, or with record: true; stock TRL does with log_completions: true."));
+    body.append(make("p", { class: "empty" }, "No groups were recorded. Runs of grpo_plus keep some when advantage, objective or verifiers are set, or with report: true."));
     return;
   }
   view.run = any;
