@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = get_logger("grpo_plus.verifiers")
 
-_KINDS = {"training": True, "evaluation": False}
 TURNS = "turns"
 """The column that verifiers know turns by."""
 NEAR = 0.75
@@ -100,12 +99,6 @@ class Verification(Hook):
         super().after_loading(host)
         host.reward_weights = self.weigh(host.reward_weights, host.reward_funcs)
 
-    def close(self) -> None:
-        """Say which verifiers checked nothing in all of the training."""
-        if os.environ.get("RANK", "0") == "0" and hasattr(self, "host"):
-            for sentence in never_applied(self.live, routed=self.host.accelerator.num_processes == 1):
-                logger.warning("%s", sentence)
-
     def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Look at the columns of the first row."""
         self.check_row(rows[0] if rows else {}, training=self.host.model.training)
@@ -121,15 +114,13 @@ class Verification(Hook):
             self.settle()
 
     def state_dict(self) -> dict[str, Any]:
-        """The failures in a row of each verifier, and the kinds of rows that were looked at."""
+        """The failures in a row of each verifier."""
         states = {live.verifier.label: live.state_dict() for live in self.at_work(training=False)}
         failing = {label: state for label, state in states.items() if state}
-        checked = [name for name, training in _KINDS.items() if training in self._rows_checked]
-        return ({"failing": failing} if failing else {}) | ({"rows_checked": checked} if checked else {})
+        return {"failing": failing} if failing else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there; a verifier that is new starts afresh."""
-        self._rows_checked = {_KINDS[name] for name in state.get("rows_checked", ())}
         for live in self.at_work(training=False):
             if own := state.get("failing", {}).get(live.verifier.label):
                 live.load_state_dict(own)
@@ -405,18 +396,3 @@ def nearly_read(columns: Sequence[str], absent: Mapping[str, Sequence[str]], rea
             for name in near
         ]
     return found
-
-
-def never_applied(live: Iterable[LiveVerifier], *, routed: bool) -> list[str]:
-    """A sentence for each verifier that gave no completion of this process a score, with the count.
-
-    ``routed``: rows choose their verifier, and this process has seen all of them.
-    """
-    told = []
-    for each in live:
-        label, asked = each.verifier.label, each.asked
-        if each.seen and not asked and routed:
-            told.append(f"the verifier {label!r} was never applied: none of {each.seen:,} completions was its.")
-        elif asked and not each.applied:
-            told.append(f"the verifier {label!r} applied to none of the {asked:,} completions that it was asked about.")
-    return told

@@ -99,24 +99,6 @@ def test_several_are_named_together_and_a_stranger_is_said_first(build, sums):
     build(trainer={**sets, "reward_funcs": None}, **VERIFIERS)  # rows of an evaluation count too
 
 
-def test_a_stream_is_said_at_the_end(trained, sums, caplog):
-    rows = routed(sums, "exact", "numeric").to_iterable_dataset()
-    trained(trainer={"train_dataset": rows, "reward_funcs": None}, **VERIFIERS, rollout="stock")
-    assert "the verifier 'think_format' was never applied: none of 16 completions was its" in caplog.text
-    assert "'exact' was never" not in caplog.text
-
-
-def test_a_verifier_that_applied_to_nothing_is_said_at_the_end(trained, tmp_path, caplog):
-    plugin = tmp_path / "half.py"
-    plugin.write_text(
-        "from grpo_verifiers import Verdict\n\ndef none(completion):\n    return Verdict(None, 'not_applicable')\n\n"
-        "def some(completion):\n    return Verdict(1.0, 'correct') if len(completion) % 2 else Verdict(0.0, 'wrong')\n"
-    )
-    trained(verifiers=[f"{plugin}:none", f"{plugin}:some"])
-    assert "the verifier 'none' applied to none of the 16 completions" in caplog.text
-    assert "'some' applied" not in caplog.text
-
-
 def test_a_column_that_nobody_reads_and_is_nearly_wanted_is_said(build, sums, caplog):
     rows = sums.add_column("row_shema", ["{}"] * len(sums))
     schema = {"name": "json_schema", "schema": {"type": "object"}}
