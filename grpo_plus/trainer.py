@@ -55,7 +55,6 @@ from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
 
 _logger = get_logger("grpo_plus.resume")
-_record_logger = get_logger("grpo_plus.record")
 
 
 class GRPOPlusTrainer(GRPOTrainer):
@@ -196,12 +195,6 @@ class GRPOPlusTrainer(GRPOTrainer):
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
             say_notes(self.args, list(weights), self.estimator)
-        if self.recorder is None and self.recipe.report_is_open and self.is_world_process_zero():
-            _record_logger.warning(
-                "no part of grpo_plus is set, so this run trains as TRL does and keeps no record and no report: "
-                "GRPOPlusConfig(report=True), in YAML report: true, keeps both in %s; report=False: say no more.",
-                self.args.output_dir,
-            )
         guard_trackers(self)
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)
