@@ -121,7 +121,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.verification = Verification.of(recipe)
         self.inner = InnerIterations()
         if (goal := recipe.objective) is not None:
-            self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise, skips_rows=goal.skip_settled)
+            self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self._engine = UpdateEngine(recipe)

@@ -17,7 +17,7 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import Range, keywords_of, numbers, option_problems
 from grpo_verifiers.rules import broken_rules
 
-SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise", "skip_settled")
+SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""
 
 _NOT_HERE = {
@@ -30,7 +30,6 @@ def _stops(
     *,
     stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None,
     stop_rise: Annotated[float, Range(0, finite=True)] | None = None,
-    skip_settled: bool | None = None,
 ) -> None:
     """The signature of the keywords that every objective has."""
 
@@ -75,8 +74,8 @@ def build_objective(
 
     Args:
         name: a preset, a registered objective, a reference to a function, or the function.
-        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``,
-            ``skip_settled``, and the keywords of its surrogate and reduction.
+        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``
+            and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
         base: the folder that relative references start from.
         use_bias_correction_kl: TRL's field, which decides where ``kl: {unbiased: …}`` is not given.
@@ -154,8 +153,7 @@ def compose_objective(
         return None, problems
     stop, rise = (None if one is None else float(one) for one in map(keywords.get, ("stop_fraction", "stop_rise")))
     ratio, surrogate, reduce = parts["ratio"], parts["surrogate"], parts["reduce"]
-    skips = keywords.get("skip_settled") is True
-    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop, rise, skip_settled=skips), []
+    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop, rise), []
 
 
 class _Choice:

@@ -95,7 +95,6 @@ class Objective:
         stop_fraction: share of settled tokens at which the remaining inner iterations are skipped; None for never.
         stop_rise: least rise of the objective, from one inner iteration to the next and relative to its `size`, below
             or at which the remaining ones are skipped; None for never.
-        skip_settled: a row all of whose targets are reached in an inner iteration is left out of the remaining ones.
     """
 
     name: str
@@ -106,7 +105,6 @@ class Objective:
     beta: float = 0.0
     stop_fraction: float | None = None
     stop_rise: float | None = None
-    skip_settled: bool = False
 
     @property
     def kl_in_loss(self) -> bool:
@@ -222,8 +220,6 @@ class Objective:
             lines.append(
                 f"  the inner iterations stop once the objective rises by {self.stop_rise:g} of its size or less"
             )
-        if self.skip_settled:
-            lines.append("  rows that are at all of their targets are left out of the remaining inner iterations")
         return "\n".join(lines)
 
     def _kl_remarks(self) -> list[str]:

@@ -135,11 +135,6 @@ PARTS = (
           for key in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")),
     )),
     Part("objective {c[objective]!r}", lambda c: c.objective is not None, (
-        needs("num_iterations", "skip_settled leaves rows out of the later inner iterations", way="Set it to 2 or more",
-              when=lambda c: c.objective.skip_settled and c.config.num_iterations < 2),
-        excludes("engine", "skip_settled saves passes of rows, and TRL's own path runs all of them", "stock",
-                 way="Set engine: auto, or remove skip_settled",
-                 when=lambda c: c.objective.skip_settled and c.recipe.engine.layout == "stock"),
         needs("importance weights per token", "it reads the sampler's",
               way="Set vllm_importance_sampling_mode to token_truncate or token_mask",
               when=lambda c: c.objective.surrogate.piece.weighs_itself and c.corrected and not c.by_token),

@@ -9,12 +9,6 @@ from grpo_verifiers.files import folder_lock, replaced_folder, restore_folder
 
 FILE = "grpo_plus_reward_model.json"
 """What the model was trained on and how well it did; its presence says that the folder may be replaced."""
-WAIT = 600.0
-"""Seconds that another process may take to write there."""
-
-
-class TakenError(FileExistsError):
-    """The place is not free."""
 
 
 def place_problem(folder: Path) -> str | None:
@@ -33,15 +27,12 @@ def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str,
     """Have ``write`` fill a draft, and put it at ``folder``, where a reader finds all of it or what was there before.
 
     Raises:
-        TakenError: something is there that may not be replaced, or another process writes there.
+        FileExistsError: something is there that may not be replaced.
         OSError: it cannot be written.
     """
-    try:
-        with folder_lock(folder, timeout=WAIT):
-            if problem := place_problem(folder):
-                raise TakenError(problem)
-            with replaced_folder(folder) as draft:
-                write(draft)
-                (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    except TimeoutError as error:
-        raise TakenError(f"another process has been writing to the folder {folder} for {WAIT:g} s.") from error
+    with folder_lock(folder):
+        if problem := place_problem(folder):
+            raise FileExistsError(problem)
+        with replaced_folder(folder) as draft:
+            write(draft)
+            (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

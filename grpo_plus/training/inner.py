@@ -1,6 +1,6 @@
 """Inner iterations on a generation batch: their count, and the end of those that have nothing left to do."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,11 +10,8 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.minibatch import trained_mask
 from grpo_verifiers.errors import raise_all
 
-GONE = "settled_tokens"
-"""Key of a micro-batch: (B,) tokens with a target of rows that have reached all of theirs and are left out."""
 _BY = "stop_fraction and stop_rise"
 
 
@@ -29,19 +26,17 @@ class InnerIterations(Hook):
     A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
     ``share`` of the pulled tokens must have settled; the objective must have risen by ``rise`` of its size or less.
-    None never stops. With ``skips_rows`` a row that has reached all of its targets loses them until the next batch: it
-    has no gradient and need not run, and still counts as settled. ``passed`` counts the optimizer steps skipped so far.
-    Checkpoints keep it, and what is known of the block that they stand in.
+    None never stops. ``passed`` counts the optimizer steps skipped so far. Checkpoints keep it, and what is known of
+    the block that they stand in.
     """
 
     name = "inner_iterations"
 
-    def __init__(self, share: float | None = None, rise: float | None = None, *, skips_rows: bool = False) -> None:
-        self.share, self.rise, self.skips_rows = share, rise, skips_rows
+    def __init__(self, share: float | None = None, rise: float | None = None) -> None:
+        self.share, self.rise = share, rise
         self.steps = self.iterations = 1
         self.passed = 0
         self._skipped = False
-        self._settling: tuple[MutableMapping[str, Any], Tensor, Tensor] | None = None  # of this micro-batch
         self._begin_block()
 
     def _begin_block(self) -> None:
@@ -81,7 +76,6 @@ class InnerIterations(Hook):
             _trl.log(self.host, {"inner/skipped": 1.0})
             return torch.zeros((), device=self.host.accelerator.device)
         loss = run()
-        self._leave_out()
         if (step + 1) % self.steps == 0:
             _trl.log(self.host, self._finish())
         return loss
@@ -93,33 +87,12 @@ class InnerIterations(Hook):
         self._skipped = self._stopped
         return self._skipped
 
-    def observe(self, inputs: MutableMapping[str, Any], settled: Tensor, pulled: Tensor) -> None:
-        """Count one micro-batch's tokens, and note its rows that have settled."""
-        if self.skips_rows:
-            self._settling = (inputs, pulled.any(1) & ~(pulled & ~settled).any(1), pulled.sum(1))
-        if self.share is None and not self.skips_rows:
+    def observe(self, settled: Tensor, pulled: Tensor) -> None:
+        """Count one micro-batch's tokens."""
+        if self.share is None:
             return
-        gone = inputs[GONE].sum() if GONE in inputs else 0
-        counts = torch.stack([(settled & pulled).sum() + gone, pulled.sum() + gone]).float()
+        counts = torch.stack([(settled & pulled).sum(), pulled.sum()]).float()
         self._counts = counts if self._counts is None else self._counts + counts
-
-    def _leave_out(self) -> None:
-        """Take the targets of rows that have settled away, now that nothing of the micro-batch runs again."""
-        if self._settling is None:
-            return
-        inputs, done_B, tokens_B = self._settling
-        self._settling = None
-        inputs[GONE] = inputs.get(GONE, torch.zeros_like(tokens_B)) + torch.where(done_B, tokens_B, 0)
-        inputs["target_sign"] = inputs["target_sign"].masked_fill(done_B.unsqueeze(1), 0.0)
-
-    def _rows_left_out(self) -> float:
-        """The share of rows with a target that are left out by now, of all ranks."""
-        held = _trl.buffer(self.host) or []
-        gone = sum(int((one[GONE] > 0).sum()) for one in held if GONE in one)
-        live = sum(int((trained_mask(one) & (one["target_sign"] != 0)).any(1).sum()) for one in held)
-        counts = torch.tensor([gone, gone + live], dtype=torch.float32, device=self.host.accelerator.device)
-        left_out, rows = self.host.accelerator.reduce(counts, reduction="sum").tolist()
-        return left_out / rows if rows else 1.0
 
     def leave_out_iteration(self) -> None:
         """No rule goes by the present iteration: the policy was not trained on a micro-batch of it."""
@@ -144,8 +117,6 @@ class InnerIterations(Hook):
             settled, pulled = self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
             found["inner/settled"] = share = settled / pulled if pulled else 1.0
             self._stopped, self._counts = self.share is not None and share >= self.share, None
-        if self.skips_rows:
-            found["inner/rows_settled"] = self._rows_left_out()
         if self.rise is not None:
             now, self._measured = self._measured, (0.0, 0.0)
             found["inner/objective"] = now[0]
@@ -169,7 +140,7 @@ class InnerIterations(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""
-        if not (self.stops or self.skips_rows):
+        if not self.stops:
             return {}
         counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
         state = {"passed": self.passed, "stopped": self._stopped, "counts": counts}
@@ -179,8 +150,8 @@ class InnerIterations(Hook):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's figures, where any step can be skipped; one rank has the tokens of all."""
-        if not (self.stops or self.skips_rows):
-            raise ValueError("nothing is skipped without stop_fraction, stop_rise or skip_settled")
+        if not self.stops:
+            raise ValueError("nothing is skipped without stop_fraction or stop_rise")
         self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))
         self._untrained = bool(state.get("untrained", False))
         counts, accelerator = state.get("counts"), self.host.accelerator

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -173,7 +173,7 @@ class ObjectiveLoss(Hook):
         if self._trains:
             if unreduced.terms.settled is not None and unreduced.terms.pulled is not None:
                 settled, pulled = unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask
-                self.inner.observe(cast("dict[str, Any]", inputs), settled, pulled)
+                self.inner.observe(settled, pulled)
             if objective.stop_rise is not None:
                 part = self._windows() / host.args.steps_per_generation / host.accelerator.num_processes
                 self.inner.measure(-policy_loss * part, objective.size(unreduced, batch) * part)

@@ -317,7 +317,6 @@ def test_dead_groups_rise_nowhere_and_end_after_the_second_iteration(build):
 
 
 GRPO, TWICE = {"objective": "grpo"}, {"num_iterations": 2}
-SETTLED = {"objective": {"name": "target", "skip_settled": True}}
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
 KL = GRPO | {"beta": 0.1}
 IN_REWARD = {**KL, "objective": {"name": "grpo", "kl": {"placement": "reward"}}}
@@ -328,8 +327,6 @@ IN_REWARD = {**KL, "objective": {"name": "grpo", "kl": {"placement": "reward"}}}
     (GRPO | {"objective": {"name": "grpo", "surrogate": "target"}}, "Set num_iterations to 2 or more"),
     (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}}, "needs num_iterations of 3 or more: stop_rise knows a rise"),
     (GRPO | {"objective": {"name": "grpo", "stop_rise": 0.0}, **TWICE}, "needs num_iterations of 3 or more"),
-    (SETTLED | TWICE | {"engine": "stock"}, "engine ('stock'): skip_settled saves passes"),
-    (SETTLED | {"engine": "auto"}, "needs num_iterations: skip_settled leaves rows out"),
     ({**KL, "sync_ref_model": True, "peft_config": LORA}, "mixup_alpha is 0.6: with LoRA it must be 1.0"),
     ({"objective": "target", "top_entropy_quantile": 0.5}, "top_entropy_quantile (0.5): nothing may drop"),
     ({"objective": "target", "off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold (0.5): nothing may drop"),
@@ -606,26 +603,3 @@ def test_the_example_of_targets(tmp_path, capsys):
         sign = 1 if way == "up" else -1
         assert sign * (float(goal) - float(before)) > 0
         assert sign * (float(now) - float(before)) > 0.5 * abs(float(goal) - float(before))
-
-
-@pytest.mark.slow
-def test_rows_at_their_targets_are_left_out_until_the_next_batch(build):
-    """They have no gradient, and the engine makes no pass over them."""
-    settings = {
-        "objective": "target", "num_iterations": 30, "max_steps": 31, "learning_rate": 3e-3, "engine": "trimmed",
-    }  # fmt: skip
-    plain = build(**settings)
-    plain.train()
-    trainer = build(**{**settings, "objective": {"name": "target", "skip_settled": True}})
-    trainer.train()
-    shares, skipped = column(trainer, "inner/rows_settled"), column(trainer, "engine/rows_skipped")
-    assert shares[:30] == sorted(shares[:30])
-    assert shares[28] > 0
-    assert shares[30] < shares[29]  # the next batch has all of its rows
-    with_targets = 1 - skipped[0]
-    assert skipped[1:30] == pytest.approx([skipped[0] + share * with_targets for share in shares[:29]], abs=1e-6)
-    assert column(trainer, "engine/tokens_saved")[29] > column(plain, "engine/tokens_saved")[29]
-    assert column(trainer, "inner/settled")[0] == pytest.approx(column(trainer, "target/at_target")[0], abs=1e-6)
-    # Until the first row is left out nothing differs.
-    first = next(place for place, share in enumerate(shares) if share > 0)
-    assert column(trainer, "loss")[: first + 1] == column(plain, "loss")[: first + 1]

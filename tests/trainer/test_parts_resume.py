@@ -116,7 +116,6 @@ PARTS = {
     "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
     "the source of steps": (PROCESS, {"reward_funcs": None}), "inner iterations": (STOP, {}), "inner iterations that rise": (RISE, {}),
-    "rows that have settled": ({**STOP, "objective": {"name": "target", "skip_settled": True}, "learning_rate": 0.05}, {}),
     "inner iterations that are over": ({**STOP, "objective": {"name": "target", "stop_fraction": 0.01}}, {}),
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
     "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}), "failures of a verifier": (FAILING, {}),
