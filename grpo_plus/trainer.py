@@ -119,9 +119,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recipe, self.hooks = recipe, Hooks()
         self.resume_check = ResumeCheck(recipe)
         self.verification = Verification.of(recipe)
-        self.inner = InnerIterations()
-        if (goal := recipe.objective) is not None:
-            self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise)
+        self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self._engine = UpdateEngine(recipe)

@@ -17,7 +17,7 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import Range, keywords_of, numbers, option_problems
 from grpo_verifiers.rules import broken_rules
 
-SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise")
+SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""
 
 _NOT_HERE = {
@@ -29,7 +29,6 @@ _NOT_HERE = {
 def _stops(
     *,
     stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None,
-    stop_rise: Annotated[float, Range(0, finite=True)] | None = None,
 ) -> None:
     """The signature of the keywords that every objective has."""
 
@@ -74,7 +73,7 @@ def build_objective(
 
     Args:
         name: a preset, a registered objective, a reference to a function, or the function.
-        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``
+        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``,
             and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
         base: the folder that relative references start from.
@@ -151,9 +150,10 @@ def compose_objective(
     problems = [*choice.problems, *broken_rules([RULES], draft), *([] if term is None else _pull_problems(draft, term))]
     if problems:
         return None, problems
-    stop, rise = (None if one is None else float(one) for one in map(keywords.get, ("stop_fraction", "stop_rise")))
+    share = keywords.get("stop_fraction")
+    stop = None if share is None else float(share)
     ratio, surrogate, reduce = parts["ratio"], parts["surrogate"], parts["reduce"]
-    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop, rise), []
+    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop), []
 
 
 class _Choice:

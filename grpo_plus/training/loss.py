@@ -174,9 +174,6 @@ class ObjectiveLoss(Hook):
             if unreduced.terms.settled is not None and unreduced.terms.pulled is not None:
                 settled, pulled = unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask
                 self.inner.observe(settled, pulled)
-            if objective.stop_rise is not None:
-                part = self._windows() / host.args.steps_per_generation / host.accelerator.num_processes
-                self.inner.measure(-policy_loss * part, objective.size(unreduced, batch) * part)
             if unreduced.kl is not None:
                 self.coefficient.observe(unreduced.kl, batch.mask, batch.share)
         self._log_all(self._reduced(metrics, batch.mask, batch.share), metrics)
