@@ -265,7 +265,7 @@ def under_new_names(
     problems, renamed = {}, {}
     for old, new in OLD_NAMES.items():
         given = values.get(old)
-        if not given or new not in values:  # an older host knows the old name only
+        if not given or new not in values:
             continue
         if values[new] not in (given, defaults.get(new, given)):
             problems[old] = f"{old} ({given!r}) is the old name of {new} ({values[new]!r}): remove {old}."
@@ -886,10 +886,7 @@ def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
     """Have such a model make logits of these positions alone, of all that it runs over; TRL does so on GPUs only."""
     import trl.trainer.utils as trl_utils
 
-    own = getattr(trl_utils, _SCORES, None)
-    if own is None:
-        yield
-        return
+    own = getattr(trl_utils, _SCORES)
 
     def apply(hidden: "torch.Tensor", weight: Any, bias: Any, targets: "torch.Tensor", *rest: Any) -> Any:
         if len(hidden) != len(scored_M):  # chosen already

@@ -9,7 +9,7 @@ from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptio
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
-    from grpo_plus.critic import CriticOptions
+    from grpo_plus.critic.options import CriticOptions
     from grpo_plus.objectives import Objective
     from grpo_plus.reward_model.options import RewardModelOptions
     from grpo_plus.selection import Selection

@@ -181,15 +181,11 @@ class ObjectiveLoss(Hook):
 
     def _batch(self, inputs: Mapping[str, Any], logps: Tensor, entropies: Tensor) -> TokenBatch:
         host = self.host
-        if self.objective.makes_targets and any(name not in inputs for name in TARGETS):
+        needed = TARGETS if self.objective.makes_targets else (PULL,) if self.objective.pulls_groups else ()
+        if any(name not in inputs for name in needed):
             raise ValueError(
-                f"the objective {self.objective.name!r} needs {', '.join(TARGETS)} in the batch: it must come from "
+                f"the objective {self.objective.name!r} needs {', '.join(needed)} in the batch: it must come from "
                 "this trainer's own generation step."
-            )
-        if self.objective.pulls_groups and PULL not in inputs:
-            raise ValueError(
-                f"the objective {self.objective.name!r} needs {PULL} in the batch: it must come from this trainer's "
-                "own generation step."
             )
         counts = window_counts(
             inputs,

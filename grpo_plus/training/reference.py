@@ -14,7 +14,6 @@ from torch.nn import Parameter
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import gathered, on_disk, piece, release, spread_like, whole
 from grpo_verifiers.errors import ConfigError, raise_all
@@ -97,7 +96,7 @@ class AdapterReference(Hook):
 
     def before_loading(self, setup: Setup) -> None:
         """See what will be trained."""
-        self._adapts = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
+        self._adapts = setup.adapted
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `sync_ref_model` from a host that refuses it with adapters."""

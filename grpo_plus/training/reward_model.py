@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig
 from torch import Tensor
 
 from grpo_plus import _trl
@@ -28,7 +27,6 @@ from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_h
 from grpo_plus.reward_model.ranking import ranked_right, separation
 from grpo_plus.reward_model.saved import place_problem
 from grpo_plus.reward_model.scale import rewards_of, worst_step
-from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import RewardColumn
 from grpo_plus.training.reward_making import Row, Scorer, make, save, sides_of
@@ -73,15 +71,14 @@ class RewardModelHook(Hook):
     def problems(self, setup: Setup) -> list[Problem]:
         """Labels that come from nowhere, and models and data that it cannot stand on."""
         options, args, data = self._options, setup.args, setup.train_dataset
-        lora = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
         self._learns = options.every > 0
         given = read_kind(Path(options.start)).on if options.start else options.on
-        self.kind = given or ("adapter" if lora else "model")
+        self.kind = given or ("adapter" if setup.adapted else "model")
         functions = Verification.function_names(setup.reward_funcs)
         problems: list[Problem] = [*name_problems(functions)]
         if self._learns and data is not None:
             problems += label_problems(self._recipe, functions)
-        if self.kind == "adapter" and not lora:
+        if self.kind == "adapter" and not setup.adapted:
             why = f"start ({options.start}) is an adapter" if options.start else "on is 'adapter'"
             problems.append(
                 f"reward_model {why}, but the run trains no LoRA adapter whose base it could share: set use_peft, or "

@@ -80,7 +80,7 @@ class Verification(Hook):
         self._rows_may_grow = setup.rows_may_grow
         names = self.function_names(setup.reward_funcs)
         return [
-            *self.dataset_problems(setup.train_dataset, setup.eval_dataset),
+            *self._dataset_problems(setup),
             *weight_problems(self._recipe, names),
             *([] if setup.train_dataset is None else idle_problems(self._recipe, names)),
         ]
@@ -167,23 +167,15 @@ class Verification(Hook):
         """The verifiers that look at a batch of training, or of evaluation."""
         return self.live if training else (*self.live, *self.evaluation)
 
-    def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
+    def _dataset_problems(self, setup: Setup) -> list[str]:
         """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody."""
         if not (self.live or self.evaluation):
             return []
-        sets = {"train_dataset": train}
-        if isinstance(evaluation, Mapping):
-            sets |= {f"eval_dataset[{name!r}]": data for name, data in evaluation.items()}
-        else:
-            sets["eval_dataset"] = evaluation
         problems: list[str] = []
         routed: dict[str, Sequence[Any]] = {}
-        for name, data in sets.items():
-            columns = getattr(data, "column_names", None)
-            if columns is None or isinstance(columns, Mapping):
-                continue
+        for name, data, columns in setup.datasets():
             if not self._rows_may_grow:
-                problems += self._missing(name, columns, training=name == "train_dataset")
+                problems += self._missing(name, columns, training=name.startswith("train_dataset"))
             if self.column is not None and self.column in columns and hasattr(data, "unique"):
                 problems += [f"{name}: {problem}" for problem in self._strangers(data.unique(self.column))]
                 routed[name] = data[self.column]
