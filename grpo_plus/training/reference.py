@@ -124,9 +124,9 @@ class AdapterReference(Hook):
         copy_weights(_trl.unwrapped(self.host))
         self.refreshed = int(self.host.state.global_step)
 
-    def _pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
-        return pairs_of(_trl.unwrapped(self.host))
+    def _copies(self) -> dict[str, Tensor]:
+        """The weights of the copy."""
+        return {name: copied for name, (_, copied) in pairs_of(_trl.unwrapped(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
@@ -134,7 +134,7 @@ class AdapterReference(Hook):
         if not (self._active and apart) or self.host.args.save_only_model:
             return {}
         if not self._gathered:
-            copies = {name: copied for name, (_, copied) in self._pairs().items()}
+            copies = self._copies()
             with whole(copies.values()):
                 self._gathered = {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
         return self._gathered
@@ -143,7 +143,7 @@ class AdapterReference(Hook):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with this copy."""
         self._gathered = {}
-        copies = {name: copied for name, (_, copied) in self._pairs().items()}
+        copies = self._copies()
         if copies.keys() != tensors.keys():
             raise ValueError("it is that of another adapter")
         with whole(copies.values(), change=True):

@@ -63,7 +63,6 @@ class RewardModelHook(Hook):
         self._steps: list[Any] = []  # of each of them
         self._barren = 0
         self._drawn = 0  # completions to learn from since the last training
-        self._classes: set[int] = set()
         self._learns = True
 
     # -- before the run ---------------------------------------------------------------------------------------------
@@ -237,9 +236,11 @@ class RewardModelHook(Hook):
         All ranks call it together. Without a pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
-        fresh, replayed, most = self._over_ranks(len(examples) - again, again)
+        counts = _trl.gather_objects([(len(examples) - again, again)])
+        fresh, replayed = (sum(column) for column in zip(*counts, strict=True))
+        most = max(map(sum, counts))
         logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        self._say_barren(examples, fresh)
+        self._say_barren(fresh)
         with self._apart():
             if fresh:
                 logged["reward_model/loss"] = loss = self._epochs(examples, most, generator)
@@ -290,29 +291,17 @@ class RewardModelHook(Hook):
         scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*told, strict=True))
         return separation(scores, labels)
 
-    def _say_barren(self, examples: Sequence[Example], fresh: int) -> None:
+    def _say_barren(self, fresh: int) -> None:
         """Say once that several trainings in a row had nothing to learn from."""
-        outcome = self._options.head == "outcome"
-        if not outcome:
-            mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
-            self._classes = {label for labels in _trl.gather_objects([sorted(mine)]) for label in labels}
         (drawn,) = self._sum([self._drawn])
         self._drawn = 0
         if not drawn and not fresh:  # a generation batch may last longer, or all of its prompts are held out
             return
-        self._barren = self._barren + 1 if not fresh or (not outcome and len(self._classes) < 2) else 0
-        if self._barren != PATIENCE or not self.host.accelerator.is_main_process:
-            return
-        if outcome or not fresh:
+        self._barren = 0 if fresh else self._barren + 1
+        if self._barren == PATIENCE and self.host.accelerator.is_main_process:
+            outcome = self._options.head == "outcome"
             why = "no group had two completions whose rewards differ" if outcome else "no verifier gave a step a score"
-        else:
-            why = f"all labels of steps were {min(self._classes)} (threshold {GOOD:g})"
-        logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
-
-    def _over_ranks(self, fresh: int, again: int) -> tuple[int, int, int]:
-        """Fresh and repeated examples of all ranks, and the most that one rank has."""
-        told = _trl.gather_objects([(fresh, again)])
-        return sum(one for one, _ in told), sum(two for _, two in told), max(one + two for one, two in told)
+            logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
 
     def _sum(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
