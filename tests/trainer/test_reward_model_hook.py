@@ -335,9 +335,9 @@ def test_groups_without_contrast_are_said_once(trained, caplog):
     (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
     assert "no group had two completions whose rewards differ in 3 trainings in a row" in said
     assert not logged
+    caplog.clear()
     run(trained, ones, steps=8, held_out=0.999999)
     settings = {"max_steps": 8, "num_iterations": 8, "per_device_train_batch_size": 16, "learning_rate": 0.0}
-    caplog.clear()
     trained(reward_model={"every": 1}, **settings)
     assert "so it learns nothing" not in caplog.text  # the prompts are held out; the batch lasts that long
 
