@@ -100,17 +100,13 @@ class LiveVerifier:
 
     def __call__(
         self,
-        prompts: Any,
-        completions: Any,
-        completion_ids: Any = None,
+        prompts: Any,  # noqa: ARG002 - TRL's signature
+        completions: Any,  # noqa: ARG002
         log_extra: Callable[[str, list[Any]], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
+        **_: Any,
     ) -> list[float | None]:
-        """TRL's reward signature."""
-        if self._pending is None:
-            held = {key: value for key, value in columns.items() if isinstance(value, list)}
-            self.start(prompts, completions, completion_ids, held)
+        """TRL's reward signature; the verdicts of what was started."""
         assert self._pending is not None
         rows, total, pending = self._pending
         self._pending = None
