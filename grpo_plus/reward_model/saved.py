@@ -1,7 +1,8 @@
-"""The folder of a reward model: written as a whole, and never over somebody else's files."""
+"""The folder of a reward model: what it holds, and how it is written: whole, and never over somebody else's files."""
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,42 @@ from grpo_verifiers.files import folder_lock, replaced_folder, restore_folder
 
 FILE = "grpo_plus_reward_model.json"
 """What the model was trained on and how well it did; its presence says that the folder may be replaced."""
+HEADS = {"SEQ_CLS": "outcome", "TOKEN_CLS": "process"}
+"""The tasks of PEFT, and what their head scores."""
+_CLASSES = {"ForSequenceClassification": "outcome", "ForTokenClassification": "process"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``on`` is ``adapter`` or ``model``, ``head`` is ``outcome`` or ``process``; the rest is an adapter's."""
+
+    on: str
+    head: str
+    rank: int = 0
+    alpha: float = 0.0
+    rslora: bool = False
+    base: str = ""
+
+
+def read_kind(folder: Path) -> Kind:
+    """The kind of a folder's reward model."""
+    restore_folder(folder)
+    if not folder.is_dir():
+        raise ValueError("which is no folder")
+    try:
+        if (folder / "adapter_config.json").is_file():
+            told = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+            base = str(told.get("base_model_name_or_path") or "")
+            scale = float(told["lora_alpha"]), bool(told.get("use_rslora"))
+            return Kind("adapter", HEADS[told["task_type"]], int(told["r"]), *scale, base)
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        name = str((told.get("architectures") or [""])[0])
+        return Kind("model", next(head for end, head in _CLASSES.items() if name.endswith(end)))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, AttributeError):
+        raise ValueError(
+            "which holds no reward model (adapter_config.json of the task SEQ_CLS or TOKEN_CLS, or config.json of a "
+            "model for sequence or token classification)"
+        ) from None
 
 
 def place_problem(folder: Path) -> str | None:

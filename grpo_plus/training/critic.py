@@ -23,7 +23,7 @@ from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.advantages import Advantages
-from grpo_plus.training.hooks import Hook, Prepare, Setup
+from grpo_plus.training.hooks import Compute, Hook, Prepare, Setup
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.reward_table import CRITIC_FEATURES, CRITIC_VALUES, local_rows
@@ -185,9 +185,7 @@ class Critic(Hook):
         self._rows.append(self._micro)
         return loss
 
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
         """Nothing of the policy runs while the critic warms up: its parameters get no gradient, not even zeros."""
         if self.host.model.training and self.warming:
             self._inner.leave_out_iteration()

@@ -86,18 +86,13 @@ class Gap:
         return self.total / max(self.tokens, 1)
 
 
-def usual(before: Sequence[float]) -> float:
-    """The usual mean, from those of the first batches: the lower one of two in the middle."""
-    return statistics.median_low(before)
-
-
 def judged(first: list[float], now: float, *, apart: bool = False) -> str | None:
     """What is wrong: ``foreign`` or ``apart`` (first batch only), ``grown`` (later ones only) or ``large``; or None.
 
     ``first`` are the means of the first batches, without those that had grown; this one joins them. ``apart``: the base
     that is trained and the one that vLLM holds come from two places.
     """
-    if first and now > max(FLOOR, GROWN * usual(first)):
+    if first and now > max(FLOOR, GROWN * statistics.median_low(first)):
         return "grown"
     begins = not first
     first += [now] * (len(first) < FIRST)
@@ -216,7 +211,7 @@ class Drift(Hook):
         if verdict is None:
             return
         unlike, word = self._unlike(), _trl.text_of(self.host, [gap.token])
-        first = usual(self._first)
+        first = statistics.median_low(self._first)
         if verdict == "foreign" and unlike:
             verdict = "large"
         text = (

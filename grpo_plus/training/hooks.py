@@ -23,6 +23,8 @@ from grpo_verifiers.turns import Turn
 
 Prepare = Callable[[], Any]
 """Makes the inputs of a micro-batch."""
+Compute = Callable[[Any, Mapping[str, Any]], torch.Tensor]
+"""Gives the loss of a model on a micro-batch."""
 Draw = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
 """Draws and scores a completion for each of this rank's rows; every rank must call it, with equally many rows."""
 
@@ -213,9 +215,7 @@ class Hook(TrainerCallback):
         """One micro-batch of training, forward and backward; returns its loss."""
         return run()
 
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], torch.Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> torch.Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch."""
         return compute(model, inputs)
 

@@ -15,7 +15,7 @@ from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
 from grpo_plus.recipe.choice import Choice, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import SHARES
-from grpo_plus.training.hooks import Hook, Prepare
+from grpo_plus.training.hooks import Compute, Hook, Prepare
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.minibatch import (
     GROUPS,
@@ -153,12 +153,7 @@ class ObjectiveLoss(Hook):
             self.host.entropy_coef = float(state["entropy_coef"])
             _trl.set_last_entropy(self.host, float(state["last_world_entropy"]))
 
-    def loss(
-        self,
-        compute: Callable[[Any, Mapping[str, Any]], Tensor],  # noqa: ARG002 - it replaces TRL's own
-        model: Any,
-        inputs: Mapping[str, Any],
-    ) -> Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:  # noqa: ARG002 - replaces TRL's
         """The loss of a micro-batch, scaled for its accumulation window."""
         host, objective = self.host, self.objective
         logps, entropies, aux_loss = _trl.score(host, model, inputs)

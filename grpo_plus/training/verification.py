@@ -185,8 +185,8 @@ class Verification(Hook):
 
     def _warn_of_columns(self, setup: Setup) -> None:
         """Log columns of the training data that look like a slip for one that a verifier would read."""
-        columns = getattr(setup.train_dataset, "column_names", None)
-        if columns is None or isinstance(columns, Mapping) or os.environ.get("RANK", "0") != "0":
+        columns = next((found for name, _, found in setup.datasets() if name == "train_dataset"), None)
+        if columns is None or os.environ.get("RANK", "0") != "0":
             return
         verifiers = [live.verifier for live in self.at_work(training=False)]
         read = {self.column, *ROW_KEYS, *(name for each in verifiers for name in each.gold_columns.values())}

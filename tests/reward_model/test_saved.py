@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_plus.cli._gather import resolve_rewards
-from grpo_plus.reward_model.kind import read_kind
-from grpo_plus.reward_model.saved import place_problem, write_whole
+from grpo_plus.reward_model.saved import place_problem, read_kind, write_whole
 from tests import started
 
 KILLED = """
