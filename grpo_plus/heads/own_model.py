@@ -7,7 +7,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
-from grpo_plus.qlora.model import bits_of, method_of
 
 
 class ModelTrunk(Trunk):
@@ -42,9 +41,7 @@ class ModelTrunk(Trunk):
             model = AutoModel.from_pretrained(name, dtype=dtype, **(keywords or {}))
         except (OSError, ValueError, ImportError) as error:
             raise HeadError(f"{field} is {name!r}, which cannot be loaded: {error}") from error
-        if getattr(model, "is_quantized", False):
-            bits = bits_of(model)
-            stored = f"{bits} bits" if bits else f"{method_of(model.config)} form"
+        if stored := _quantised(model):
             raise HeadError(
                 f"{field} is {name!r}, whose weights are stored in {stored} and cannot be trained: set model to one in "
                 "full precision, or on: adapter."
@@ -65,6 +62,17 @@ class ModelTrunk(Trunk):
         for key, parameter in model.named_parameters():
             parameter.requires_grad_(key in own)
         super().__init__(model, own)
+
+
+def _quantised(model: Any) -> str | None:
+    """How the weights are stored where these are not their numbers."""
+    if not getattr(model, "is_quantized", False):
+        return None
+    for bits in (4, 8):
+        if getattr(model, f"is_loaded_in_{bits}bit", False):
+            return f"{bits} bits"
+    method = getattr(model, "quantization_method", "quantised")
+    return f"{getattr(method, 'value', method)} form"
 
 
 def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ: float = 0.0) -> None:

@@ -15,7 +15,6 @@ from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.pack import IGNORED
 from grpo_plus.heads.scalar import ScalarHead
 from grpo_plus.heads.trunk import Trunk
-from grpo_plus.recipe.settings import EngineOptions
 
 
 def distributed_problems(host: Host, field: str) -> list[str]:
@@ -135,13 +134,13 @@ class Passes:
         self._tried = layout == "stock"
 
     @classmethod
-    def of(cls, host: Host, trunk: Trunk, head: ScalarHead, engine: EngineOptions) -> "Passes":
+    def of(cls, host: Host, trunk: Trunk, head: ScalarHead, *, layout: str, tokens_per_pass: int | None) -> "Passes":
         """Those of a trainer's run."""
         return cls(
             trunk,
             head,
-            layout=engine.layout,
-            tokens_per_pass=engine.tokens_per_pass if host.accelerator.num_processes == 1 else None,
+            layout=layout,
+            tokens_per_pass=tokens_per_pass if host.accelerator.num_processes == 1 else None,
             facts=lambda: facts_of(host, None),
             autocast=host.accelerator.autocast,
         )

@@ -3,15 +3,14 @@
 import copy
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import problem
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.record.about import installed
-from grpo_plus.record.card import PACKAGES
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.resuming.run_fingerprint import differences, parts_of, plain
 from grpo_verifiers.errors import ConfigError, Problem
@@ -20,6 +19,7 @@ from grpo_verifiers.redaction import get_logger, redact
 
 logger = get_logger("grpo_plus")
 
+PACKAGES = ("grpo-plus", "torch", "trl", "transformers", "accelerate", "peft", "datasets")
 MAY_DIFFER = frozenset(
     [
         *("output_dir", "run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
@@ -120,7 +120,15 @@ def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:
     kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in OF_THE_PLACE}
     object.__setattr__(twin, "model_init_kwargs", kwargs)
     settings = {name: value for name, value in twin.to_dict().items() if name not in MAY_DIFFER}
-    return {**plain(redact(settings)), "parts": parts_of(recipe), "version": installed(*PACKAGES)}
+    return {**plain(redact(settings)), "parts": parts_of(recipe), "version": dict(_versions())}
+
+
+def _versions() -> Iterable[tuple[str, str]]:
+    for name in PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            yield name, "none"
 
 
 def _look_at_folder(folder: Path, *, leads: bool) -> None:

@@ -96,7 +96,8 @@ class Critic(Hook):
         device = host.accelerator.device
         self.head = ScalarHead(self.trunk.hidden_size).to(device)
         recipe, options = self._recipe, self.options
-        self.passes = Passes.of(host, self.trunk, self.head, recipe.engine)
+        layout, bound = recipe.engine.layout, recipe.engine.tokens_per_pass
+        self.passes = Passes.of(host, self.trunk, self.head, layout=layout, tokens_per_pass=bound)
         average = partial(host.accelerator.reduce, reduction="mean") if host.accelerator.num_processes > 1 else None
         self.optimizer = OwnAdamW(
             _named(self.head.named_parameters(), "head") | _named(self.trunk.named_parameters().items(), "trunk"),

@@ -100,13 +100,17 @@ class LiveVerifier:
 
     def __call__(
         self,
-        prompts: Any,  # noqa: ARG002 - TRL's signature
-        completions: Any,  # noqa: ARG002
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **_: Any,
+        **columns: Any,
     ) -> list[float | None]:
-        """TRL's reward signature; the verdicts of what was started."""
+        """TRL's reward signature."""
+        if self._pending is None:
+            held = {key: value for key, value in columns.items() if isinstance(value, list)}
+            self.start(prompts, completions, completion_ids, held)
         assert self._pending is not None
         rows, total, pending = self._pending
         self._pending = None

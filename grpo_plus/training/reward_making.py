@@ -63,7 +63,8 @@ def make(host: Host, options: RewardModelOptions, on: str) -> "Scorer":
         first = str(error).partition("\n")[0]
         logger.warning("reward_model: it will be in checkpoints only, as transformers has no such model: %s", first)
     args: Any = host.args
-    passes = Passes.of(host, trunk, head, recipe_of(args).engine)
+    engine = recipe_of(args).engine
+    passes = Passes.of(host, trunk, head, layout=engine.layout, tokens_per_pass=engine.tokens_per_pass)
     together = host.accelerator.num_processes > 1
     # Pairs say nothing about a level: its gradient is rounding, which Adam would make whole steps of.
     head.bias.requires_grad_(options.head == "process")

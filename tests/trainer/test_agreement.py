@@ -48,7 +48,7 @@ def test_what_decides_the_result_or_the_steps_is_named(one, other, named):
 
 def test_versions_are_compared(monkeypatch):
     ours = told()
-    monkeypatch.setattr(agreement, "installed", lambda *_: {**ours["version"], "trl": "0.1"})
+    monkeypatch.setattr(agreement, "version", lambda name: "0.1" if name == "trl" else importlib.metadata.version(name))
     found = agreement.disagreement([("rank 0", ours), ("rank 1", told())]).splitlines()
     assert found[1:] == [f"  version.trl: '{importlib.metadata.version('trl')}' on rank 0, '0.1' on rank 1"]
 
