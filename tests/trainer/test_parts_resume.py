@@ -278,7 +278,7 @@ def test_an_early_stop_comes_where_it_came(trained, sums, tmp_path):
 def test_two_ranks_go_on_inside_a_generation_batch(ranks):
     found = ranks("parts")
     for rank in found:
-        assert [run["unlike"] + run["weights"] for run in rank.values()] == [[]] * 4
+        assert [run["unlike"] + run["weights"] for run in rank.values()] == [[]] * 3
     (first, together), (second, none) = (rank["inner iterations"]["counts"] for rank in found)
     assert together == [one + other for one, other in zip(first, second, strict=True)]  # each counted its own tokens
     assert none == [0.0, 0.0] != first
