@@ -265,7 +265,7 @@ def under_new_names(
     problems, renamed = {}, {}
     for old, new in OLD_NAMES.items():
         given = values.get(old)
-        if not given or new not in values:  # an older host knows the old name only
+        if not given or new not in values:
             continue
         if values[new] not in (given, defaults.get(new, given)):
             problems[old] = f"{old} ({given!r}) is the old name of {new} ({values[new]!r}): remove {old}."
@@ -316,20 +316,15 @@ def check_version() -> None:
         raise UnsupportedTRLError(f"TRL is not installed: pip install 'trl=={TESTED[-1]}'.") from error
     if os.environ.get(OVERRIDE) == "1":
         return
-    if is_supported(installed):
-        if is_untested(installed):
-            _check_untested(installed)
+    if not is_supported(installed):
+        raise UnsupportedTRLError(
+            f"TRL {installed} is installed; this release of grpo_plus is tested with {TESTED[0]} to {TESTED[-1]} "
+            "(without 1.15, whose fused head needs Triton even on a CPU). Install one of those: pip install "
+            f"'trl=={TESTED[-1]}'. To try {installed} all the same, set {OVERRIDE}=1."
+        )
+    if not is_untested(installed):
         return
-    raise UnsupportedTRLError(
-        f"TRL {installed} is installed; this release of grpo_plus is tested with {TESTED[0]} to {TESTED[-1]} (without "
-        f"1.15, whose fused head needs Triton even on a CPU). Install one of those: pip install 'trl=={TESTED[-1]}'. "
-        f"To try {installed} all the same, set {OVERRIDE}=1."
-    )
-
-
-def _check_untested(installed: str) -> None:
-    problems = seam_problems()
-    if problems:
+    if problems := seam_problems():
         raise UnsupportedTRLError(
             f"TRL {installed} is newer than {TESTED[-1]}, the newest release tested, and changed what grpo_plus builds "
             f"on: {'; '.join(problems)}. Install a tested one: pip install 'trl=={TESTED[-1]}'. To try {installed} all "
@@ -543,20 +538,17 @@ def logging_apart(host: Host) -> "Iterator[tuple[Table, dict[str, list[float]]]]
 def extend_table(host: Host, rows: Table) -> None:
     """Add rows to the host's table of completions."""
     for name, values in rows.items():
-        _extend(host._logs[name], values)
+        column = host._logs[name]
+        if isinstance(column, dict):
+            for key, further in values.items():
+                column[key].extend(further)
+        else:
+            column.extend(values)
 
 
 def each_column(change: "Callable[[Any], Any]", column: Any) -> Any:
     """A column of a table, or a mapping of further columns, each changed."""
     return {name: change(one) for name, one in column.items()} if isinstance(column, dict) else change(column)
-
-
-def _extend(column: Any, values: Any) -> None:
-    if isinstance(column, dict):
-        for name, further in values.items():
-            column[name].extend(further)
-    else:
-        column.extend(values)
 
 
 def stop_ids(host: Host) -> list[int]:
@@ -886,10 +878,7 @@ def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
     """Have such a model make logits of these positions alone, of all that it runs over; TRL does so on GPUs only."""
     import trl.trainer.utils as trl_utils
 
-    own = getattr(trl_utils, _SCORES, None)
-    if own is None:
-        yield
-        return
+    own = getattr(trl_utils, _SCORES)
 
     def apply(hidden: "torch.Tensor", weight: Any, bias: Any, targets: "torch.Tensor", *rest: Any) -> Any:
         if len(hidden) != len(scored_M):  # chosen already

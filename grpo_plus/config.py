@@ -1,10 +1,8 @@
 """`GRPOPlusConfig`: TRL's config with the parts that can be swapped."""
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from grpo_plus import _trl
@@ -32,9 +30,8 @@ from grpo_plus.recipe.settings import (  # noqa: E402 - same
 )
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
-from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
-from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
-from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
+from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
+from grpo_verifiers.redaction import redact  # noqa: E402 - same
 from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
@@ -290,24 +287,3 @@ class GRPOPlusConfig(GRPOConfig):
         twin.__dict__[_RECIPE] = self.__dict__.get(_RECIPE)
         twin.__class__ = type(type(self).__name__, (type(self),), {"__reduce_ex__": reduced})
         return twin
-
-    def save(self, path: str | Path) -> None:
-        """Write the config as JSON; `load` reads it back. Secrets are left out."""
-        values = {name: value for name, value in self.to_dict().items() if value != HIDDEN}
-        write_whole(Path(path), json.dumps(values, indent=2, sort_keys=True) + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "GRPOPlusConfig":
-        """Read what `save` wrote."""
-        values = json.loads(read_text(Path(path)))
-        if f'"{HIDDEN}"' in json.dumps(values):
-            where = ", ".join(name for name, value in values.items() if f'"{HIDDEN}"' in json.dumps(value))
-            raise ConfigError([f"{path}: {where} held a secret, which was not saved ({HIDDEN}): write it there again."])
-        known = {name for name, spec in cls.__dataclass_fields__.items() if spec.init}
-        strange = sorted(set(values) - known)
-        raise_all(moved(strange))
-        if strange:
-            raise ConfigError([f"{path}: unknown options {', '.join(strange)}; was it saved by another version?"])
-        if values.get("steps_per_generation") is not None:
-            values["generation_batch_size"] = None  # follows from the number of processes, which may differ by now
-        return cls(**values)

@@ -55,7 +55,6 @@ from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
 
 _logger = get_logger("grpo_plus.resume")
-_record_logger = get_logger("grpo_plus.record")
 
 
 class GRPOPlusTrainer(GRPOTrainer):
@@ -120,9 +119,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recipe, self.hooks = recipe, Hooks()
         self.resume_check = ResumeCheck(recipe)
         self.verification = Verification.of(recipe)
-        self.inner = InnerIterations()
-        if (goal := recipe.objective) is not None:
-            self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise, skips_rows=goal.skip_settled)
+        self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self._engine = UpdateEngine(recipe)
@@ -195,12 +192,6 @@ class GRPOPlusTrainer(GRPOTrainer):
         """
         if isinstance(self.args, GRPOPlusConfig):
             say_notes(self.args)
-        if self.recorder is None and self.recipe.report_is_open and self.is_world_process_zero():
-            _record_logger.warning(
-                "no part of grpo_plus is set, so this run trains as TRL does and keeps no record and no report: "
-                "GRPOPlusConfig(report=True), in YAML report: true, keeps both in %s; report=False: say no more.",
-                self.args.output_dir,
-            )
         guard_trackers(self)
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)

@@ -24,7 +24,7 @@ One number for each completion, step or token of a group. Keywords stand beside 
     "objectives": """\
 A preset is a composition of a ratio, a surrogate, a KL term and a reduction, each of which a config may exchange:
 `objective: {name: grpo, ratio: sequence, reduce: token_mean}`. All objectives take `ratio`, `surrogate`, `kl`,
-`reduce`, `stop_fraction`, `stop_rise` and `skip_settled` there, too. Definitions with golden numbers are in
+`reduce` and `stop_fraction` there, too. Definitions with golden numbers are in
 [formulas.md](../formulas.md#objectives).""",
     "selection": """\
 Which prompts are drawn, and what becomes of groups that teach nothing. What they cost and when to take what:

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.checkpoints import manifest, structure
+from grpo_plus.checkpoints import manifest
 from grpo_verifiers.files import read_text
 
 STATE_FILE = "grpo_plus_state.json"
 """The state of hooks, the first file of a checkpoint to be written."""
+_TRAINER_STATE = "trainer_state.json"
+_WEIGHTS = ("model*.safetensors", "adapter_model.*", "pytorch_model*", "global_step*")
+"""Files of weights, and the folders that FSDP and DeepSpeed have in their place."""
+_BESIDE_WEIGHTS = ("*optimizer*", "scheduler.pt", "rng_state*.pth", "global_step*")
 _REMOVING = ".removing-"
 
 
@@ -56,8 +60,8 @@ def written(checkpoint: Path) -> float:
 def in_order(folder: Path) -> list[Path]:
     """The checkpoint folders of a run, whole or not, the one written last at the end.
 
-    After resuming from an older checkpoint the new ones come last, whatever their steps. Checkpoints of releases that
-    wrote no manifest are in the order of their steps: a copy of a folder has new times in any order.
+    After resuming from an older checkpoint the new ones come last, whatever their steps. Checkpoints without
+    a manifest are in the order of their steps: a copy of a folder has new times in any order.
     """
     times: dict[Path, float] = {}
     latest = 0.0
@@ -71,16 +75,25 @@ def in_order(folder: Path) -> list[Path]:
 def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
     """The first file of a checkpoint that is not as it was written, in words; None for a whole checkpoint.
 
-    Without ``hashes`` only the sizes of files are compared: for lists, not for what a run goes on from.
+    Without ``hashes`` only the sizes of files are compared: for lists, not for what a run goes on from. Of one that
+    TRL's own trainer has written it is known only whether there is a state and weights.
     """
     if _is_sealed(checkpoint):
         return manifest.problem(checkpoint, hashes=hashes)
-    return structure.problem(checkpoint)
+    if "global_step" not in read_json(checkpoint / _TRAINER_STATE):
+        return f"{_TRAINER_STATE} is missing or broken"
+    weights = [path for pattern in _WEIGHTS for path in checkpoint.glob(pattern)]
+    return None if any(path.exists() and path.stat().st_size for path in weights) else "it holds no weights"
 
 
 def is_whole(checkpoint: Path, *, hashes: bool = True) -> bool:
     """Whether every file of a checkpoint is as it was written."""
     return problem(checkpoint, hashes=hashes) is None
+
+
+def weights_only(checkpoint: Path) -> bool:
+    """Whether a checkpoint holds neither optimizer nor schedule nor random state."""
+    return not any(path for pattern in _BESIDE_WEIGHTS for path in checkpoint.glob(pattern))
 
 
 def choose(folder: Path, *, hashes: bool = True) -> Choice:
@@ -165,7 +178,7 @@ def _is_sealed(checkpoint: Path) -> bool:
 
 def _changed(checkpoint: Path) -> float:
     """The time of the host's state file, or of the folder."""
-    for path in (checkpoint / structure.TRAINER_STATE, checkpoint):
+    for path in (checkpoint / _TRAINER_STATE, checkpoint):
         try:
             return path.stat().st_mtime
         except OSError:

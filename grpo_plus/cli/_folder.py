@@ -13,9 +13,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from grpo_plus.checkpoints import final_model, structure
+from grpo_plus.checkpoints import final_model
 from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, given, newest
-from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_whole, read_json, remove
+from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_whole, read_json, remove, weights_only
 from grpo_plus.cli import UserError
 from grpo_verifiers.files import open_own, read_text
 
@@ -89,7 +89,7 @@ def left_to_train(resume: Path, args: Any) -> bool:
 
 def resumed(resume: Path) -> str:
     """What is to be told of the checkpoint that a run goes on from."""
-    if structure.weights_only(resume):
+    if weights_only(resume):
         return f"Resuming from {resume}, which holds weights only: optimizer, schedule and random state are new."
     return f"Resuming from {resume}."
 

@@ -1,6 +1,6 @@
 """Modules that drop at random while they train."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
@@ -18,19 +18,19 @@ def has_dropout(model: nn.Module) -> bool:
     return any(module.training and drops(module) for module in model.modules())
 
 
+def unpacked(module: nn.Module) -> bool:
+    """The module is no layer of quantised weights, which may repack them in evaluation mode."""
+    return not any(hasattr(weight, "quant_state") for weight in module.parameters(recurse=False))
+
+
 @contextmanager
-def without_dropout(model: nn.Module, *, packed: bool = True) -> Iterator[None]:
-    """Evaluation mode inside the block; every module gets its own mode back afterwards.
+def without_dropout(model: nn.Module, chosen: Callable[[nn.Module], bool] = lambda _: True) -> Iterator[None]:
+    """Evaluation mode inside the block, of the ``chosen`` modules; each gets its own mode back afterwards.
 
     Sampling in training mode draws from a model with dropout (that of the adapters, and of the attention where a
     checkpoint has any): the log-probabilities that are trained on then belong to another model than the one that spoke.
-    Without ``packed`` layers of quantised weights, which may repack them in evaluation mode, stay as they are.
     """
-    modes = [
-        (module, module.training)
-        for module in model.modules()
-        if packed or not any(hasattr(weight, "quant_state") for weight in module.parameters(recurse=False))
-    ]
+    modes = [(module, module.training) for module in model.modules() if chosen(module)]
     for module, _ in modes:
         module.training = False
     try:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from grpo_plus.engine.branches import branches_of
-from grpo_plus.engine.dropout import without_dropout
+from grpo_plus.engine.dropout import unpacked, without_dropout
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
 from grpo_plus.engine.pack import IGNORED, lay_out
 from grpo_plus.engine.rows import read_rows
@@ -101,7 +101,7 @@ class Trial:
         return score_labels(self._model, inputs, labels, self._autocast, self._head)[0][:, left + _PROMPT - 1 :].float()
 
     def _run(self, score: Callable[[], Tensor], noise: float = 0.0) -> Tensor:
-        with torch.no_grad(), without_dropout(self._model, packed=False), scaled(self._model, noise) as dtypes:
+        with torch.no_grad(), without_dropout(self._model, unpacked), scaled(self._model, noise) as dtypes:
             scores = score()
         self._dtypes |= dtypes
         return scores

@@ -16,7 +16,8 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import AuxiliaryTrainingWrapper
 from torch import nn
 
-from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen, without_dropout
+from grpo_plus.engine.dropout import drops, without_dropout
+from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
 
 
 class AdapterTrunk(Trunk):
@@ -59,7 +60,7 @@ class AdapterTrunk(Trunk):
     @contextmanager
     def active(self) -> Iterator[None]:
         """The adapter in the place of the policy's own; the policy's weights require no gradient inside."""
-        with without_dropout(self.model), kept(self._adapted) as layers:
+        with without_dropout(self.model, drops), kept(self._adapted) as layers:
             for layer in layers:
                 _activate(layer, self.name)
             own = {id(parameter) for parameter in self._own.values()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_plus.engine.architecture import text_config
-from grpo_plus.engine.dropout import drops
+from grpo_plus.engine.dropout import drops, without_dropout
 from grpo_plus.heads.scalar import copies, load_into
 
 FREEZABLE: dict[str, re.Pattern[str]] = {
@@ -52,9 +52,10 @@ class Trunk:
     def active(self) -> Iterator[None]:
         """Context of passes, backward passes included: what they change is put back, also after an exception.
 
-        There is no dropout inside, and only the trunk's own weights require a gradient.
+        There is no dropout inside, and only the trunk's own weights require a gradient. Modules that do not drop keep
+        their mode, as checkpointing and packed 4-bit weights go by it.
         """
-        with without_dropout(self.model):
+        with without_dropout(self.model, drops):
             yield
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
@@ -89,8 +90,6 @@ def unfrozen(parameters: Iterable[tuple[str, nn.Parameter]], freeze: Sequence[st
     given = dict(parameters)
     left = dict(given)
     for part in freeze:
-        if part not in FREEZABLE:
-            raise HeadError(f"freeze has {part!r}, expected some of {', '.join(FREEZABLE)}.")
         frozen = {name for name in given if any(FREEZABLE[part].search(piece) for piece in name.split("."))}
         if not frozen:
             raise HeadError(f"freeze has {part!r}, but no trained weight of this model is part of that: remove it.")
@@ -98,16 +97,3 @@ def unfrozen(parameters: Iterable[tuple[str, nn.Parameter]], freeze: Sequence[st
     if given and not left:
         raise HeadError(f"freeze: {', '.join(freeze)} leaves nothing to train: freeze less, or set on: trunk.")
     return left
-
-
-@contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch off the modules that drop; others keep their mode, as checkpointing and packed 4-bit weights go by it."""
-    changed = [module for module in model.modules() if module.training and drops(module)]
-    for module in changed:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in changed:
-            module.training = True

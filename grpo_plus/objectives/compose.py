@@ -25,8 +25,6 @@ _NOT_HERE = {
 def _stops(
     *,
     stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None,
-    stop_rise: Annotated[float, Range(0, finite=True)] | None = None,
-    skip_settled: bool | None = None,
 ) -> None:
     """The signature of the keywords that every objective has, beside its pieces."""
 
@@ -74,8 +72,8 @@ def build_objective(
 
     Args:
         name: a preset, a registered objective, a reference to a function, or the function.
-        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``,
-            ``skip_settled``, and the keywords of its surrogate and reduction.
+        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``,
+            and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
         use_bias_correction_kl: TRL's field, which decides where ``kl: {unbiased: …}`` is not given.
 
@@ -120,10 +118,10 @@ def compose_objective(
     problems = [*choice.problems, *broken_rules([RULES], draft), *([] if term is None else _pull_problems(draft, term))]
     if problems:
         return None, problems
-    stop, rise = (None if one is None else float(one) for one in map(keywords.get, ("stop_fraction", "stop_rise")))
+    share = keywords.get("stop_fraction")
+    stop = None if share is None else float(share)
     ratio, surrogate, reduce = parts["ratio"], parts["surrogate"], parts["reduce"]
-    skips = keywords.get("skip_settled") is True
-    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop, rise, skip_settled=skips), []
+    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop), []
 
 
 class _Choice:

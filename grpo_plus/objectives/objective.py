@@ -93,9 +93,6 @@ class Objective:
         kl: the KL term; None where β is 0 or the objective has none.
         beta: TRL's `beta`, before its schedule.
         stop_fraction: share of settled tokens at which the remaining inner iterations are skipped; None for never.
-        stop_rise: least rise of the objective, from one inner iteration to the next and relative to its `size`, below
-            or at which the remaining ones are skipped; None for never.
-        skip_settled: a row all of whose targets are reached in an inner iteration is left out of the remaining ones.
     """
 
     name: str
@@ -105,8 +102,6 @@ class Objective:
     kl: KLTerm | None = None
     beta: float = 0.0
     stop_fraction: float | None = None
-    stop_rise: float | None = None
-    skip_settled: bool = False
 
     @property
     def kl_in_loss(self) -> bool:
@@ -176,11 +171,6 @@ class Objective:
         _check_gradient(loss, self.reduce, unreduced.values)
         return loss, unreduced
 
-    def size(self, unreduced: Unreduced, batch: TokenBatch) -> Tensor:
-        """The loss of a micro-batch with every token's term taken by its size: what a rise of it is relative to."""
-        size: Tensor = self.reduce(unreduced.values.detach().abs(), batch)
-        return size
-
     def _kl(self, batch: TokenBatch, ratio: Tensor) -> Tensor:
         assert self.kl is not None
         if batch.ref_logps is None:
@@ -218,12 +208,6 @@ class Objective:
         lines.append(f"  loss = reduce({total}), reduce = {reduction}")
         if self.stop_fraction is not None:
             lines.append(f"  the inner iterations stop once {self.stop_fraction:g} of the pulled tokens have settled")
-        if self.stop_rise is not None:
-            lines.append(
-                f"  the inner iterations stop once the objective rises by {self.stop_rise:g} of its size or less"
-            )
-        if self.skip_settled:
-            lines.append("  rows that are at all of their targets are left out of the remaining inner iterations")
         return "\n".join(lines)
 
     def _kl_remarks(self) -> list[str]:

@@ -150,9 +150,6 @@ RULES = Part("{c.what}", bool, (
              "for ever", way="Remove it, or use one of {c.settling}",
              when=lambda c: c.of("settles") is False and type(c.get("stop_fraction")) in (int, float)
              and 0 < c.get("stop_fraction") <= 1),
-    excludes("skip_settled", "it leaves out rows that are at their targets, and {c.pieces[surrogate].name!r} has none",
-             way="Remove it, or use target",
-             when=lambda c: c.get("skip_settled") is True and c.of("name") not in (None, "target")),
     # Advantages of parts of a completion.
     excludes("advantages per {c.per}", "its ratio is one number a completion", way=_PARTS,
              when=lambda c: c.per != "completion" and c.of("per_completion", "ratio")),

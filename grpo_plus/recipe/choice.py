@@ -125,10 +125,9 @@ class Choice:
         return ", ".join(self.recipe.sure_givers)
 
     @property
-    def stops(self) -> str:
-        """The rules that end inner iterations early."""
-        rules = {} if self.objective is None else vars(self.objective)
-        return " and ".join(rule for rule in ("stop_fraction", "stop_rise") if rules.get(rule) is not None)
+    def stops(self) -> bool:
+        """Inner iterations may end early."""
+        return self.objective is not None and self.objective.stop_fraction is not None
 
     @property
     def each_reward(self) -> str:

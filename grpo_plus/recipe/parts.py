@@ -119,7 +119,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         rollout=replace(rollout, how=how or ("auto" if lean else "stock")),
         rollout_is_set=how is not None,
         report=replace(report, record=own if record is None else bool(record)),
-        report_is_open=record is None,
         names=names,
         keywords={field: written[field][1] for field in names},
         origins=origins,

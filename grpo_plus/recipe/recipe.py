@@ -9,7 +9,7 @@ from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptio
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
-    from grpo_plus.critic import CriticOptions
+    from grpo_plus.critic.options import CriticOptions
     from grpo_plus.objectives import Objective
     from grpo_plus.reward_model.options import RewardModelOptions
     from grpo_plus.selection import Selection
@@ -137,7 +137,6 @@ class Recipe:
         rollout: how completions are drawn, with ``how`` decided.
         rollout_is_set: the config decides it.
         report: its record and report, with ``record`` decided.
-        report_is_open: the config leaves ``record`` open.
         names: advantage, objective and selection as the config names them.
         keywords: theirs, as they are written.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
@@ -163,7 +162,6 @@ class Recipe:
     rollout: RolloutOptions = field(default_factory=lambda: RolloutOptions("stock"))
     rollout_is_set: bool = False
     report: ReportOptions = field(default_factory=lambda: ReportOptions(record=False))
-    report_is_open: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
     keywords: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)

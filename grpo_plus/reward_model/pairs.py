@@ -50,8 +50,6 @@ def ordered_pairs(scores_N: Tensor, groups_N: Tensor) -> Tensor:
 
 def few_of_each(pairs_Q2: Tensor, groups_N: Tensor, most: int, generator: torch.Generator) -> Tensor:
     """At most so many pairs of each group, drawn at random, in their order."""
-    if not len(pairs_Q2):
-        return pairs_Q2
     groups_Q = groups_N[pairs_Q2[:, 0]]
     shuffled = torch.randperm(len(pairs_Q2), generator=generator)
     taken: dict[int, int] = {}

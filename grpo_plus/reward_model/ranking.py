@@ -23,14 +23,9 @@ def separation(scores: Tensor, labels: Tensor) -> float:
     >>> separation(torch.tensor([3.0, 2.0, 1.0, 2.0]), torch.tensor([1.0, 0.0, 0.0, 1.0]))
     0.875
 
-    NaN labels count as none.
-
-    Raises:
-        ValueError: the labels are of one class only.
+    NaN labels count as none. There must be a good and a bad one.
     """
     good, bad = scores[labels == 1].double(), scores[labels == 0].double()
-    if not len(good) or not len(bad):
-        raise ValueError(f"{len(good)} good and {len(bad)} bad: without both nothing is to be told apart.")
     ordered = bad.sort().values
     below = torch.searchsorted(ordered, good, right=False)
     up_to = torch.searchsorted(ordered, good, right=True)

@@ -1,7 +1,8 @@
-"""The folder of a reward model: written as a whole, and never over somebody else's files."""
+"""The folder of a reward model: what it holds, and how it is written: whole, and never over somebody else's files."""
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,42 @@ from grpo_verifiers.files import folder_lock, replaced_folder, restore_folder
 
 FILE = "grpo_plus_reward_model.json"
 """What the model was trained on and how well it did; its presence says that the folder may be replaced."""
-WAIT = 600.0
-"""Seconds that another process may take to write there."""
+HEADS = {"SEQ_CLS": "outcome", "TOKEN_CLS": "process"}
+"""The tasks of PEFT, and what their head scores."""
+_CLASSES = {"ForSequenceClassification": "outcome", "ForTokenClassification": "process"}
 
 
-class TakenError(FileExistsError):
-    """The place is not free."""
+@dataclass(frozen=True)
+class Kind:
+    """``on`` is ``adapter`` or ``model``, ``head`` is ``outcome`` or ``process``; the rest is an adapter's."""
+
+    on: str
+    head: str
+    rank: int = 0
+    alpha: float = 0.0
+    rslora: bool = False
+    base: str = ""
+
+
+def read_kind(folder: Path) -> Kind:
+    """The kind of a folder's reward model."""
+    restore_folder(folder)
+    if not folder.is_dir():
+        raise ValueError("which is no folder")
+    try:
+        if (folder / "adapter_config.json").is_file():
+            told = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+            base = str(told.get("base_model_name_or_path") or "")
+            scale = float(told["lora_alpha"]), bool(told.get("use_rslora"))
+            return Kind("adapter", HEADS[told["task_type"]], int(told["r"]), *scale, base)
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        name = str((told.get("architectures") or [""])[0])
+        return Kind("model", next(head for end, head in _CLASSES.items() if name.endswith(end)))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, AttributeError):
+        raise ValueError(
+            "which holds no reward model (adapter_config.json of the task SEQ_CLS or TOKEN_CLS, or config.json of a "
+            "model for sequence or token classification)"
+        ) from None
 
 
 def place_problem(folder: Path) -> str | None:
@@ -33,15 +64,12 @@ def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str,
     """Have ``write`` fill a draft, and put it at ``folder``, where a reader finds all of it or what was there before.
 
     Raises:
-        TakenError: something is there that may not be replaced, or another process writes there.
+        FileExistsError: something is there that may not be replaced.
         OSError: it cannot be written.
     """
-    try:
-        with folder_lock(folder, timeout=WAIT):
-            if problem := place_problem(folder):
-                raise TakenError(problem)
-            with replaced_folder(folder) as draft:
-                write(draft)
-                (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    except TimeoutError as error:
-        raise TakenError(f"another process has been writing to the folder {folder} for {WAIT:g} s.") from error
+    with folder_lock(folder):
+        if problem := place_problem(folder):
+            raise FileExistsError(problem)
+        with replaced_folder(folder) as draft:
+            write(draft)
+            (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

@@ -5,14 +5,7 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.memory.advice import (
-    LOWER,
-    capacity_of,
-    optimizer_of,
-    resident,
-    settings_of,
-    suggestion,
-)
+from grpo_plus.memory.advice import LOWER, capacity_of, optimizer_of, resident, settings_of, suggestion
 from grpo_plus.memory.estimate import Head, Settings, estimate
 from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice

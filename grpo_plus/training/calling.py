@@ -96,11 +96,8 @@ class Calling(Hook):
             problems.append("environment is set, and the trainer was given an environment_factory: keep one of them.")
         if setup.further.get("rollout_func") is not None:
             problems.append("tools and environment cannot be called by a rollout_func: keep one of them.")
-        for name in ("train_dataset", "eval_dataset"):
-            data = getattr(setup, name)
-            sets = data if isinstance(data, Mapping) else {None: data}
-            for key, rows in sets.items():
-                problems += self.data_problems(name if key is None else f"{name}[{key!r}]", rows)
+        for name, rows, _ in setup.datasets():
+            problems += self.data_problems(name, rows)
         return problems
 
     def data_problems(self, name: str, data: Any) -> list[str]:

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from peft import PeftConfig
 from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
-from grpo_plus.critic import CriticOptions, explained_variance, value_loss
+from grpo_plus.critic.loss import explained_variance, value_loss
+from grpo_plus.critic.options import CriticOptions
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
@@ -22,9 +22,8 @@ from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.advantages import Advantages
-from grpo_plus.training.hooks import Hook, Prepare, Setup
+from grpo_plus.training.hooks import Compute, Hook, Prepare, Setup
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.reward_table import CRITIC_FEATURES, CRITIC_VALUES, local_rows
@@ -73,9 +72,8 @@ class Critic(Hook):
 
     def problems(self, setup: Setup) -> list[str]:
         """A critic on an adapter where the policy has none."""
-        adapted = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
-        self._kind, options = self.options.kind(adapted=adapted), self.options
-        if self._kind == "adapter" and not adapted:
+        self._kind, options = self.options.kind(adapted=setup.adapted), self.options
+        if self._kind == "adapter" and not setup.adapted:
             return [
                 "critic has on: adapter, but the run trains no LoRA adapter: set use_peft (peft_config), or on: model."
             ]
@@ -98,9 +96,8 @@ class Critic(Hook):
         device = host.accelerator.device
         self.head = ScalarHead(self.trunk.hidden_size).to(device)
         recipe, options = self._recipe, self.options
-        engine = recipe.engine
-        bound = engine.tokens_per_pass
-        self.passes = Passes.of(host, self.trunk, self.head, layout=engine.layout, tokens_per_pass=bound)
+        layout, bound = recipe.engine.layout, recipe.engine.tokens_per_pass
+        self.passes = Passes.of(host, self.trunk, self.head, layout=layout, tokens_per_pass=bound)
         average = partial(host.accelerator.reduce, reduction="mean") if host.accelerator.num_processes > 1 else None
         self.optimizer = OwnAdamW(
             _named(self.head.named_parameters(), "head") | _named(self.trunk.named_parameters().items(), "trunk"),
@@ -189,9 +186,7 @@ class Critic(Hook):
         self._rows.append(self._micro)
         return loss
 
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
         """Nothing of the policy runs while the critic warms up: its parameters get no gradient, not even zeros."""
         if self.host.model.training and self.warming:
             self._inner.leave_out_iteration()

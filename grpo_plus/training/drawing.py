@@ -22,9 +22,6 @@ from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_
 from grpo_plus.training.resuming.run_changes import ResumeCheck
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import ConfigError, Problem
-from grpo_verifiers.redaction import get_logger
-
-logger = get_logger(__name__)
 
 PromptRow = Mapping[str, Any]
 Fresh = Callable[[int, Sequence[PromptRow]], Sequence[PromptRow]]
@@ -54,7 +51,6 @@ class Drawing(Hook):
         self._verification = verification
         self._memory = Memory(**self._keywords) if self._way == "replay" else None
         self._replayed: Mapping[str, Any] | None = None  # until its tensors are loaded
-        self._said = False
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Data that cannot be drawn in rounds."""
@@ -83,13 +79,13 @@ class Drawing(Hook):
         self._cursor = Cursor(host.args.seed, shuffle=host.shuffle_dataset)
 
     def state_dict(self) -> dict[str, Any]:
-        """The places in both streams, where any is in use, and whether a batch without any live group was spoken of."""
+        """The places in both streams, where any is in use, and the groups to replay."""
         if self._way == "keep":
             return {}
-        state: dict[str, Any] = {"coins": self._coins.drawn, "fresh": self._cursor.state_dict(), "said": self._said}
+        state: dict[str, Any] = {"coins": self._coins.drawn, "fresh": self._cursor.state_dict()}
         if self._memory is not None and self._memory.buffer.batch:
             return {**state, "replay": self._memory.packed()[0]}
-        return state if self._coins.drawn or self._cursor.moved or self._said else {}
+        return state if self._coins.drawn or self._cursor.moved else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Those of the groups to replay."""
@@ -99,7 +95,6 @@ class Drawing(Hook):
         """Go on from them."""
         self._coins.drawn = int(state["coins"])
         self._cursor.load_state_dict(state["fresh"])
-        self._said = bool(state["said"])
         self._replayed = state.get("replay")
         if self._memory is not None and self._replayed is not None:
             self._memory.buffer.load(int(self._replayed["batch"]), [])
@@ -318,15 +313,6 @@ class Drawing(Hook):
         found = {name: count / groups for name, count in counts.items()}
         found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
         _trl.log(host, found)
-        if counts.get("dead_groups/still_dead", counts.get("dead_groups/stopped")) == groups and not self._said:
-            self._said = True
-            if host.accelerator.is_main_process:
-                logger.warning(
-                    "no group of a generation batch teaches anything, after %d rounds with %d completions. Training "
-                    "goes on; look at what the verifiers say, and at how hard the prompts are.",
-                    len(rounds),
-                    completions,
-                )
 
 
 def _key(row: PromptRow) -> str:

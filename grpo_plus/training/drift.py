@@ -34,8 +34,8 @@ APART = 0.05
 """The same for the first batch of an adapter over a base that training was given as an object, and vLLM was not."""
 GROWN, FLOOR = 4.0, 0.01
 """Warned of as well: a mean that has grown so many times over the usual one, and is above this."""
-FIRST, AGAIN = 5, 2.0
-"""The usual mean is the median of so many batches; growth is said again at so many times the mean said last."""
+FIRST = 5
+"""The usual mean is the median of so many batches."""
 EVERY, ROWS = 10, 4
 """Where TRL scores nothing, one batch in so many is compared, and of it so many completions of each rank."""
 MOST = 100.0
@@ -86,42 +86,21 @@ class Gap:
         return self.total / max(self.tokens, 1)
 
 
-def usual(before: Sequence[float]) -> float:
-    """The usual mean, from those of the first batches: the lower one of two in the middle."""
-    return statistics.median_low(before)
-
-
-def judged(before: Sequence[float], now: float, *, apart: bool = False) -> str | None:
+def judged(first: list[float], now: float, *, apart: bool = False) -> str | None:
     """What is wrong: ``foreign`` or ``apart`` (first batch only), ``grown`` (later ones only) or ``large``; or None.
 
-    ``before`` are the means of the first batches, none at the first. ``apart``: the base that is trained and the one
-    that vLLM holds come from two places.
+    ``first`` are the means of the first batches, without those that had grown; this one joins them. ``apart``: the base
+    that is trained and the one that vLLM holds come from two places.
     """
-    if not before and now >= FOREIGN:
-        return "foreign"
-    if not before and apart and now > APART:
-        return "apart"
-    if before and now > max(FLOOR, GROWN * usual(before)):
+    if first and now > max(FLOOR, GROWN * statistics.median_low(first)):
         return "grown"
+    begins = not first
+    first += [now] * (len(first) < FIRST)
+    if begins and now >= FOREIGN:
+        return "foreign"
+    if begins and apart and now > APART:
+        return "apart"
     return "large" if now > LARGE else None
-
-
-class Course:
-    """Judges one mean after the other; ``first`` are those of the first batches, without those that had grown."""
-
-    def __init__(self) -> None:
-        self.first: list[float] = []
-        self._told = 0.0  # the last that had grown enough to be told
-
-    def judge(self, mean: float, *, apart: bool = False) -> tuple[str | None, bool]:
-        """The verdict, and whether it is to be told once more."""
-        verdict = judged(self.first, mean, apart=apart)
-        if verdict != "grown":
-            self.first += [mean] * (len(self.first) < FIRST)
-            return verdict, False
-        further = mean >= AGAIN * self._told
-        self._told = mean if further else self._told
-        return verdict, further
 
 
 def likely(verdict: str, unlike: str) -> str:
@@ -147,7 +126,7 @@ class Drift(Hook):
 
     def __init__(self, shifted: Callable[[], str | None]) -> None:
         self._shifted = shifted
-        self._course = Course()
+        self._first: list[float] = []  # means of the first batches
         self._batches = 0
         self._said: set[str] = set()
         self._fresh = False  # the next tokens to be scored have just been drawn
@@ -228,13 +207,11 @@ class Drift(Hook):
 
     def _judge(self, gap: Gap) -> None:
         apart = self._apart and is_adapted(_trl.unwrapped(self.host))
-        verdict, again = self._course.judge(gap.mean, apart=apart)
+        verdict = judged(self._first, gap.mean, apart=apart)
         if verdict is None:
             return
-        if again:
-            self._said.discard(verdict)
         unlike, word = self._unlike(), _trl.text_of(self.host, [gap.token])
-        first = usual(self._course.first)
+        first = statistics.median_low(self._first)
         if verdict == "foreign" and unlike:
             verdict = "large"
         text = (

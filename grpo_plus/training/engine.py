@@ -11,7 +11,7 @@ from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, facts_of
 from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.training.hooks import Hook, Prepare
+from grpo_plus.training.hooks import Compute, Hook, Prepare
 
 
 class UpdateEngine(Hook):
@@ -50,9 +50,7 @@ class UpdateEngine(Hook):
         """From fewer tokens."""
         return self.engine.score(score, *arguments, **keywords)
 
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
         """Rows without a gradient need not run."""
         with self.engine.loss_on(inputs):
             loss = compute(model, inputs)

@@ -13,14 +13,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from peft import PeftConfig
 from transformers import TrainerCallback
 
 from grpo_plus._trl import Host
+from grpo_plus.sampling.decode import is_adapted
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.turns import Turn
 
 Prepare = Callable[[], Any]
 """Makes the inputs of a micro-batch."""
+Compute = Callable[[Any, Mapping[str, Any]], torch.Tensor]
+"""Gives the loss of a model on a micro-batch."""
 Draw = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
 """Draws and scores a completion for each of this rank's rows; every rank must call it, with equally many rows."""
 
@@ -43,6 +47,20 @@ class Setup:
     def rows_may_grow(self) -> bool:
         """An environment or rollout function may add columns, so that none can be called missing."""
         return any(self.further.get(name) is not None for name in ("rollout_func", "environment_factory"))
+
+    @property
+    def adapted(self) -> bool:
+        """An adapter of PEFT is trained."""
+        return is_adapted(self.model) or isinstance(self.further.get("peft_config"), PeftConfig)
+
+    def datasets(self) -> Iterator[tuple[str, Any, Sequence[str]]]:
+        """Name, rows and columns of each dataset that says which columns it has."""
+        for field in ("train_dataset", "eval_dataset"):
+            data = getattr(self, field)
+            for key, rows in data.items() if isinstance(data, Mapping) else [(None, data)]:
+                columns = getattr(rows, "column_names", None)
+                if columns is not None and not isinstance(columns, Mapping):
+                    yield field if key is None else f"{field}[{key!r}]", rows, columns
 
     def add_rewards(self, functions: Sequence[Any]) -> None:
         """Put reward functions after those that are there."""
@@ -197,9 +215,7 @@ class Hook(TrainerCallback):
         """One micro-batch of training, forward and backward; returns its loss."""
         return run()
 
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], torch.Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> torch.Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
         """The loss of a micro-batch."""
         return compute(model, inputs)
 

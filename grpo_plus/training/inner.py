@@ -1,6 +1,6 @@
 """Inner iterations on a generation batch: their count, and the end of those that have nothing left to do."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,58 +10,47 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.minibatch import trained_mask
 from grpo_verifiers.errors import raise_all
 
-GONE = "settled_tokens"
-"""Key of a micro-batch: (B,) tokens with a target of rows that have reached all of theirs and are left out."""
-_BY = "stop_fraction and stop_rise"
+_BY = "stop_fraction"
 
 
 class InnerIterations(Hook):
-    """Looks at each full iteration on a generation batch, and skips the rest by two rules, alone or together.
-
-    Enough tokens have settled; or the objective has risen too little since the iteration before.
+    """Looks at each full iteration on a generation batch, and skips the rest once enough tokens have settled.
 
     A step is one micro-batch; an iteration is one pass over the generation batch; a block is all iterations on it,
     after which a new batch is generated. All ranks count together and decide alike.
 
     A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
-    ``share`` of the pulled tokens must have settled; the objective must have risen by ``rise`` of its size or less.
-    None never stops. With ``skips_rows`` a row that has reached all of its targets loses them until the next batch: it
-    has no gradient and need not run, and still counts as settled. ``passed`` counts the optimizer steps skipped so far.
-    Checkpoints keep it, and what is known of the block that they stand in.
+    ``share`` of the pulled tokens must have settled; None never stops. ``passed`` counts the optimizer steps skipped so
+    far. Checkpoints keep it, and what is known of the block that they stand in.
     """
 
     name = "inner_iterations"
 
-    def __init__(self, share: float | None = None, rise: float | None = None, *, skips_rows: bool = False) -> None:
-        self.share, self.rise, self.skips_rows = share, rise, skips_rows
+    def __init__(self, share: float | None = None) -> None:
+        self.share = share
         self.steps = self.iterations = 1
         self.passed = 0
         self._skipped = False
-        self._settling: tuple[MutableMapping[str, Any], Tensor, Tensor] | None = None  # of this micro-batch
         self._begin_block()
 
     def _begin_block(self) -> None:
         self._counts: Tensor | None = None  # settled and pulled tokens of this iteration on this rank
-        self._measured = (0.0, 0.0)  # the objective and its size so far in this iteration, of all ranks
-        self._before: tuple[float, float] | None = None  # those of the iteration before
         self._stopped = self._untrained = False
 
     @property
     def stops(self) -> bool:
-        """A rule may end the iterations on a batch early."""
-        return self.share is not None or self.rise is not None
+        """The iterations on a batch may end early."""
+        return self.share is not None
 
     def after_loading(self, host: Host) -> None:
         """Read the lengths; refuse an accelerator that cannot skip steps."""
         super().after_loading(host)
         self.steps, self.iterations = host.args.steps_per_generation, host.num_iterations
-        for rule, value in (("stop_fraction", self.share), ("stop_rise", self.rise)):
-            if value is not None:
-                raise_all(check_clean_steps(host.accelerator, rule))
+        if self.stops:
+            raise_all(check_clean_steps(host.accelerator))
 
     def training(self) -> AbstractContextManager[None]:
         """No step of this run is skipped yet."""
@@ -81,7 +70,6 @@ class InnerIterations(Hook):
             _trl.log(self.host, {"inner/skipped": 1.0})
             return torch.zeros((), device=self.host.accelerator.device)
         loss = run()
-        self._leave_out()
         if (step + 1) % self.steps == 0:
             _trl.log(self.host, self._finish())
         return loss
@@ -93,68 +81,30 @@ class InnerIterations(Hook):
         self._skipped = self._stopped
         return self._skipped
 
-    def observe(self, inputs: MutableMapping[str, Any], settled: Tensor, pulled: Tensor) -> None:
-        """Count one micro-batch's tokens, and note its rows that have settled."""
-        if self.skips_rows:
-            self._settling = (inputs, pulled.any(1) & ~(pulled & ~settled).any(1), pulled.sum(1))
-        if self.share is None and not self.skips_rows:
+    def observe(self, settled: Tensor, pulled: Tensor) -> None:
+        """Count one micro-batch's tokens."""
+        if self.share is None:
             return
-        gone = inputs[GONE].sum() if GONE in inputs else 0
-        counts = torch.stack([(settled & pulled).sum() + gone, pulled.sum() + gone]).float()
+        counts = torch.stack([(settled & pulled).sum(), pulled.sum()]).float()
         self._counts = counts if self._counts is None else self._counts + counts
 
-    def _leave_out(self) -> None:
-        """Take the targets of rows that have settled away, now that nothing of the micro-batch runs again."""
-        if self._settling is None:
-            return
-        inputs, done_B, tokens_B = self._settling
-        self._settling = None
-        inputs[GONE] = inputs.get(GONE, torch.zeros_like(tokens_B)) + torch.where(done_B, tokens_B, 0)
-        inputs["target_sign"] = inputs["target_sign"].masked_fill(done_B.unsqueeze(1), 0.0)
-
-    def _rows_left_out(self) -> float:
-        """The share of rows with a target that are left out by now, of all ranks."""
-        held = _trl.buffer(self.host) or []
-        gone = sum(int((one[GONE] > 0).sum()) for one in held if GONE in one)
-        live = sum(int((trained_mask(one) & (one["target_sign"] != 0)).any(1).sum()) for one in held)
-        counts = torch.tensor([gone, gone + live], dtype=torch.float32, device=self.host.accelerator.device)
-        left_out, rows = self.host.accelerator.reduce(counts, reduction="sum").tolist()
-        return left_out / rows if rows else 1.0
-
     def leave_out_iteration(self) -> None:
-        """No rule goes by the present iteration: the policy was not trained on a micro-batch of it."""
+        """Do not go by the present iteration: the policy was not trained on a micro-batch of it."""
         self._untrained = True
-
-    def measure(self, objective: Tensor, size: Tensor) -> None:
-        """Add one micro-batch of this rank: its parts of the objective and of its size on the generation batch."""
-        pair = torch.stack([objective.detach().float(), size.detach().float()])
-        mine = self.host.accelerator.reduce(pair, reduction="sum").tolist()
-        self._measured = (self._measured[0] + mine[0], self._measured[1] + mine[1])
 
     def _finish(self) -> dict[str, float]:
         """Decide after the last micro-batch of an iteration; returns what was measured.
 
         With no pulled token at all there is nothing left to do.
         """
-        found: dict[str, float] = {}
-        if self._untrained:
-            self._counts, self._measured, self._untrained = None, (0.0, 0.0), False
-            return found
-        if self._counts is not None:
-            settled, pulled = self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
-            found["inner/settled"] = share = settled / pulled if pulled else 1.0
-            self._stopped, self._counts = self.share is not None and share >= self.share, None
-        if self.skips_rows:
-            found["inner/rows_settled"] = self._rows_left_out()
-        if self.rise is not None:
-            now, self._measured = self._measured, (0.0, 0.0)
-            found["inner/objective"] = now[0]
-            if self._before is not None:
-                rise, size = now[0] - self._before[0], self._before[1]
-                found["inner/rise"] = rise / size if size else 0.0
-                self._stopped = self._stopped or rise <= self.rise * size
-            self._before = now
-        return found
+        counts, untrained = self._counts, self._untrained
+        self._counts, self._untrained = None, False
+        if counts is None or untrained or self.share is None:
+            return {}
+        settled, pulled = self.host.accelerator.reduce(counts, reduction="sum").tolist()
+        share = settled / pulled if pulled else 1.0
+        self._stopped = share >= self.share
+        return {"inner/settled": share}
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Say whether the step that was just made is one, before the schedule moves."""
@@ -169,41 +119,35 @@ class InnerIterations(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""
-        if not (self.stops or self.skips_rows):
+        if not self.stops:
             return {}
         counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
         state = {"passed": self.passed, "stopped": self._stopped, "counts": counts}
-        if self._untrained:
-            state["untrained"] = True
-        return state if self.rise is None else {**state, "measured": self._measured, "before": self._before}
+        return state | ({"untrained": True} if self._untrained else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's figures, where any step can be skipped; one rank has the tokens of all."""
-        if not (self.stops or self.skips_rows):
-            raise ValueError("nothing is skipped without stop_fraction, stop_rise or skip_settled")
+        if not self.stops:
+            raise ValueError("nothing is skipped without stop_fraction")
         self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))
         self._untrained = bool(state.get("untrained", False))
         counts, accelerator = state.get("counts"), self.host.accelerator
         if counts is not None:
             whole = torch.tensor(counts, dtype=torch.float32, device=accelerator.device)
             self._counts = whole if accelerator.is_main_process else torch.zeros_like(whole)
-        objective, size = state.get("measured") or (0.0, 0.0)
-        self._measured = (float(objective), float(size))
-        before = state.get("before")
-        self._before = None if before is None else (float(before[0]), float(before[1]))
 
 
-def check_clean_steps(accelerator: Any, rule: str) -> list[str]:
-    """Problems of a ``rule`` that skips steps which only the running accelerator shows."""
+def check_clean_steps(accelerator: Any) -> list[str]:
+    """Problems of skipped steps which only the running accelerator shows."""
     problems = []
     if accelerator.scaler is not None:
         problems.append(
-            f"{rule} leaves optimizer steps without gradients, which a gradient scaler (mixed precision fp16) cannot "
-            f"take: use bf16, or remove {rule}."
+            "stop_fraction leaves optimizer steps without gradients, which a gradient scaler (mixed precision fp16) "
+            "cannot take: use bf16, or remove stop_fraction."
         )
     if str(accelerator.distributed_type).endswith("DEEPSPEED"):
         problems.append(
-            f"{rule} leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or FSDP, "
-            f"or remove {rule}."
+            "stop_fraction leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or "
+            "FSDP, or remove stop_fraction."
         )
     return problems

@@ -29,12 +29,7 @@ class Interruption(TrainerCallback):
     ``stopped`` is called when training has stopped because of a signal. The process that ``leads`` prints.
     """
 
-    def __init__(
-        self,
-        *,
-        stopped: Callable[[], None] | None = None,
-        leads: bool = True,
-    ) -> None:
+    def __init__(self, *, stopped: Callable[[], None] | None = None, leads: bool = True) -> None:
         self.number: int | None = None
         self.stopped = False
         self._on_stop = stopped

@@ -62,18 +62,15 @@ class LiveVerifier:
         self.only = only
         self.__name__ = verifier.label
         self.verdicts: list[Verdict] = []
-        self.seen, self.asked, self.applied = 0, 0, 0  # completions: all, those to check, those that it applied to
         self._pending: tuple[list[int], int, Pending] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Failures in a row, as the verifier counts them, and completions; empty at the start."""
-        counts = [self.seen, self.asked, self.applied] if self.seen else []
-        state = {"verifier": self.verifier.state_dict(), "counts": counts}
-        return state if any(state.values()) else {}
+        """Failures in a row, as the verifier counts them; empty at the start."""
+        state = self.verifier.state_dict()
+        return {"verifier": state} if state else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
-        self.seen, self.asked, self.applied = state.get("counts") or (0, 0, 0)
         if state["verifier"]:
             self.verifier.load_state_dict(state["verifier"])
 
@@ -123,8 +120,6 @@ class LiveVerifier:
         self.verdicts = [_ELSEWHERE] * total
         for row, verdict in zip(rows, found, strict=True):
             self.verdicts[row] = self._rewarding(verdict)
-        self.seen, self.asked = self.seen + total, self.asked + len(rows)
-        self.applied += sum(verdict.status is not Status.NOT_APPLICABLE for verdict in self.verdicts)
         log_verdicts(self.verifier.label, self.verdicts, seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
 from grpo_plus.recipe.choice import Choice, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import SHARES
-from grpo_plus.training.hooks import Hook, Prepare
+from grpo_plus.training.hooks import Compute, Hook, Prepare
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.minibatch import (
     GROUPS,
@@ -153,12 +153,7 @@ class ObjectiveLoss(Hook):
             self.host.entropy_coef = float(state["entropy_coef"])
             _trl.set_last_entropy(self.host, float(state["last_world_entropy"]))
 
-    def loss(
-        self,
-        compute: Callable[[Any, Mapping[str, Any]], Tensor],  # noqa: ARG002 - it replaces TRL's own
-        model: Any,
-        inputs: Mapping[str, Any],
-    ) -> Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:  # noqa: ARG002 - replaces TRL's
         """The loss of a micro-batch, scaled for its accumulation window."""
         host, objective = self.host, self.objective
         logps, entropies, aux_loss = _trl.score(host, model, inputs)
@@ -173,10 +168,7 @@ class ObjectiveLoss(Hook):
         if self._trains:
             if unreduced.terms.settled is not None and unreduced.terms.pulled is not None:
                 settled, pulled = unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask
-                self.inner.observe(cast("dict[str, Any]", inputs), settled, pulled)
-            if objective.stop_rise is not None:
-                part = self._windows() / host.args.steps_per_generation / host.accelerator.num_processes
-                self.inner.measure(-policy_loss * part, objective.size(unreduced, batch) * part)
+                self.inner.observe(settled, pulled)
             if unreduced.kl is not None:
                 self.coefficient.observe(unreduced.kl, batch.mask, batch.share)
         self._log_all(self._reduced(metrics, batch.mask, batch.share), metrics)
@@ -184,15 +176,11 @@ class ObjectiveLoss(Hook):
 
     def _batch(self, inputs: Mapping[str, Any], logps: Tensor, entropies: Tensor) -> TokenBatch:
         host = self.host
-        if self.objective.makes_targets and any(name not in inputs for name in TARGETS):
+        needed = TARGETS if self.objective.makes_targets else (PULL,) if self.objective.pulls_groups else ()
+        if any(name not in inputs for name in needed):
             raise ValueError(
-                f"the objective {self.objective.name!r} needs {', '.join(TARGETS)} in the batch: it must come from "
+                f"the objective {self.objective.name!r} needs {', '.join(needed)} in the batch: it must come from "
                 "this trainer's own generation step."
-            )
-        if self.objective.pulls_groups and PULL not in inputs:
-            raise ValueError(
-                f"the objective {self.objective.name!r} needs {PULL} in the batch: it must come from this trainer's "
-                "own generation step."
             )
         counts = window_counts(
             inputs,

@@ -14,7 +14,6 @@ from torch.nn import Parameter
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import gathered, on_disk, piece, release, spread_like, whole
 from grpo_verifiers.errors import ConfigError, raise_all
@@ -97,7 +96,7 @@ class AdapterReference(Hook):
 
     def before_loading(self, setup: Setup) -> None:
         """See what will be trained."""
-        self._adapts = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
+        self._adapts = setup.adapted
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `sync_ref_model` from a host that refuses it with adapters."""
@@ -125,9 +124,9 @@ class AdapterReference(Hook):
         copy_weights(_trl.unwrapped(self.host))
         self.refreshed = int(self.host.state.global_step)
 
-    def _pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
-        return pairs_of(_trl.unwrapped(self.host))
+    def _copies(self) -> dict[str, Tensor]:
+        """The weights of the copy."""
+        return {name: copied for name, (_, copied) in pairs_of(_trl.unwrapped(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
@@ -135,7 +134,7 @@ class AdapterReference(Hook):
         if not (self._active and apart) or self.host.args.save_only_model:
             return {}
         if not self._gathered:
-            copies = {name: copied for name, (_, copied) in self._pairs().items()}
+            copies = self._copies()
             with whole(copies.values()):
                 self._gathered = {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
         return self._gathered
@@ -144,7 +143,7 @@ class AdapterReference(Hook):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with this copy."""
         self._gathered = {}
-        copies = {name: copied for name, (_, copied) in self._pairs().items()}
+        copies = self._copies()
         if copies.keys() != tensors.keys():
             raise ValueError("it is that of another adapter")
         with whole(copies.values(), change=True):

@@ -21,11 +21,10 @@ from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.reward_model.history import Example
-from grpo_plus.reward_model.kind import HEADS, read_kind
 from grpo_plus.reward_model.losses import bradley_terry, process_losses
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Ids
-from grpo_plus.reward_model.saved import write_whole
+from grpo_plus.reward_model.saved import HEADS, read_kind, write_whole
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig
 from torch import Tensor
 
 from grpo_plus import _trl
@@ -22,13 +21,11 @@ from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
 from grpo_plus.reward_model.history import Example, History, packed, replayed, unpacked
-from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
 from grpo_plus.reward_model.ranking import ranked_right, separation
-from grpo_plus.reward_model.saved import place_problem
+from grpo_plus.reward_model.saved import place_problem, read_kind
 from grpo_plus.reward_model.scale import rewards_of, worst_step
-from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import RewardColumn
 from grpo_plus.training.reward_making import Row, Scorer, make, save, sides_of
@@ -65,7 +62,6 @@ class RewardModelHook(Hook):
         self._steps: list[Any] = []  # of each of them
         self._barren = 0
         self._drawn = 0  # completions to learn from since the last training
-        self._classes: set[int] = set()
         self._learns = True
 
     # -- before the run ---------------------------------------------------------------------------------------------
@@ -73,15 +69,14 @@ class RewardModelHook(Hook):
     def problems(self, setup: Setup) -> list[Problem]:
         """Labels that come from nowhere, and models and data that it cannot stand on."""
         options, args, data = self._options, setup.args, setup.train_dataset
-        lora = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
         self._learns = options.every > 0
         given = read_kind(Path(options.start)).on if options.start else options.on
-        self.kind = given or ("adapter" if lora else "model")
+        self.kind = given or ("adapter" if setup.adapted else "model")
         functions = Verification.function_names(setup.reward_funcs)
         problems: list[Problem] = [*name_problems(functions)]
         if self._learns and data is not None:
             problems += label_problems(self._recipe, functions)
-        if self.kind == "adapter" and not lora:
+        if self.kind == "adapter" and not setup.adapted:
             why = f"start ({options.start}) is an adapter" if options.start else "on is 'adapter'"
             problems.append(
                 f"reward_model {why}, but the run trains no LoRA adapter whose base it could share: set use_peft, or "
@@ -240,9 +235,11 @@ class RewardModelHook(Hook):
         All ranks call it together. Without a pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
-        fresh, replayed, most = self._over_ranks(len(examples) - again, again)
+        counts = _trl.gather_objects([(len(examples) - again, again)])
+        fresh, replayed = (sum(column) for column in zip(*counts, strict=True))
+        most = max(map(sum, counts))
         logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        self._say_barren(examples, fresh)
+        self._say_barren(fresh)
         with self._apart():
             if fresh:
                 logged["reward_model/loss"] = loss = self._epochs(examples, most, generator)
@@ -293,29 +290,17 @@ class RewardModelHook(Hook):
         scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*told, strict=True))
         return separation(scores, labels)
 
-    def _say_barren(self, examples: Sequence[Example], fresh: int) -> None:
+    def _say_barren(self, fresh: int) -> None:
         """Say once that several trainings in a row had nothing to learn from."""
-        outcome = self._options.head == "outcome"
-        if not outcome:
-            mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
-            self._classes = {label for labels in _trl.gather_objects([sorted(mine)]) for label in labels}
         (drawn,) = self._sum([self._drawn])
         self._drawn = 0
         if not drawn and not fresh:  # a generation batch may last longer, or all of its prompts are held out
             return
-        self._barren = self._barren + 1 if not fresh or (not outcome and len(self._classes) < 2) else 0
-        if self._barren != PATIENCE or not self.host.accelerator.is_main_process:
-            return
-        if outcome or not fresh:
+        self._barren = 0 if fresh else self._barren + 1
+        if self._barren == PATIENCE and self.host.accelerator.is_main_process:
+            outcome = self._options.head == "outcome"
             why = "no group had two completions whose rewards differ" if outcome else "no verifier gave a step a score"
-        else:
-            why = f"all labels of steps were {min(self._classes)} (threshold {GOOD:g})"
-        logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
-
-    def _over_ranks(self, fresh: int, again: int) -> tuple[int, int, int]:
-        """Fresh and repeated examples of all ranks, and the most that one rank has."""
-        told = _trl.gather_objects([(fresh, again)])
-        return sum(one for one, _ in told), sum(two for _, two in told), max(one + two for one, two in told)
+            logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
 
     def _sum(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""

@@ -103,12 +103,7 @@ def step_scores(rows: Sequence[Sequence[tuple[Any, ...]]], *, device: torch.devi
     flat: list[tuple[Any, ...]] = [(row, *step) for row, steps in enumerate(rows) for step in steps]
     return StepScores(
         rows=torch.tensor([step[0] for step in flat], dtype=torch.long, device=device),
-        scores=torch.tensor([nan_if_none(step[3]) for step in flat], dtype=dtype, device=device),
+        scores=torch.tensor([step[3] for step in flat], dtype=dtype, device=device),
         spans=torch.tensor([step[1:3] for step in flat], dtype=torch.long, device=device).reshape(-1, 2),
         states=torch.tensor([NO_STATE, *(step[4] if len(step) > 4 else NO_STATE for step in flat)], device=device)[1:],
     )
-
-
-def nan_if_none(score: Any) -> float:
-    """A step's score as a number: NaN says that the step was not judged."""
-    return float("nan") if score is None else float(score)

@@ -1,6 +1,5 @@
 """Leaner rollouts in a trainer whose recipe asks for them."""
 
-import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -64,9 +63,8 @@ class Rollouts(Hook):
                 asked=self._recipe.rollout_is_set,
                 alone=not self._in_step,
             )
-        elif host.accelerator.is_main_process:
-            logger.log(
-                logging.WARNING if self._recipe.rollout_is_set else logging.INFO,  # nobody asked for a default
+        elif self._recipe.rollout_is_set and host.accelerator.is_main_process:
+            logger.warning(
                 "rollout is 'auto', but the parameters are sharded (FSDP1, or ZeRO-3 without "
                 "ds3_gather_for_generation): TRL draws the completions, all rows at once.",
             )

@@ -20,15 +20,12 @@ from grpo_plus.training.guard import request_for
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import whole_tensors
 from grpo_plus.training.saving import Saving
-from grpo_plus.training.verification import evenly
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
-LOOKED_AT = 1024
-"""Rows whose prompts are looked at, for the longest."""
 PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
 """A text whose tokens tell vocabularies apart."""
 
@@ -153,27 +150,15 @@ class Serving(Hook):
             return f"The checkpoint of step {step} could not be written: {saving.failed}."
         return f"The run is saved up to step {step}, in {folder}."
 
-    def _fits(self, url: str, room: int, needed: int) -> None:
-        if room <= needed:
-            raise ServerError(
-                f"the vLLM server at {url} has room for {room} tokens, prompt and completion together, but "
-                f"max_completion_length is {needed}: start it with a larger --max-model-len."
-            )
-        longest = _longest_prompt(self.host)
-        if longest + needed > room:
-            logger.warning(
-                "The vLLM server at %s has room for %d tokens, and there are prompts of %d tokens beside completions "
-                "of %d (max_completion_length): the run will end where it comes to one. Start the server with "
-                "--max-model-len %d, lower max_completion_length, or leave such rows out.",
-                *(url, room, longest, needed, longest + needed),
-            )
-
     def _inspect(self, base: Mapping[str, Any]) -> None:
         """See that a server has room for the completions, and the vocabulary of the model."""
         assert self._client is not None
         url, room, needed = self._client.url, base.get("max_model_len"), self.host.max_completion_length
-        if isinstance(room, int) and needed is not None:
-            self._fits(url, room, needed)
+        if isinstance(room, int) and needed is not None and room <= needed:
+            raise ServerError(
+                f"the vLLM server at {url} has room for {room} tokens, prompt and completion together, but "
+                f"max_completion_length is {needed}: start it with a larger --max-model-len."
+            )
         theirs = self._client.tokens(str(base.get("id")), PROBE)
         ours = _trl.token_ids(self.host, PROBE)
         if theirs is not None and theirs != ours:
@@ -186,18 +171,6 @@ class Serving(Hook):
         """Leave nothing of the run on the server."""
         if self.server is not None:
             self.server.close()
-
-
-def _longest_prompt(host: Host) -> int:
-    """Tokens of the longest prompt, as far as some rows of all over the dataset say; 0 where none can be read."""
-    data = host.train_dataset
-    counted = hasattr(data, "__len__") and hasattr(data, "select_columns")  # no stream
-    if not counted or "prompt" not in (data.column_names or ()):
-        return 0
-    column = data.with_format(None).select_columns("prompt")  # a transform may need other columns
-    prompts = [column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)]
-    prompts.sort(key=lambda prompt: len(str(prompt)))
-    return max((len(_trl.prompt_ids(host, prompt)) for prompt in prompts[-4:]), default=0)
 
 
 def _served(args: Any) -> bool:

@@ -11,7 +11,7 @@ from grpo_plus._trl import SUPPORT, Host
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
 from grpo_plus.sampling.support import Support, fitting, unknown
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import Compute, Draw, Hook
 from grpo_plus.training.rollouts import Rollouts
 from grpo_verifiers.redaction import get_logger
 
@@ -91,9 +91,7 @@ class Supports(Hook):
             self._say(why)
         return found
 
-    def draw(
-        self, draw: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]], rows: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Put the supports into the batch; rows of which nothing is known have empty ones."""
         self._rows, self._turns = None, 0
         try:
@@ -105,9 +103,7 @@ class Supports(Hook):
             self._rows = None
         return output
 
-    def loss(
-        self, compute: Callable[[Any, Mapping[str, Any]], Tensor], model: Any, inputs: Mapping[str, Any]
-    ) -> Tensor:
+    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
         """Work on the rows of a micro-batch."""
         self._rows = inputs.get(SUPPORT)
         try:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = get_logger("grpo_plus.verifiers")
 
-_KINDS = {"training": True, "evaluation": False}
 TURNS = "turns"
 """The column that verifiers know turns by."""
 NEAR = 0.75
@@ -81,7 +80,7 @@ class Verification(Hook):
         self._rows_may_grow = setup.rows_may_grow
         names = self.function_names(setup.reward_funcs)
         return [
-            *self.dataset_problems(setup.train_dataset, setup.eval_dataset),
+            *self._dataset_problems(setup),
             *weight_problems(self._recipe, names),
             *([] if setup.train_dataset is None else idle_problems(self._recipe, names)),
         ]
@@ -100,12 +99,6 @@ class Verification(Hook):
         super().after_loading(host)
         host.reward_weights = self.weigh(host.reward_weights, host.reward_funcs)
 
-    def close(self) -> None:
-        """Say which verifiers checked nothing in all of the training."""
-        if os.environ.get("RANK", "0") == "0" and hasattr(self, "host"):
-            for sentence in never_applied(self.live, routed=self.host.accelerator.num_processes == 1):
-                logger.warning("%s", sentence)
-
     def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Look at the columns of the first row."""
         self.check_row(rows[0] if rows else {}, training=self.host.model.training)
@@ -121,15 +114,13 @@ class Verification(Hook):
             self.settle()
 
     def state_dict(self) -> dict[str, Any]:
-        """The failures in a row of each verifier, and the kinds of rows that were looked at."""
+        """The failures in a row of each verifier."""
         states = {live.verifier.label: live.state_dict() for live in self.at_work(training=False)}
         failing = {label: state for label, state in states.items() if state}
-        checked = [name for name, training in _KINDS.items() if training in self._rows_checked]
-        return ({"failing": failing} if failing else {}) | ({"rows_checked": checked} if checked else {})
+        return {"failing": failing} if failing else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there; a verifier that is new starts afresh."""
-        self._rows_checked = {_KINDS[name] for name in state.get("rows_checked", ())}
         for live in self.at_work(training=False):
             if own := state.get("failing", {}).get(live.verifier.label):
                 live.load_state_dict(own)
@@ -176,23 +167,15 @@ class Verification(Hook):
         """The verifiers that look at a batch of training, or of evaluation."""
         return self.live if training else (*self.live, *self.evaluation)
 
-    def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
+    def _dataset_problems(self, setup: Setup) -> list[str]:
         """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody."""
         if not (self.live or self.evaluation):
             return []
-        sets = {"train_dataset": train}
-        if isinstance(evaluation, Mapping):
-            sets |= {f"eval_dataset[{name!r}]": data for name, data in evaluation.items()}
-        else:
-            sets["eval_dataset"] = evaluation
         problems: list[str] = []
         routed: dict[str, Sequence[Any]] = {}
-        for name, data in sets.items():
-            columns = getattr(data, "column_names", None)
-            if columns is None or isinstance(columns, Mapping):
-                continue
+        for name, data, columns in setup.datasets():
             if not self._rows_may_grow:
-                problems += self._missing(name, columns, training=name == "train_dataset")
+                problems += self._missing(name, columns, training=name.startswith("train_dataset"))
             if self.column is not None and self.column in columns and hasattr(data, "unique"):
                 problems += [f"{name}: {problem}" for problem in self._strangers(data.unique(self.column))]
                 routed[name] = data[self.column]
@@ -202,8 +185,8 @@ class Verification(Hook):
 
     def _warn_of_columns(self, setup: Setup) -> None:
         """Log columns of the training data that look like a slip for one that a verifier would read."""
-        columns = getattr(setup.train_dataset, "column_names", None)
-        if columns is None or isinstance(columns, Mapping) or os.environ.get("RANK", "0") != "0":
+        columns = next((found for name, _, found in setup.datasets() if name == "train_dataset"), None)
+        if columns is None or os.environ.get("RANK", "0") != "0":
             return
         verifiers = [live.verifier for live in self.at_work(training=False)]
         read = {self.column, *ROW_KEYS, *(name for each in verifiers for name in each.gold_columns.values())}
@@ -388,10 +371,8 @@ def unnamed_problems(column: str, labels: Sequence[str], values: Mapping[str, Se
         f"{where} has {len(rows):,} rows: {', '.join(f'{value!r} {count:,}' for value, count in Counter(rows).items())}"
         for where, rows in values.items()
     )
-    whose = "the verifier" if len(idle) == 1 else "the verifiers"
-    remedy = "remove it from verifiers, or correct the rows" if len(idle) == 1 else "remove them, or correct the rows"
-    text = f"verifier_column is {column!r}, and no row names {whose} {', '.join(map(repr, idle))}"
-    return [f"{text}, which would never be applied ({counted}): {remedy}."]
+    text = f"verifier_column is {column!r}, and no row names {', '.join(map(repr, idle))} of verifiers"
+    return [f"{text}, never to be applied ({counted}): remove what no row names from verifiers, or correct the rows."]
 
 
 def nearly_read(columns: Sequence[str], absent: Mapping[str, Sequence[str]], read: Collection[str]) -> list[str]:
@@ -405,18 +386,3 @@ def nearly_read(columns: Sequence[str], absent: Mapping[str, Sequence[str]], rea
             for name in near
         ]
     return found
-
-
-def never_applied(live: Iterable[LiveVerifier], *, routed: bool) -> list[str]:
-    """A sentence for each verifier that gave no completion of this process a score, with the count.
-
-    ``routed``: rows choose their verifier, and this process has seen all of them.
-    """
-    told = []
-    for each in live:
-        label, asked = each.verifier.label, each.asked
-        if each.seen and not asked and routed:
-            told.append(f"the verifier {label!r} was never applied: none of {each.seen:,} completions was its.")
-        elif asked and not each.applied:
-            told.append(f"the verifier {label!r} applied to none of the {asked:,} completions that it was asked about.")
-    return told

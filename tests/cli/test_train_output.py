@@ -61,7 +61,7 @@ def test_nothing_to_resume_says_so(tmp_path):
     (checkpoint(out, 8) / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"nothing to resume") as caught:
         resume_point("last", out, tmp_path)
-    broken = "trainer_state.json is broken"
+    broken = "trainer_state.json is missing or broken"
     torn = ["checkpoint-8 is passed over: it holds no weights", f"checkpoint-7 is passed over: {broken}"]
     assert str(caught.value).splitlines()[1:] == [f"  {line}" for line in torn]
     assert list(resume_point("auto", out, tmp_path).passed_over) == torn

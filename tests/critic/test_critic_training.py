@@ -182,15 +182,15 @@ def test_a_kl_term_in_the_reward_is_the_reward_of_its_token_for_the_policy_and_t
 @pytest.mark.slow
 @pytest.mark.parametrize("warmup", [5, 6])
 def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, warmup):
-    """Three iterations of two steps on a batch, ended where the objective does not rise twofold, say: always."""
+    """Three iterations of two steps on a batch, of which the first settles a token."""
     sizes = {"num_iterations": 3, "steps_per_generation": 2, "gradient_accumulation_steps": 1, "max_steps": 12}
-    rule = {"objective": {"name": "grpo", "stop_rise": 100.0}, "diagnosis": {"stop_on": ["no_gradient"]}}
-    trainer = build({"on": "trunk", "warmup_steps": warmup, "learning_rate": 0.01}, **rule, **sizes)
+    rule = {"objective": {"name": "grpo", "stop_fraction": 0.01}, "diagnosis": {"stop_on": ["no_gradient"]}}
+    trainer = build({"on": "trunk", "warmup_steps": warmup, "learning_rate": 0.01}, learning_rate=0.1, **rule, **sizes)
     trainer.train()
     assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)
-    assert len(logged(trainer, "inner/skipped")) == 2  # the last iteration on the second batch
-    assert (trainer.critic.updates, trainer.inner.passed) == (10, warmup + 2)
-    assert len(logged(trainer, "inner/objective")) == 2  # of iterations that the policy was trained in throughout
+    assert len(logged(trainer, "inner/skipped")) == 4  # the last two iterations on the second batch
+    assert (trainer.critic.updates, trainer.inner.passed) == (8, warmup + 4)
+    assert len(logged(trainer, "inner/settled")) == 1  # of iterations that the policy was trained in throughout
 
 
 @pytest.mark.sample(0, 2)

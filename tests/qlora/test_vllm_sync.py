@@ -1,17 +1,14 @@
 """Which way weights go to a vLLM server, and what is refused."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
-from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import UserError
 from grpo_plus.cli.explain import run as explain
 from grpo_plus.sampling.vllm_sync import WAYS, Means, choose, sync_problems
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.serving import _longest_prompt
 from tests.device import FLOAT32
 
 
@@ -71,13 +68,6 @@ def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
         ValueError, match="rollout: key 'vllm_sync' is 'file', expected one of 'files', 'nccl', 'adapter'"
     ):
         GRPOPlusConfig(**settings, rollout={"vllm_sync": "file"})
-
-
-def test_the_longest_prompt_is_found_whatever_columns_a_transform_of_the_data_reads():
-    rows = Dataset.from_list([{"prompt": "a" * (number % 7), "question": "b"} for number in range(20)])
-    rows = rows.with_transform(lambda batch: {"prompt": batch["prompt"], "question": batch["question"]})
-    host = SimpleNamespace(train_dataset=rows, _tokenizer=lambda text: {"input_ids": list(text.encode())})
-    assert _longest_prompt(host) == 6
 
 
 def test_explain_knows_a_checkpoint_that_is_stored_in_4_bits(tmp_path, capsys):

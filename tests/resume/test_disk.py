@@ -6,25 +6,19 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
-from grpo_plus.checkpoints import choice, folder, manifest, structure
+from grpo_plus.checkpoints import choice, folder, manifest
 
 
 @pytest.fixture
 def made(tmp_path):
-    """Makes a checkpoint: of this release, whole or not; or of an older one, last changed at a time."""
+    """Makes a whole checkpoint of a step."""
 
-    def made(step, *, whole=True, version=2, at=None):
+    def made(step):
         path = tmp_path / f"checkpoint-{step}"
-        path.mkdir(exist_ok=True)
-        (path / folder.STATE_FILE).write_text(f'{{"version": {version}}}')
-        (path / structure.TRAINER_STATE).write_text(f'{{"global_step": {step}}}')
-        if whole and at is None:
-            folder.finish(path, int(step))
-        for name in (structure.TRAINER_STATE, "."):
-            if at is not None:
-                os.utime(path / name, (at, at))
+        path.mkdir()
+        (path / folder.STATE_FILE).write_text('{"version": 2}')
+        folder.finish(path, step)
         return path
 
     return made
@@ -80,56 +74,25 @@ def test_every_file_and_folder_is_synced_before_the_manifest_and_nothing_stays_o
 def test_a_checkpoint_of_weights_alone_holds_nothing_else_to_go_on_with(tmp_path, name, alone):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
-    assert structure.weights_only(tmp_path) is alone
-
-
-def whole(path):
-    torch.save({"weight": torch.zeros(2)}, path)
+    assert folder.weights_only(tmp_path) is alone
 
 
 @pytest.mark.parametrize(("files", "expected"), [
-    ({structure.TRAINER_STATE: None}, f"{structure.TRAINER_STATE} is missing"),
-    ({structure.TRAINER_STATE: ...}, f"{structure.TRAINER_STATE} is no file"),
-    *(({structure.TRAINER_STATE: text}, f"{structure.TRAINER_STATE} is broken") for text in ("", "{", "[" * 10**5)),
-    *(({structure.TRAINER_STATE: text}, f"{structure.TRAINER_STATE} has no global_step") for text in ("[]", "3", "{}", '{"global_step": "4"}')),
-    ({"pytorch_model.bin": None}, "it holds no weights"),
-    ({structure.TRAINER_STATE: '{"global_step": true}'}, f"{structure.TRAINER_STATE} has no global_step"),
-    ({"model.safetensors": os.mkfifo}, "model.safetensors cannot be read: "),  # which would be waited for
-    ({"model.safetensors": "x"}, "model.safetensors is not complete (Error while deserializing header:"),
-    *(({name: "{"}, f"{name} is broken") for name in structure._JSON),
-    *(({name: "[]"}, f"{name} has no weight_map") for name in structure._INDEX),
-    *(({name: '{"weight_map": {"b": "y", "a": "x"}}'}, "x is missing") for name in structure._INDEX),
-    *(({name: '{"weight_map": {"a": "pytorch_model.bin"}}'}, None) for name in structure._INDEX),
-    *(({name: "x"}, f"{name} is not complete") for name in ("training_args.bin", "pytorch_model.bin", "scaler.pt")),
-    *(({name: "x"}, f"{name} is not complete") for name in ("optimizer.pt", "adapter_model.bin", "rng_state_7.pth")),
-    *(({f"sub/{name}": "x"}, expected) for name, expected in (("a.safetensors", "sub/a.safetensors is not "),)),
-    ({"global_step4/a.pt": "x", "latest": ""}, "global_step4/a.pt is not complete"),
-    ({"global_step4/a.pt": whole}, "latest is missing"),
-    ({"optimizer_0/x": ""}, "optimizer_0/.metadata is missing"),
-    ({"pytorch_model_fsdp_0/x": ""}, "pytorch_model_fsdp_0/.metadata is missing"),
-    ({"pytorch_model_fsdp_0": whole}, None),
-    ({"pytorch_model_fsdp_0/.metadata": "", "optimizer_0/.metadata": "", "scheduler.pt": whole, "rng_state_0.pth": whole}, None),
-    ({"pytorch_model_fsdp.bin": whole, "optimizer.bin": whole, "scheduler.pt": whole, "rng_state_0.pth": whole}, None),
-    ({"global_step4/a.pt": whole, "latest": "", "rng_state_0.pth": whole}, None),  # its schedule is within
-    ({"global_step4/a.pt": whole, "latest": ""}, "rng_state.pth is missing"),
-    ({"optimizer.pt": ...}, "optimizer.pt cannot be read: "),
-    ({"scheduler.pt": whole}, "optimizer.pt is missing"),
-    ({"scheduler.pt": whole, "optimizer.pt": whole}, "rng_state.pth is missing"),
-    ({"scheduler.pt": whole, "optimizer.pt": whole, "rng_state.pth": whole}, None),
-    ({"scheduler.pt": whole, "optimizer.pt": whole, "rng_state_x.pth": whole}, None),
-    ({"scheduler.pt": whole, "optimizer.pt": whole, "rng_state_1.pth": whole}, "rng_state_0.pth is missing"),
+    ({}, "trainer_state.json is missing or broken"),
+    ({"trainer_state.json": ""}, "trainer_state.json is missing or broken"),
+    ({"trainer_state.json": '{"log_history": []}'}, "trainer_state.json is missing or broken"),
+    ({"trainer_state.json": '{"global_step": 4}', "model.safetensors": ""}, "it holds no weights"),
+    *(({"trainer_state.json": '{"global_step": 4}', name: "x"}, None) for name in (
+        "model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors", "adapter_model.bin",
+        "pytorch_model.bin", "pytorch_model_fsdp_0/x", "global_step4/x",
+    )),
 ])  # fmt: skip
-def test_the_first_file_that_is_missing_or_cut_off_is_named(tmp_path, files, expected):
-    for name, content in ({structure.TRAINER_STATE: '{"global_step": 4}', "pytorch_model.bin": whole} | files).items():
+def test_a_checkpoint_of_trl_is_taken_if_it_has_a_state_and_weights(tmp_path, files, expected):
+    for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        if content is ...:
-            (tmp_path / name).mkdir()
-        elif callable(content):
-            content(tmp_path / name)
-        elif content is not None:
-            (tmp_path / name).write_text(content)
-    found = structure.problem(tmp_path)
-    assert found == expected or (found is not None and expected is not None and found.startswith(expected))
+        (tmp_path / name).write_text(content)
+    (tmp_path / "model-1.safetensors").symlink_to("nowhere")
+    assert folder.problem(tmp_path) == expected
 
 
 def test_what_a_run_goes_on_from_and_what_it_says_where_there_is_nothing(made, tmp_path):

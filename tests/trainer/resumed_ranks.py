@@ -91,7 +91,6 @@ def place(folder, model):
 INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "learning_rate": 1.0}
 PARTS = {
     "inner iterations": {"objective": {"name": "target", "stop_fraction": 0.5}, **INSIDE},
-    "a rise": {"objective": {"name": "grpo", "stop_rise": 0.02}, **INSIDE},
     "reference": {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, **INSIDE, "learning_rate": 0.05},
     "kept weights of prompts": {"selection": {"name": "contrast", "every": 2}},
 }

@@ -89,13 +89,12 @@ def everyway(test):
 
 
 @everyway
-def test_all_prompts_dead_for_ever_change_nothing_end_and_are_counted(build, way, caplog):
+def test_all_prompts_dead_for_ever_change_nothing_end_and_are_counted(build, way):
     before = weights(build())
     trainer = train(build, way, rewards=flat)
     assert bool((before == weights(trainer)).all())
     if "dead_groups" in WAYS[way]:
         assert logged(trainer, "dead_groups/dead") == [1.0] * STEPS
-        assert caplog.text.count("no group of a generation batch teaches anything") == 1
     if "contrast" in way:
         assert logged(trainer, "selection/impossible")[-1] > 0
 

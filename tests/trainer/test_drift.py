@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training import drift as module
-from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
+from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
 from tests.device import DEVICE
 
 
@@ -56,21 +56,19 @@ def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
 
 
 def course(*means):
-    judge = Course()
-    return [judge.judge(mean) for mean in means]
+    first = []
+    return [judged(first, mean) for mean in means]
 
 
 def test_one_odd_batch_at_the_start_does_not_hide_later_growth():
     for odd in ([0.19, 0.004, 0.005, 0.004], [0.004, 0.19, 0.005, 0.004], [0.004, 0.005, 0.015, 0.004]):
-        assert course(*odd, 0.08)[-1][0] == "grown"
-    assert course(0.02, 0.03, 0.02, 0.07, 0.05)[-1] == (None, False)
+        assert course(*odd, 0.08)[-1] == "grown"
+    assert course(0.02, 0.03, 0.02, 0.07, 0.05)[-1] is None
 
 
-def test_what_has_grown_never_becomes_usual_slow_growth_is_seen_and_what_is_twice_is_told_again():
-    assert [verdict for verdict, _ in course(1e-6, *[0.1] * 20)] == [None, *["grown"] * 20]
-    assert course(*[0.004 * step for step in range(12)])[-1][0] == "grown"
-    told = [told for _, told in course(0.001, 0.02, 0.03, 0.039, 0.04, 0.05, 0.079, 0.08)]
-    assert told == [False, True, False, False, True, False, False, True]
+def test_what_has_grown_never_becomes_usual_and_slow_growth_is_seen():
+    assert course(1e-6, *[0.1] * 20) == [None, *["grown"] * 20]
+    assert course(*[0.004 * step for step in range(12)])[-1] == "grown"
 
 
 @pytest.mark.parametrize(("where", "found"), [(None, False), ("attention", True), ("adapter", True)])

@@ -35,7 +35,7 @@ RUNS = {
     "reward model": {"advantage": "sign", "verifiers": ["math"], "reward_model": {"on": "model", "every": 1}, "selection": {"name": "contrast", "every": 2}},
     "adapter": {"advantage": "sign", "objective": {"name": "grpo", **IN_REWARD}, "entropy_coef": 0.01, **REFRESHED, **DRAWN},
     "tools": {"advantage": "sign", "objective": "grpo", "tools": [DOUBLE], "verifiers": ["tool_used"], "max_completion_length": 200},
-    "out of memory": {"advantage": "gae", "objective": {"name": "dapo", "stop_rise": 0.1}, "critic": {"on": "model"}, "num_iterations": 3, "max_steps": 4},
+    "out of memory": {"advantage": "gae", "objective": {"name": "dapo", "stop_fraction": 0.9}, "critic": {"on": "model"}, "num_iterations": 3, "max_steps": 4},
     "evaluation": {"beta": 0.1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "eval_verifiers": ["exact"]},
 }  # fmt: skip
 SMALL = {"report": {"every": 0}, "max_completion_length": 6}

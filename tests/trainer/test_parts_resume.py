@@ -29,7 +29,6 @@ INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "gradient_accumulation
 STOP = {"objective": {"name": "target", "stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
 
 
-RISE = {"objective": {"name": "grpo", "stop_rise": 0.02}, **INSIDE}
 RESAMPLE = {"dead_groups": "resample", "per_device_train_batch_size": 16}
 ROULETTE = {"dead_groups": {"name": "roulette", "keep": 0.5}, "objective": "grpo"}
 
@@ -115,8 +114,7 @@ PARTS = {
     "both": ({"objective": {"name": "grpo", **ADAPTIVE}, "beta": 0.05, **ENTROPY}, {}), "TRL's entropy bonus": (ENTROPY, {}),
     "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
-    "the source of steps": (PROCESS, {"reward_funcs": None}), "inner iterations": (STOP, {}), "inner iterations that rise": (RISE, {}),
-    "rows that have settled": ({**STOP, "objective": {"name": "target", "skip_settled": True}, "learning_rate": 0.05}, {}),
+    "the source of steps": (PROCESS, {"reward_funcs": None}), "inner iterations": (STOP, {}),
     "inner iterations that are over": ({**STOP, "objective": {"name": "target", "stop_fraction": 0.01}}, {}),
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
     "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}), "failures of a verifier": (FAILING, {}),
@@ -280,7 +278,7 @@ def test_an_early_stop_comes_where_it_came(trained, sums, tmp_path):
 def test_two_ranks_go_on_inside_a_generation_batch(ranks):
     found = ranks("parts")
     for rank in found:
-        assert [run["unlike"] + run["weights"] for run in rank.values()] == [[]] * 4
+        assert [run["unlike"] + run["weights"] for run in rank.values()] == [[]] * 3
     (first, together), (second, none) = (rank["inner iterations"]["counts"] for rank in found)
     assert together == [one + other for one, other in zip(first, second, strict=True)]  # each counted its own tokens
     assert none == [0.0, 0.0] != first

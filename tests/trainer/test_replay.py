@@ -301,7 +301,7 @@ def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none
     one = drawn()
     sources = [Source(0, row) for row in (2, 3, 0, 1)]
     assert everywhere([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
-    older = step_scores([[(0, 1, 1.0)], [(0, 2, None)]], device=torch.device(DEVICE), dtype=torch.float32)
+    older = step_scores([[(0, 1, 1.0)], [(0, 2, 0.5)]], device=torch.device(DEVICE), dtype=torch.float32)
     assert older.states.tolist() == [-1, -1]
     assert step_scores([[], []], device=torch.device(DEVICE), dtype=torch.float32).states.tolist() == []
 

@@ -85,13 +85,12 @@ def test_the_hosts_other_checks_are_made_all_the_same(settings, word):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("batch", [1, 3, 8])
-def test_a_config_with_one_is_kept_and_read_like_any_other(batch, tmp_path):
+def test_a_config_with_one_is_kept_and_read_like_any_other(batch):
     config = GRPOPlusConfig(**BASE, advantage="raw", per_device_train_batch_size=batch, do_eval=True)
     assert type(config.num_generations) is int
     assert config.generation_batch_size == batch
-    config.save(tmp_path / "config.json")
     replaced = dataclasses.replace(config, steps_per_generation=None, generation_batch_size=None)
-    for again in (GRPOPlusConfig.load(tmp_path / "config.json"), pickle.loads(pickle.dumps(config)), replaced):
+    for again in (pickle.loads(pickle.dumps(config)), replaced):
         assert (again.num_generations, again.to_dict()["num_generations"]) == (1, 1)
 
 

@@ -139,18 +139,14 @@ def temporary_folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path, timeout: float = -1) -> Iterator[None]:
-    """Let one process at a time replace ``folder``, after what a killed one left is put in order.
-
-    Raises:
-        TimeoutError: another process holds it after ``timeout`` seconds (-1: wait as long as it takes).
-    """
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time replace ``folder``, after what a killed one left is put in order."""
     from filelock import FileLock
 
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    with lock.acquire(timeout=timeout):
+    with lock:
         try:
             _tidy(folder)
             yield

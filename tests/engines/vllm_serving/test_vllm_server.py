@@ -264,15 +264,10 @@ class TestAnotherServer:
         with pytest.raises(ConfigError, match=r"(?s)has room for 256 tokens.*--max-model-len"):
             make(server.url, max_completion_length=256)
 
-    def test_no_room_for_a_prompt_beside_them_is_said_before_it_is_drawn_for(self, server, make, rows, caplog):
+    def test_no_room_for_a_prompt_beside_them_ends_the_run_with_the_way_out(self, server, make, rows):
         long = [{**row, "prompt": [{"role": "user", "content": "1+" * 110 + "1"}]} for row in rows.select(range(8))]
-        make(server.url)
-        assert "has room for" not in caplog.text
         run = make(server.url, data=Dataset.from_list(long), max_steps=1)
-        (line,) = [text for text in caplog.messages if "has room for 256 tokens" in text]
-        found = re.search(r"prompts of (\d+) tokens beside completions of 48 .* --max-model-len (\d+)", line)
-        assert 221 < int(found[1]) == int(found[2]) - 48
-        with pytest.raises(ServerError, match=rf"{found[1]} input tokens.* Start it with a larger --max-model-len"):
+        with pytest.raises(ServerError, match=r"\d+ input tokens.* Start it with a larger --max-model-len"):
             run.train()
 
     def test_a_token_that_the_model_does_not_know(self, server, make):
