@@ -16,9 +16,11 @@ def drawn(n: int) -> int:
     return next(count)
 def silent(n: int) -> None:
     """Say nothing.\n\nArgs:\n    n: A number."""
+kept = []  # so that no two have one address
 def thing(n: int):
     """Give a thing.\n\nArgs:\n    n: A number."""
-    return object()
+    kept.append(object())
+    return kept[-1]
 class Sum:
     """A class made anew for each completion."""
     def __init__(self, start: int = 0): self.total = start
