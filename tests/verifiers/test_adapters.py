@@ -12,7 +12,7 @@ def chat(text):
     return [{"role": "assistant", "content": text}]
 
 
-def trl_style(prompts, completions, completion_ids, answer, **kwargs):
+def exact(prompts, completions, completion_ids, answer, **kwargs):  # a built-in has the name too
     rows = zip(prompts, completions, completion_ids, answer, kwargs["level"], strict=True)
     return [
         None if level is None else float(completion[0]["content"] == gold and prompt == "p" and ids == [1])
@@ -21,7 +21,7 @@ def trl_style(prompts, completions, completion_ids, answer, **kwargs):
 
 
 def test_trl_functions_get_what_trl_gives_them_by_name_by_kwargs_or_async():
-    made = get_verifier(trl_style)
+    made = get_verifier(exact)
     assert (made.isolation, made.required_columns) == ("process", {"answer": "answer"})
     scores = made(
         prompts=["p"] * 3, completions=[chat("a"), chat("b"), chat("c")], completion_ids=[[1]] * 3,

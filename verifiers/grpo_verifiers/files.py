@@ -18,6 +18,7 @@ from typing import IO, Any
 
 MOST_BYTES = 1 << 28
 """Of a file that is read as one text."""
+_WAIT = 600.0
 
 
 def read_text(path: Path) -> str:
@@ -140,12 +141,14 @@ def temporary_folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time replace ``folder``, after what a killed one left is put in order."""
+    """Let one process at a time replace ``folder``, after what a killed one left is put in order; TimeoutError for a
+    place that another process keeps for ten minutes.
+    """
     from filelock import FileLock
 
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=_WAIT)
     with lock:
         try:
             _tidy(folder)

@@ -55,7 +55,7 @@ _ACCEPTED = "expected a check function, a TRL reward function (completions, **kw
 
 def _adopt(name: str, value: Any) -> Verifier:
     """Make a verifier of whatever a built-in's path, a reference or an entry point gave."""
-    if name in BUILTINS:
+    if name in BUILTINS and str(getattr(value, "__module__", "")).startswith(f"{__package__}."):
         return FunctionVerifier(value, name, replace(traits_of(value), builtin=True))
     if isinstance(value, Verifier):
         return value

@@ -25,7 +25,7 @@ from grpo_verifiers.registry import file_module_name, import_reference, load_plu
 
 MAX_PAYLOAD = 64 << 20
 _FILE_MODULE = file_module_name(Path("x")).partition("x")[0]
-_by_value = threading.Lock()
+_by_value = threading.RLock()  # a function may hold a verifier, whose pickle has bytes of its own
 
 
 @dataclass(frozen=True)
