@@ -878,7 +878,10 @@ def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
     """Have such a model make logits of these positions alone, of all that it runs over; TRL does so on GPUs only."""
     import trl.trainer.utils as trl_utils
 
-    own = getattr(trl_utils, _SCORES)
+    own = getattr(trl_utils, _SCORES, None)
+    if own is None:
+        yield
+        return
 
     def apply(hidden: "torch.Tensor", weight: Any, bias: Any, targets: "torch.Tensor", *rest: Any) -> Any:
         if len(hidden) != len(scored_M):  # chosen already

@@ -85,6 +85,8 @@ def register_advantage(
         raise TypeError(
             f'register_advantage takes the name first: @register_advantage("mine"), not {type(name).__name__}.'
         )
+    if per not in ("completion", "step", "token"):
+        raise ValueError(f"register_advantage({name!r}): per is {per!r}, expected 'completion', 'step' or 'token'.")
 
     def decorate(fn: F) -> F:
         made = Estimator(

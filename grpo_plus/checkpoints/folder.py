@@ -83,7 +83,11 @@ def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
     if "global_step" not in read_json(checkpoint / _TRAINER_STATE):
         return f"{_TRAINER_STATE} is missing or broken"
     weights = [path for pattern in _WEIGHTS for path in checkpoint.glob(pattern)]
-    return None if any(path.exists() and path.stat().st_size for path in weights) else "it holds no weights"
+    return (
+        None
+        if any(path.is_dir() or (path.exists() and path.stat().st_size) for path in weights)
+        else "it holds no weights"
+    )
 
 
 def is_whole(checkpoint: Path, *, hashes: bool = True) -> bool:

@@ -1,6 +1,5 @@
 """The part of ``doctor`` that reads a config: its checks, model, data and verifiers, each by itself."""
 
-import functools
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +90,19 @@ class _Look:
         self.name = ""
         self.data: _Data | None = None
         self.held_out: _Data | None = None
-        self.load_rows = functools.cache(load_rows)
+        self._loaded: dict[tuple[Any, ...], Any] = {}
+
+    def load_rows(self, name: str, *where: Any, **more: Any) -> Any:
+        """The rows, read once; so is what was wrong with them."""
+        asked = (name, *where, *more.items())
+        if asked not in self._loaded:
+            try:
+                self._loaded[asked] = load_rows(name, *where, **more)
+            except UserError as error:
+                self._loaded[asked] = error
+        if isinstance(found := self._loaded[asked], UserError):
+            raise found
+        return found
 
     def at_everything(self) -> None:
         """All sections, in the order of the report; each goes on from what the last one learned."""
@@ -119,12 +130,12 @@ class _Look:
         from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
 
-        if refused := problems_before_loading(self.parsed, self.load_rows):
-            slow = slow_here(self.parsed)
-            for text in refused:
-                yield from refused_findings(text, ELSEWHERE if text == slow else INVALID)
-            return
-        if not self.examination.sections["config"]:
+        slow, refused = slow_here(self.parsed), problems_before_loading(self.parsed, self.load_rows)
+        if slow:
+            yield from refused_findings(slow, ELSEWHERE)
+        for text in refused:
+            yield from refused_findings(text, INVALID)
+        if not (slow or refused or self.examination.sections["config"]):
             yield READ.at("config", "every check passed")
         yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
 
@@ -351,7 +362,9 @@ class _Look:
             memory=memory()[0],
             capacity=capacity,
             bits=bits,
-            double=quantises_twice(get_quantization_config(self.model)),
+            double=quantises_twice(
+                get_quantization_config(self.model) or getattr(self.files.config, "quantization_config", None)
+            ),
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
 

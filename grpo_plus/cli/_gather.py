@@ -76,15 +76,15 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
     """All that ``train`` would refuse on this machine before the model loads; nothing of the model is looked at."""
     from trl import get_peft_config, get_quantization_config
 
-    from grpo_plus.cli._loads import slow_here
+    from grpo_plus.cli._arguments import reward_names
+    from grpo_plus.recipe.weights import weight_problems
     from grpo_plus.trainer import GRPOPlusTrainer
 
-    problems = [told] if (told := slow_here(parsed)) else []
+    args, model = parsed.training, parsed.model
     try:
         rewards, _, sets = gather(parsed, load)
     except UserError as error:
-        return [*problems, str(error)]
-    args, model = parsed.training, parsed.model
+        return [str(error), *weight_problems(args.recipe, reward_names(parsed.script))]
     sets = {field: _with_some_prompt(rows) if parsed.prompt else rows for field, rows in sets.items()}
     more = GRPOPlusTrainer.problems(
         model.model_name_or_path,
@@ -95,7 +95,7 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
-    return list(dict.fromkeys([*problems, *map(str, more)]))
+    return list(dict.fromkeys(map(str, more)))
 
 
 def _with_some_prompt(rows: Any) -> Any:

@@ -51,14 +51,15 @@ def load_of(name: str) -> Load:
 
 def say_and_check(parsed: "Parsed") -> list[str]:
     """Lines on what is downloaded; `UserError` for what `slow_here` says."""
-    if told := slow_here(parsed):
+    load = _of(parsed)
+    if told := slow_here(parsed, load):
         raise UserError(told)
-    return _download(_of(parsed))
+    return _download(load)
 
 
-def slow_here(parsed: "Parsed") -> str:
+def slow_here(parsed: "Parsed", load: Load | None = None) -> str:
     """Why train refuses a large model on a CPU that nobody asked for; empty where it does not."""
-    load = None if parsed.training.use_cpu else _of(parsed)
+    load = None if parsed.training.use_cpu else load or _of(parsed)
     if load is None or not load.is_slow_here():
         return ""
     bits = next((f", in {n} bits" for n in (4, 8) if getattr(parsed.model, f"load_in_{n}bit", False)), "")

@@ -24,6 +24,7 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
     from grpo_plus.cli._arguments import parse
     from grpo_plus.cli._data import load_rows
     from grpo_plus.cli._gather import problems_before_loading
+    from grpo_plus.cli._loads import slow_here
 
     problems: dict[str, list[str]] = {}
     parsed: dict[str, Parsed] = {}
@@ -31,7 +32,8 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
     for label, arguments in variants:
         try:
             parsed[label] = parse(PROG, arguments)
-            found = problems_before_loading(parsed[label], loaded)
+            slow = slow_here(parsed[label])
+            found = [*([slow] if slow else []), *problems_before_loading(parsed[label], loaded)]
         except UserError as error:
             found = [f"{error}\n{plugin_traceback(error)}".rstrip()]
         for problem in found:

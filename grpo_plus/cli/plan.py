@@ -56,11 +56,14 @@ def run(arguments: Sequence[str]) -> int:
     check_early(rest, beside=BESIDE)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse
+    from grpo_plus.cli._data import NO_MODEL
     from grpo_plus.memory.estimate import GIB, estimate
     from grpo_plus.memory.fit import DoesNotFitError, fit
     from grpo_plus.qlora.defaults import Device
 
     parsed = parse(PROG, on_cpu(rest), beside=BESIDE, device=Device("cuda", bf16=True))
+    if not parsed.model.model_name_or_path:
+        raise UserError(NO_MODEL)
     time = list(time_lines(parsed))
     if not parsed.model.use_peft:
         print("\n".join(time), flush=True)
@@ -105,13 +108,18 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
     path = name if Path(name).is_file() else model_path(name, parsed.folder)
     values = {**vars(model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
     bits = bits_asked(values) or stored_bits(values)
-    double = quantises_twice(get_quantization_config(model))
-    settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
-    settings = settings.but(prompt_length=prompt_length)
-    if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
-        settings = settings.but(width=4)
+    recipe = parsed.training.recipe
     try:
         config = read_model_config(path, trust_remote_code=parsed.trusts_code)
+        for part in (recipe.critic, recipe.reward_model):
+            if part is not None and part.model is not None:
+                read_model_config(part.model, trust_remote_code=parsed.trusts_code)
+        quantisation = get_quantization_config(model) or getattr(config, "quantization_config", None)
+        double = quantises_twice(quantisation)
+        settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
+        settings = settings.but(prompt_length=prompt_length)
+        if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
+            settings = settings.but(width=4)
         shape = shape_of(config, path)
         quantised = settings.four_bit or settings.eight_bit
         raise_all(storage_problems(Request(path, None, method_of(config), asked=quantised)))

@@ -69,17 +69,19 @@ def _unparsable(curves: Curves) -> Finding | None:
 
 @rule("verifier_idle", (_KEY("not_applicable"),), NEVER, least=LEAST)
 def _not_applicable(curves: Curves) -> Finding | None:
-    worst = _worst(curves, NEVER, "not_applicable")
-    if worst is None:
+    found = _shares(curves, "not_applicable")
+    idle = [label for label, (share, _) in found.items() if share >= NEVER]
+    if not idle:
         return None
-    label, share, window = worst
     column = curves.fact("verifier_column")
+    names = " or ".join(idle)
     return Finding(
         "verifier_idle",
         "warning",
-        f"the verifier {label} has judged none of the completions",
-        f"no row names it in the column {column!r}" if column else "it finds that none of the rows concern it",
-        f"correct the column {column}, or remove the verifier" if column else "look at its columns, or remove it",
-        {f"verifiers/{label}/status/not_applicable": share},
-        window.ends,
+        f"none of the completions was judged by the verifier {names}",
+        "none of the rows concern it, or it returns None"
+        + f", or no row names it in the column {column!r}" * bool(column),
+        f"look at its columns and what it returns{f', and at the column {column}' if column else ''}, or remove it",
+        {f"verifiers/{label}/status/not_applicable": found[label][0] for label in idle},
+        found[idle[0]][1].ends,
     )

@@ -11,7 +11,6 @@ from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.memory.shape import ModelShape, shape_of
-from grpo_plus.training.advice import planned
 
 FLOAT = 4
 
@@ -51,7 +50,7 @@ def fit_findings(
     memory: int,
     capacity: float | None = None,
     bits: int | None = None,
-    double: bool = True,
+    double: bool,
     sharded: bool = False,
 ) -> Iterator[Finding]:
     """Measure the model on the meta device, ask the planner about a card of ``capacity`` bytes, then look at the disk.
@@ -73,6 +72,8 @@ def fit_findings(
         told = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", told)
     elif capacity is not None and adapter is not None:
+        from grpo_plus.training.advice import planned
+
         settings = planned(args, adapter, bits=bits, double=double)
         try:
             short = shortage(config, name, settings, capacity, args.num_generations)

@@ -25,7 +25,12 @@ def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
         return ()
     try:
         return tuple(Chosen(*part) for part in leaves_of(*chosen))
-    except (VerifierError, TypeError, AttributeError):  # wrong parts are reported where the keywords are checked
+    except (
+        VerifierError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ):  # wrong parts are reported where the keywords are checked
         return ()
 
 

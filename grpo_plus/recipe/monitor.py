@@ -100,7 +100,7 @@ def too_few_checks(config: Any, monitor: Monitor, steps: int, why: str) -> list[
     fitting = [every for every in often if checks_within(steps, every, micro, accumulation, most=least) >= least]
     remedy = f"set every to {fitting[0]}" if fitting else "train longer, draw completions more often"
     drawn = f"{max(1.0, micro / accumulation):.3g} steps (generation_batch_size / num_generations, num_iterations"
-    text = f"{FIELD} every is {monitor.every}, and completions of {prompts} prompts are drawn every {drawn}, "
+    text = f"{FIELD} every is {monitor.every}, and completions of {prompts} prompt(s) are drawn every {drawn}, "
     text += f"steps_per_generation), but {why}: there are {made} checks, and an alarm needs {least}"
     return [f"{text}: {remedy}, or remove {FIELD}."]
 

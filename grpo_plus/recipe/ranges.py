@@ -158,8 +158,6 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
     optional = spec.default is None or spec.default_factory is not MISSING
     if optional and spec.name not in ALSO and is_off(value) and any(kind is dict or _items(kind) for kind in kinds):
         return default_of(spec)
-    if value is None and spec.default is False and NoneType not in kinds:
-        return False
     number = isinstance(value, Real) and not isinstance(value, bool)
     if value is None and spec.default is False and NoneType not in kinds:
         return False

@@ -146,7 +146,7 @@ PARTS = (
               and c.objective.reduce.keywords.get("length") is None),
         needs("num_iterations of 2 or more", "stop_fraction ends inner iterations early",
               way="Set it, or remove stop_fraction",
-              when=lambda c: c.objective.stop_fraction is not None and c.config.num_iterations < 2),
+              when=lambda c: c.stops and c.config.num_iterations < 2),
         needs("whole optimizer steps an iteration", "stop_fraction skips whole steps ({c.looks})",
               way="Make steps_per_generation a multiple of gradient_accumulation_steps, or remove stop_fraction",
               when=lambda c: c.stops and not c.whole_iterations),

@@ -31,14 +31,17 @@ class DrawnPrompts(Hook):
 
     def __init__(self, recorder: Recorder, summary: Callable[[], Mapping[str, Any]]) -> None:
         self._recorder, self._summary = recorder, summary
+        self._begin()
+
+    def _begin(self) -> None:
         self._drew = False  # for the batch at work
+        self._texts: dict[str, str] = {}  # by digest, of drawn prompts that no line has
+        self._missing: set[str] | None = None  # prompts of the sample whose text no line has; None: not asked yet
+        self._written: dict[str, tuple[float, float]] = {}
 
     def training(self) -> AbstractContextManager[None]:
         """Nothing of a new run is written yet."""
-        self._drew = False
-        self._texts: dict[str, str] = {}  # by digest, of drawn prompts that no line has
-        self._told: set[str] = set()
-        self._written: dict[str, tuple[float, float]] = {}
+        self._begin()
         return nullcontext()
 
     def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
@@ -57,12 +60,12 @@ class DrawnPrompts(Hook):
             return
         self._drew = False
         with self._recorder.unharmed():
-            summary = self._summary()
-            missing = {key for key, _, _ in summary["sample"]} - self._told
-            self._texts = {key: text for key, text in self._texts.items() if key in missing}
+            if self._missing is None:
+                self._missing = {key for key, _, _ in self._summary()["sample"]}
+            self._texts = {key: text for key, text in self._texts.items() if key in self._missing}
             if self._recorder.sampled:
                 step = int(self.host.state.global_step) + 1  # the step that trains on it
-                self._recorder.keep(PROMPTS, self._line(summary) | {"step": step})
+                self._recorder.keep(PROMPTS, self._line(self._summary()) | {"step": step})
 
     def _line(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         changed = []
@@ -71,7 +74,7 @@ class DrawnPrompts(Hook):
                 self._written[key] = drawn, rate
                 changed.append({"prompt": key[:KEY], "drawn": round(drawn, 3), "rate": round(rate, 4)})
         texts, self._texts = self._texts, {}
-        self._told |= texts.keys()
+        self._missing = (self._missing or set()) - texts.keys()
         texts = {key[:KEY]: text for key, text in texts.items()}
         kinds = {name: summary[name] for name in _KINDS}
         return {"kind": "prompts", **kinds, "graded": summary["graded"], "changed": changed, "texts": texts}

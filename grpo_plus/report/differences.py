@@ -83,7 +83,7 @@ def difference(ones: Sequence[float], others: Sequence[float], confidence: float
 
 
 def student_quantile(share_below: float, freedom: float) -> float:
-    """The value that a share of Student's distribution lies below, for a share above a half.
+    """The value that a share of Student's distribution lies below: a share above a half, a freedom of at least 1.
 
     >>> round(student_quantile(0.975, 4), 3)
     2.776

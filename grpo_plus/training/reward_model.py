@@ -235,11 +235,12 @@ class RewardModelHook(Hook):
         All ranks call it together. Without a pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
-        counts = _trl.gather_objects([(len(examples) - again, again)])
-        fresh, replayed = (sum(column) for column in zip(*counts, strict=True))
-        most = max(map(sum, counts))
+        mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
+        told = _trl.gather_objects([(len(examples) - again, again, sorted(mine))])
+        fresh, replayed = (sum(counts[place] for counts in told) for place in (0, 1))
+        most = max(own + repeated for own, repeated, _ in told)
         logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        self._say_barren(fresh)
+        self._say_barren(fresh, {label for _, _, labels in told for label in labels})
         with self._apart():
             if fresh:
                 logged["reward_model/loss"] = loss = self._epochs(examples, most, generator)
@@ -290,16 +291,17 @@ class RewardModelHook(Hook):
         scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*told, strict=True))
         return separation(scores, labels)
 
-    def _say_barren(self, fresh: int) -> None:
-        """Say once that several trainings in a row had nothing to learn from."""
+    def _say_barren(self, fresh: int, classes: set[int]) -> None:
+        """Say once that several trainings in a row had nothing to learn from; ``classes`` are the labels of steps."""
+        outcome = self._options.head == "outcome"
         (drawn,) = self._sum([self._drawn])
         self._drawn = 0
         if not drawn and not fresh:  # a generation batch may last longer, or all of its prompts are held out
             return
-        self._barren = 0 if fresh else self._barren + 1
+        self._barren = 0 if fresh and (outcome or len(classes) > 1) else self._barren + 1
         if self._barren == PATIENCE and self.host.accelerator.is_main_process:
-            outcome = self._options.head == "outcome"
-            why = "no group had two completions whose rewards differ" if outcome else "no verifier gave a step a score"
+            no_labels = "the steps had no labels, or all the same one"
+            why = "no group had two completions whose rewards differ" if outcome else no_labels
             logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
 
     def _sum(self, values: Sequence[float]) -> list[float]:

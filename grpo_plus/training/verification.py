@@ -371,8 +371,8 @@ def unnamed_problems(column: str, labels: Sequence[str], values: Mapping[str, Se
         f"{where} has {len(rows):,} rows: {', '.join(f'{value!r} {count:,}' for value, count in Counter(rows).items())}"
         for where, rows in values.items()
     )
-    text = f"verifier_column is {column!r}, and no row names {', '.join(map(repr, idle))} of verifiers"
-    return [f"{text}, never to be applied ({counted}): remove what no row names from verifiers, or correct the rows."]
+    text = f"verifier_column is {column!r}, and no row names {', '.join(map(repr, idle))}"
+    return [f"{text} ({counted}): remove it from verifiers, or correct the rows."]
 
 
 def nearly_read(columns: Sequence[str], absent: Mapping[str, Sequence[str]], read: Collection[str]) -> list[str]:

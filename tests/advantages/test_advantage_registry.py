@@ -133,8 +133,9 @@ def test_an_entry_point_of_an_installed_package(tmp_path, monkeypatch):
 def test_misuse_of_the_decorator_is_explained():
     with pytest.raises(TypeError, match="takes the name first"):
         register_advantage(doubled)
-    with pytest.raises(ValueError, match="unknown per 'tokens'"):
-        register_advantage("test_x", per="tokens")(doubled)
+    for per in ("tokens", "parts"):
+        with pytest.raises(ValueError, match=f"per is '{per}'"):
+            register_advantage("test_x", per=per)
     with pytest.raises(NotAnEstimatorError, match="takes no table"):
         register_advantage("test_x")(lambda *, band: None)
     with pytest.raises(NotAnEstimatorError, match="class"):
@@ -190,6 +191,15 @@ def test_the_keywords_of_process_include_those_of_spreading():
     assert found == own | {"credit": "step", "gamma": None, "outcome_weight": None}
     for fine in ({"gamma": 1.0}, {"steps_from": "prm", "credit": "return", "outcome_weight": 1}):
         assert keyword_problems(get_advantage("process"), fine) == []
+
+
+def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
+    def mine(table, *, band: float = 0.0):
+        return table.totals()
+
+    mine.__annotations__ |= {"table": "OnlyForTypeCheckers", "return": "OnlyForTypeCheckers"}
+    with pytest.raises(EstimatorKeywordError, match="'band' is 'wide'"):
+        compute_advantages(mine, RewardTable.of([1, 0]), band="wide")
 
 
 @pytest.mark.parametrize(("value", "message"), [

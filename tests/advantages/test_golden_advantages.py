@@ -77,6 +77,16 @@ RELATIVE = [name for name in advantages if name not in ("raw", "reinforce_pp", "
 
 
 @pytest.mark.parametrize("name", RELATIVE)
+@pytest.mark.parametrize(("value", "size"), [(0.1, 7), (1 / 3, 2), (12345.678, 7)])
+def test_equal_rewards_are_exactly_zero(name, value, size):
+    """Float means of equal rewards are not equal to them; dividing that residue by eps would be an advantage."""
+    table = RewardTable.of([value] * size + [0.0, 1.0, 0.5], groups=[1] * size + [2, 2, 2])
+    got = compute_advantages(name, table)
+    assert got[:size].tolist() == [0.0] * size
+    assert got[size:].abs().sum() > 0.5
+
+
+@pytest.mark.parametrize("name", RELATIVE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_means_within_a_millionth(name, dtype):
     """Relative to the largest reward of the group, or to 1 where all are smaller."""
@@ -105,7 +115,7 @@ STEPS = StepScores(
 )
 
 
-def test_mix_adds_up_and_spreads_completions_onto_tokens():
+def test_mix_adds_up_spreads_completions_onto_tokens_and_discounts_its_step_part():
     table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
     flat = compute_advantages("mix", table, parts={"sign": 2.0, "center": -1}, sign={"band": 0.5})
     assert flat.tolist() == [1.5, -1.5]
@@ -113,6 +123,11 @@ def test_mix_adds_up_and_spreads_completions_onto_tokens():
     process = compute_advantages("process", table, credit="return")
     sign = torch.tensor([[2.0] * 5, [-2.0, -2, -2, 0, 0]])
     torch.testing.assert_close(got, sign + 0.5 * process)
+    table = RewardTable.of([0, 0], lengths=[5, 5], steps=STEPS)
+    part = {"credit": "return", "gamma": 0.5, "ddof": 0, "eps": 0.0}
+    got = compute_advantages("mix", table, parts={"sign": 1.0, "process": 2.0}, process=part)
+    expected = [[0.4082, 0.4082, -2.4495, -2.4495, -2.4495], [1.8371, 0.4082, 0.4082, -2.4495, 0]]
+    torch.testing.assert_close(got, torch.tensor(expected), atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e6])

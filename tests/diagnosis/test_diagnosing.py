@@ -219,7 +219,7 @@ PROBLEMS = {
     ),
     "too short for one prompt a check": (
         {"diagnosis": {"judge": "exact"}, "max_steps": 90},
-        "every is 10, and completions of 1 prompts are drawn every 1 steps (generation_batch_size / num_generations, num_iterations",
+        "every is 10, and completions of 1 prompt(s) are drawn every 1 steps (generation_batch_size / num_generations, num_iterations",
     ),
     "too short by iterations": (
         {"diagnosis": {"judge": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},

@@ -333,7 +333,9 @@ def memory_on_a_card(case, size, capacity, adapter, **changes):
     parsed = parse("grpo-plus doctor", [str(case.config(**changes))])
     config = AutoConfig.from_pretrained(case.model)
     adapter = get_peft_config(parsed.model) if adapter else None
-    found = fit_findings(parsed.training, config, "m", adapter, width=2.0, memory=1 << 35, capacity=capacity * 2**30)
+    found = fit_findings(
+        parsed.training, config, "m", adapter, width=2.0, memory=1 << 35, capacity=capacity * 2**30, double=True
+    )
     (found,) = [one for one in found if one.thing == "memory"]
     return found
 

@@ -251,6 +251,10 @@ class TestCommand:
         assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout": {"rows": 16}})
         small = run({**whole, "advantage": "gae", "critic": {"on": "adapter", "lora_r": 4}})
         assert "  critic          0.122 GiB" in small  # a quarter of rank 16
+        large = run({**whole, "advantage": "gae", "critic": {"on": "adapter"}})
+        assert "  critic          0.488 GiB  an adapter of its own and Adam's moments, float32\n" in large
+        nowhere = {**whole, "advantage": "gae", "critic": {"on": "model", "model": "/nowhere.json"}}
+        assert "the config of /nowhere.json cannot be read" in run(nowhere, code=2)
         unquantised = {**whole, "load_in_4bit": None, "use_peft": True}
         texts = [run({**unquantised, "dtype": dtype}) for dtype in ("bfloat16", "float32")]
         gib = [float(text.split("  weights ")[1].split()[0]) for text in texts]

@@ -56,7 +56,6 @@ ADAPTIVE = {"name": "adaptive", "target": 0.1}
     ("grpo", {"kl": {"schedule": ADAPTIVE | {"target": -1.0}}}, 0.1, ["target is -1.0"]),
     ("grpo", {"kl": {"schedule": ADAPTIVE | {"rate": 5}}}, 0.1, ["rate is 5, expected a number of more than 0 and less than 5"]),
     ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
-    ("target", {"skip_settled": True}, 0, ["skip_settled"]),
     ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' pulls all", "clip, dppo_kl, dppo_tv, fipo, gmpo, target"]),
 ])  # fmt: skip
 def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):

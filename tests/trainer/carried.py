@@ -90,7 +90,7 @@ UNLIKE = {
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|Rollouts\.rollout\.(_said|stock)": "said once by each process", r"host\.saving\.": "of a checkpoint under way",
     r"Advantages\.(drawn|table).*|Rollouts\._lists|\.verdicts|Supports\._turns|Recorder\.sampled": "of a generation batch, until the next",
-    r"DrawnPrompts\._(drew|texts|told|written)": "of lines in the record, which are compared",
+    r"DrawnPrompts\._(drew|texts|missing|written)": "of lines in the record, which are compared",
     r"Verification\._rows_checked": "looked at anew",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",

@@ -83,13 +83,13 @@ def test_a_verifier_that_no_row_names_is_refused_with_the_counts(build, sums):
     with pytest.raises(ConfigError) as refused:
         build(trainer={"train_dataset": rows, "reward_funcs": None}, **VERIFIERS)
     text = str(refused.value)
-    assert "no row names 'think_format' of verifiers" in text
+    assert "no row names 'think_format'" in text
     assert "train_dataset has 16 rows: 'exact' 12, 'numeric' 4" in text
-    assert "remove what no row names from verifiers, or correct the rows" in text
+    assert "remove it from verifiers, or correct the rows" in text
 
 
 def test_several_are_named_together_and_a_stranger_is_said_first(build, sums):
-    with pytest.raises(ConfigError, match="no row names 'numeric', 'think_format' of verifiers"):
+    with pytest.raises(ConfigError, match="no row names 'numeric', 'think_format' "):
         build(trainer={"train_dataset": routed(sums, "exact")}, **VERIFIERS)
     with pytest.raises(ConfigError) as refused:
         build(trainer={"train_dataset": routed(sums, "exact", "numric")}, **VERIFIERS)

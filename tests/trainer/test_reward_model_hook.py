@@ -326,11 +326,16 @@ def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(tra
     assert wrong.tolist() == pytest.approx(logits[[len(prompt) + 3, len(prompt) + 7]].tolist(), abs=1e-4)
 
 
-@pytest.mark.usefixtures("texts")
-def test_groups_without_contrast_are_said_once(trained, caplog):
+@pytest.mark.usefixtures("texts", "digit_steps")
+def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, tmp_path, caplog, monkeypatch):
     def ones(completions, **_):
         return [1.0] * len(completions)
 
+    monkeypatch.setattr("grpo_plus.training.reward_model.GOOD", -1.0)
+    process_run(trained, tmp_path)
+    (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
+    assert "all the same one in 3 trainings in a row" in said
+    caplog.clear()
     _, logged = run(trained, ones, steps=8)
     (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
     assert "no group had two completions whose rewards differ in 3 trainings in a row" in said

@@ -141,8 +141,10 @@ def temporary_folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time replace ``folder``, after what a killed one left is put in order; TimeoutError for a
-    place that another process keeps for ten minutes.
+    """Let one process at a time replace ``folder``, after what a killed one left is put in order.
+
+    Raises:
+        TimeoutError: another process keeps the place for ten minutes.
     """
     from filelock import FileLock
 
