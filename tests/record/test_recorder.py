@@ -115,11 +115,9 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("settings", "records"), [({}, False), ({"report": True}, True), ({"advantage": "sign", "report": False}, False)])  # fmt: skip
-def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, records, caplog):
+def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, records):
     trainer = build(max_steps=1, **settings)
     trainer.train()
-    told = [record.getMessage() for record in caplog.records if "GRPOPlusConfig(report=True)" in record.getMessage()]
-    assert len(told) == (0 if settings else 1)
     assert (tmp_path / "out" / FOLDER).exists() == records
     assert (trainer.recorder is not None) == records
     if records:
