@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import load_rows, model_path
+from grpo_plus.cli.plan import storage_of
 from grpo_plus.doctor.examination import ELSEWHERE, INVALID, NOTE, READ, Examination, examine_machine, refused_findings
 from grpo_plus.doctor.finding import Finding
 from grpo_plus.doctor.fit import fit_findings
@@ -338,17 +339,13 @@ class _Look:
     # -- the fit
 
     def _fit(self) -> Iterable[Finding]:
-        from trl import get_peft_config, get_quantization_config
-
-        from grpo_plus.qlora.defaults import bits_asked, stored_bits
-        from grpo_plus.qlora.model import quantises_twice
+        from trl import get_peft_config
 
         if self.files.config is None:
             return []
         here, adapter = cards(), get_peft_config(self.model)
         capacity = float(here[0].total) or None if here and not self.args.use_cpu else None
-        values = {**vars(self.model), "model_name_or_path": self.name}
-        bits = bits_asked(values) or stored_bits(values)
+        bits, double = storage_of(self.parsed, self.name, self.files.config)
         if capacity is not None and adapter is None:
             self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
         if (self.parsed.processes or 1) > 1:
@@ -362,9 +359,7 @@ class _Look:
             memory=memory()[0],
             capacity=capacity,
             bits=bits,
-            double=quantises_twice(
-                get_quantization_config(self.model) or getattr(self.files.config, "quantization_config", None)
-            ),
+            double=double,
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
 

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._early import check_early, on_cpu
@@ -90,42 +90,47 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def storage_of(parsed: "Parsed", path: str, config: Any) -> tuple[int | None, bool]:
+    """4 or 8 for a base in so few bits, as asked or as it is stored, and whether its scales are quantised, too."""
+    from trl import get_quantization_config
+
+    from grpo_plus.qlora.defaults import bits_asked, stored_bits
+    from grpo_plus.qlora.model import quantises_twice
+
+    values = {**vars(parsed.model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
+    quantisation = get_quantization_config(parsed.model) or getattr(config, "quantization_config", None)
+    return bits_asked(values) or stored_bits(values), quantises_twice(quantisation)
+
+
 def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]":
     """The model, and the planner's settings of the run."""
-    from trl import get_peft_config, get_quantization_config
+    from trl import get_peft_config
 
     from grpo_plus.cli._data import model_path
     from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
-    from grpo_plus.qlora.defaults import bits_asked, stored_bits
-    from grpo_plus.qlora.model import method_of, quantises_twice
+    from grpo_plus.qlora.model import method_of
     from grpo_plus.training.advice import planned
     from grpo_verifiers.errors import raise_all
 
-    model = parsed.model
+    model, recipe = parsed.model, parsed.training.recipe
     # A shape is planned from a config.json alone.
     name = model.model_name_or_path or ""
     path = name if Path(name).is_file() else model_path(name, parsed.folder)
-    values = {**vars(model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
-    bits = bits_asked(values) or stored_bits(values)
-    recipe = parsed.training.recipe
     try:
         config = read_model_config(path, trust_remote_code=parsed.trusts_code)
         for part in (recipe.critic, recipe.reward_model):
             if part is not None and part.model is not None:
                 read_model_config(part.model, trust_remote_code=parsed.trusts_code)
-        quantisation = get_quantization_config(model) or getattr(config, "quantization_config", None)
-        double = quantises_twice(quantisation)
-        settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
-        settings = settings.but(prompt_length=prompt_length)
-        if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
-            settings = settings.but(width=4)
+        bits, double = storage_of(parsed, path, config)
         shape = shape_of(config, path)
-        quantised = settings.four_bit or settings.eight_bit
-        raise_all(storage_problems(Request(path, None, method_of(config), asked=quantised)))
+        raise_all(storage_problems(Request(path, None, method_of(config), asked=bits is not None)))
     except ValueError as error:
         raise UserError(str(error)) from error
-    return shape, settings
+    settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
+    if bits is None and model.dtype not in ("auto", "bfloat16", "float16"):
+        settings = settings.but(width=4)
+    return shape, settings.but(prompt_length=prompt_length)
 
 
 def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
