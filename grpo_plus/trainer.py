@@ -18,39 +18,39 @@ from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
-from grpo_plus.record import card
 from grpo_plus.record.files import FINDINGS
-from grpo_plus.record.prompts import DrawnPrompts
-from grpo_plus.record.recorder import Recorder
 from grpo_plus.report.visible import shown
 from grpo_plus.report.write import write_report
-from grpo_plus.training.advantages import Advantages, StepScorer
-from grpo_plus.training.agreement import Agreement, on_all_machines
-from grpo_plus.training.calling import Calling
-from grpo_plus.training.clock import StepClock
-from grpo_plus.training.colocate import Colocate
-from grpo_plus.training.critic import Critic, CriticReturns
-from grpo_plus.training.diagnosing import Diagnosing
-from grpo_plus.training.drawing import Drawing
-from grpo_plus.training.drift import Drift
-from grpo_plus.training.engine import UpdateEngine
-from grpo_plus.training.guard import Guard
+from grpo_plus.training.batch.advantages import Advantages, StepScorer
+from grpo_plus.training.batch.dead_groups import Drawing
+from grpo_plus.training.batch.prompt_sampler import Selecting
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
-from grpo_plus.training.inner import InnerIterations
-from grpo_plus.training.loss import ObjectiveLoss, StockShares
-from grpo_plus.training.pieces import Pieces
-from grpo_plus.training.reference import AdapterReference, ModelReference
-from grpo_plus.training.resuming.data_position import DataPosition, GenerationBatch
-from grpo_plus.training.resuming.run_changes import ResumeCheck
-from grpo_plus.training.retry import Retry
-from grpo_plus.training.reward_model import RewardModelHook
-from grpo_plus.training.rollouts import Rollouts
-from grpo_plus.training.saving import Saving
-from grpo_plus.training.selecting import Selecting
-from grpo_plus.training.serving import Serving
-from grpo_plus.training.supports import Supports
-from grpo_plus.training.trackers import guard_trackers
-from grpo_plus.training.verification import Verification
+from grpo_plus.training.observers import card
+from grpo_plus.training.observers.clock import StepClock
+from grpo_plus.training.observers.diagnosing import Diagnosing
+from grpo_plus.training.observers.prompt_stats import DrawnPrompts
+from grpo_plus.training.observers.recorder import Recorder
+from grpo_plus.training.observers.trackers import guard_trackers
+from grpo_plus.training.resume.data_position import DataPosition, GenerationBatch
+from grpo_plus.training.resume.rank_check import Agreement, on_all_machines
+from grpo_plus.training.resume.run_changes import ResumeCheck
+from grpo_plus.training.resume.saving import Saving
+from grpo_plus.training.rollout.allowed_tokens import Supports
+from grpo_plus.training.rollout.lean import Rollouts
+from grpo_plus.training.rollout.tool_loop import Calling
+from grpo_plus.training.rollout.vllm_colocated import Colocate
+from grpo_plus.training.rollout.vllm_drift import Drift
+from grpo_plus.training.rollout.vllm_server import Serving
+from grpo_plus.training.scoring.reward_model import RewardModelHook
+from grpo_plus.training.scoring.verifiers import Verification
+from grpo_plus.training.update.critic import Critic, CriticReturns
+from grpo_plus.training.update.engine import UpdateEngine
+from grpo_plus.training.update.inner import InnerIterations
+from grpo_plus.training.update.loss import ObjectiveLoss, StockShares
+from grpo_plus.training.update.quantised import Guard
+from grpo_plus.training.update.reference import AdapterReference, ModelReference
+from grpo_plus.training.update.retry import Retry
+from grpo_plus.trl.sharded import Pieces
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
 

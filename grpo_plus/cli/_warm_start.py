@@ -81,7 +81,7 @@ def begin(  # noqa: PLR0917
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    from grpo_plus.training.reference import WarmAdapter
+    from grpo_plus.training.update.reference import WarmAdapter
 
     return Begun(start.model, (WarmAdapter(folder),), fact)
 
@@ -172,7 +172,7 @@ def _made(  # noqa: PLR0917
 
 def _chats(args: Any, tokenizer: Any) -> Any:
     """How chats with tools are written; None where the run has none."""
-    from grpo_plus.training.markers import markers_of
+    from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 
     if not (args.recipe.tools or args.recipe.environments):

@@ -108,9 +108,9 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
-    from grpo_plus.training.drift import DriftError
-    from grpo_plus.training.interrupt import EvaluationLeft, Interruption
-    from grpo_plus.training.state import StateError
+    from grpo_plus.training.observers.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.training.resume.state import StateError
+    from grpo_plus.training.rollout.vllm_drift import DriftError
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)

@@ -24,8 +24,8 @@ from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
-from grpo_plus.training.pieces import drawn_from
-from grpo_plus.training.run import Run
+from grpo_plus.training.observers.run import Run
+from grpo_plus.trl.sharded import drawn_from
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text

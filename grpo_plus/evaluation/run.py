@@ -10,8 +10,8 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.verification import Verification
+from grpo_plus.training.scoring.live_verifier import LiveVerifier
+from grpo_plus.training.scoring.verifiers import Verification
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text

@@ -13,8 +13,8 @@ from grpo_plus import _trl
 from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
 from grpo_plus.evaluation.turns import TurnSampler
-from grpo_plus.training.calling import Calling
 from grpo_plus.training.hooks import Setup
+from grpo_plus.training.rollout.tool_loop import Calling
 from grpo_verifiers.errors import ConfigError, raise_all
 
 

@@ -11,7 +11,7 @@ from grpo_plus._trl import Host
 from grpo_plus.evaluation.results import PASSES, OwnReward, Sample
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.record.turns import turn_rows
-from grpo_plus.training.calling import Calling
+from grpo_plus.training.rollout.tool_loop import Calling
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Status

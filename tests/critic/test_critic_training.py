@@ -16,10 +16,10 @@ from transformers import AutoModel, AutoModelForCausalLM, BitsAndBytesConfig
 from grpo_plus.heads.passes import rows_of
 from grpo_plus.memory.errors import StepTooLargeError
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, CriticError
+from grpo_plus.training.batch.reward_table import CRITIC_VALUES
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.reward_table import CRITIC_VALUES
-from grpo_plus.training.state import Frozen, StateError
+from grpo_plus.training.resume.state import Frozen, StateError
+from grpo_plus.training.update.critic import CRITIC_FEATURES, CRITIC_RETURNS, CriticError
 from tests.critic.conftest import vowels
 from tests.device import DEVICE
 from tests.memory.live import OnDevice

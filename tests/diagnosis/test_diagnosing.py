@@ -147,7 +147,7 @@ def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_pat
 
 
 def test_what_a_model_wrote_reaches_no_terminal_as_commands():
-    from grpo_plus.training.diagnosing import _side_by_side
+    from grpo_plus.training.observers.diagnosing import _side_by_side
 
     marks = (range(0x20), range(0x7F, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), (0x2028, 0x2029, 0xD800))
     wild = "".join(chr(each) for some in marks for each in some)
@@ -270,7 +270,7 @@ def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message
 
 def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
     from grpo_plus.diagnosis.hacking import Check
-    from grpo_plus.training.monitor import HackingMonitor, sample
+    from grpo_plus.training.observers.monitor import HackingMonitor, sample
 
     options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
@@ -294,7 +294,7 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
 ])  # fmt: skip
 def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(every, micro, accumulation, steps):
     from grpo_plus.recipe.monitor import checks_within
-    from grpo_plus.training.monitor import HackingMonitor
+    from grpo_plus.training.observers.monitor import HackingMonitor
 
     given = {"judge": "exact", "every": every}
     monitor = HackingMonitor(GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis=given).recipe.monitor)

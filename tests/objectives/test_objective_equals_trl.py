@@ -12,7 +12,7 @@ from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.objectives import build_objective
-from grpo_plus.training.loss import ObjectiveLoss
+from grpo_plus.training.update.loss import ObjectiveLoss
 from tests.device import DEVICE
 from tests.objectives.runs import RUN
 

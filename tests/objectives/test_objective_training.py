@@ -24,9 +24,9 @@ from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.iterations import moves_within_batch
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training import reference
-from grpo_plus.training.inner import check_clean_steps
-from grpo_plus.training.state import Frozen
+from grpo_plus.training.resume.state import Frozen
+from grpo_plus.training.update import reference
+from grpo_plus.training.update.inner import check_clean_steps
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.rules import broken_rules
 from tests.device import DEVICE, ON_CPU

@@ -18,8 +18,8 @@ from grpo_plus.qlora.checks import Request, problems
 from grpo_plus.qlora.model import keep_layout, linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup
+from grpo_plus.training.update.quantised import Guard
 from grpo_verifiers.errors import ConfigError
 from tests.qlora.runs import ROWS, RUN, base_bytes, digits, lora, nf4
 

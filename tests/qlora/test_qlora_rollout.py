@@ -20,7 +20,7 @@ from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
 from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.rollouts import Rollouts
+from grpo_plus.training.rollout.lean import Rollouts
 from tests.device import DEVICE
 from tests.qlora.runs import assert_same_distribution, lora
 

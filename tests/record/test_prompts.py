@@ -8,9 +8,9 @@ import torch
 
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS
-from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.selection.history import digest_of
 from grpo_plus.training.hooks import Completions
+from grpo_plus.training.observers.prompt_stats import DrawnPrompts
 
 DRAWS = {"max_steps": 4, "num_generations": 4, "max_completion_length": 6, "rollout": "stock"}
 CHOICES = {"uniform": {"selection": "uniform"}, "both": {"selection": "contrast", "dead_groups": "resample"}}

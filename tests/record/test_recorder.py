@@ -261,7 +261,7 @@ def test_groups_stay_within_their_bytes_and_long_runs_are_sampled_evenly(build, 
     size = (tmp_path / "out" / FOLDER / GROUPS).stat().st_size
     assert 0 < size <= 3000 + max(len(json.dumps(group)) for group in run.groups())
     assert run.series("reward")[0] == [1, 2, 3, 4, 5, 6]
-    monkeypatch.setattr("grpo_plus.record.recorder.BATCHES", 2)
+    monkeypatch.setattr("grpo_plus.training.observers.recorder.BATCHES", 2)
     build(advantage="sign", max_steps=6).train()
     assert sorted({group["step"] for group in open_run(tmp_path / "out").groups()}) == [1, 4]
 

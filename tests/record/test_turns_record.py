@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grpo_plus.record import recorder, schema
-from grpo_plus.record.card import section
+from grpo_plus.record import schema
 from grpo_plus.record.sample import completion_record
 from grpo_plus.record.turns import ALL_KEPT, CALLS_KEPT, TEXT_KEPT, TURNS_KEPT, turn_rows
+from grpo_plus.sampling.token_spans import Decode
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.token_spans import Decode
+from grpo_plus.training.observers import recorder
+from grpo_plus.training.observers.card import section
 from grpo_verifiers.turns import Call, Turn
 
 DECODE: Decode = lambda ids: "".join("abcdefghij"[one] for one in ids)  # noqa: E731 - one letter a token

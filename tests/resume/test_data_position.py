@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grpo_plus import _trl
-from grpo_plus.training.resuming.data_position import DataPosition, Geometry, Position, position
+from grpo_plus.training.resume.data_position import DataPosition, Geometry, Position, position
 
 # A generation batch is 4 prompts in 4 micro-batches, an optimizer step 2 of them; a pass has 6 steps.
 NOW = Geometry(1, 3, 2, 4, 3, 1)

@@ -13,7 +13,7 @@ import torch
 
 import grpo_verifiers.errors
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.training import agreement
+from grpo_plus.training.resume import rank_check as agreement
 from tests.trainer.conftest import BASE
 
 

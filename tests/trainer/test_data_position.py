@@ -11,7 +11,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.interrupt import Interruption
+from grpo_plus.training.observers.interrupt import Interruption
 from tests.trainer.conftest import weights
 
 EVERY_STEP = {

@@ -336,7 +336,7 @@ class Server:
 @pytest.mark.parametrize("mode", ["token_truncate", "sequence_mask"])
 @both_ways
 def test_completions_of_vllm_keep_the_log_probabilities_they_were_drawn_with(build, settings, mode, monkeypatch):
-    monkeypatch.setattr("grpo_plus.training.drift.FOREIGN", math.inf)  # what the server says is made up
+    monkeypatch.setattr("grpo_plus.training.rollout.vllm_drift.FOREIGN", math.inf)  # what the server says is made up
     watch = Watch()
     more = {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_max": 9.0, "beta": 0.1}
     objective = {"objective": "grpo"} if settings is ROULETTE else {}

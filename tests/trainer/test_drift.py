@@ -9,8 +9,8 @@ from peft import LoraConfig, get_peft_model
 
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training import drift as module
-from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
+from grpo_plus.training.rollout import vllm_drift as module
+from grpo_plus.training.rollout.vllm_drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
 from tests.device import DEVICE
 
 

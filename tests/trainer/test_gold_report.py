@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.training.verification import Verification, evenly, nearly_read
+from grpo_plus.training.scoring.verifiers import Verification, evenly, nearly_read
 from grpo_verifiers.errors import ConfigError
 from tests.device import FLOAT32
 

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, EarlyStoppingCallback
 
 from grpo_plus.record import open_run
 from grpo_plus.record.pace import BYTES, Budget
-from grpo_plus.training import state
-from grpo_plus.training.state import StateError
+from grpo_plus.training.resume import state
+from grpo_plus.training.resume.state import StateError
 from grpo_verifiers import Step, Verdict, all_of, get_verifier, verifier
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY

@@ -6,8 +6,8 @@ import pytest
 
 from grpo_plus.advantages import RewardTable, compute_advantages
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.step_source import PATIENCE, StepSource, steps_seen
-from grpo_plus.training.verification import LiveVerifier, Verification
+from grpo_plus.training.scoring.step_source import PATIENCE, StepSource, steps_seen
+from grpo_plus.training.scoring.verifiers import LiveVerifier, Verification
 from grpo_verifiers import Status, Step, Verdict, all_of, gated, get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
 

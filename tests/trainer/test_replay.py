@@ -15,12 +15,12 @@ from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.advantages import Scored
-from grpo_plus.training.drawn_rounds import Round, everywhere, rows_of
+from grpo_plus.training.batch.advantages import Scored
+from grpo_plus.training.batch.replay import Memory, kept, round_of
+from grpo_plus.training.batch.reward_table import step_scores
+from grpo_plus.training.batch.subbatches import Round, everywhere, rows_of
 from grpo_plus.training.hooks import Completions, Hook
-from grpo_plus.training.replaying import Memory, kept, round_of
-from grpo_plus.training.reward_table import step_scores
-from grpo_plus.training.turn_spans import state_number
+from grpo_plus.training.scoring.turn_spans import state_number
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict

@@ -15,8 +15,8 @@ from grpo_plus.cli import main
 from grpo_plus.heads.passes import distributed_problems
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.training.reward_making import make
-from grpo_plus.training.reward_model import RewardModelHook
+from grpo_plus.training.scoring.reward_model import RewardModelHook
+from grpo_plus.training.scoring.reward_model_files import make
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE, FLOAT32
 

@@ -22,7 +22,7 @@ from grpo_plus.reward_model.history import replayed
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, is_held_out
 from grpo_plus.reward_model.scale import wins
-from grpo_plus.training.reward_model import RewardPairs
+from grpo_plus.training.scoring.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.verifying import REGISTRY
@@ -331,7 +331,7 @@ def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, 
     def ones(completions, **_):
         return [1.0] * len(completions)
 
-    monkeypatch.setattr("grpo_plus.training.reward_model.GOOD", -1.0)
+    monkeypatch.setattr("grpo_plus.training.scoring.reward_model.GOOD", -1.0)
     process_run(trained, tmp_path)
     (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
     assert "all the same one in 3 trainings in a row" in said

@@ -16,10 +16,10 @@ from transformers import get_scheduler
 
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.resuming.data_position import Geometry, Position, position
-from grpo_plus.training.resuming.run_changes import own_rates
-from grpo_plus.training.resuming.run_fingerprint import MOST_ROWS, data_of, differences
-from grpo_plus.training.state import StateError
+from grpo_plus.training.resume.data_position import Geometry, Position, position
+from grpo_plus.training.resume.run_changes import own_rates
+from grpo_plus.training.resume.run_fingerprint import MOST_ROWS, data_of, differences
+from grpo_plus.training.resume.state import StateError
 from tests.trainer import resumed_ranks
 from tests.trainer.conftest import weights
 

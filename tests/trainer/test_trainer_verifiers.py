@@ -10,7 +10,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus.recipe.entries import read_entries
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.verification import LiveVerifier, Verification
+from grpo_plus.training.scoring.verifiers import LiveVerifier, Verification
 from grpo_verifiers import Step, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, ConfigError, VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY

@@ -12,12 +12,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 from trl import GRPOTrainer, chat_template_utils
 
+from grpo_plus.sampling.token_spans import decoder, token_ends, token_span
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.markers import markers_of
-from grpo_plus.training.token_spans import decoder, token_ends, token_span
-from grpo_plus.training.turn_spans import own_runs, step_tokens, turns_of
-from grpo_plus.training.verification import Verification
+from grpo_plus.training.rollout.markers import markers_of
+from grpo_plus.training.scoring.live_verifier import LiveVerifier
+from grpo_plus.training.scoring.turn_spans import own_runs, step_tokens, turns_of
+from grpo_plus.training.scoring.verifiers import Verification
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ColumnError
 from grpo_verifiers.turns import Call, Turn

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusTrainer
 from grpo_plus.checkpoints import manifest
-from grpo_plus.training.state import StateError
+from grpo_plus.training.resume.state import StateError
 
 SAVED = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "rollout": "auto", "seed": 11}
 REFERENCE = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2}

@@ -1,0 +1,164 @@
+"""Rounds of drawing and the rows of a batch out of them: those of this rank, and what was found about all ranks'."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from grpo_plus import _trl
+from grpo_plus.advantages import StepScores
+from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
+from grpo_plus.training.batch.advantages import Scored
+from grpo_plus.training.hooks import Completion, Completions
+from grpo_verifiers.verdict import Status, Verdict
+
+NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
+SUMMED = ("memory/retries", "rollout/row_steps", "rollout/prefills")
+"""Metrics that are costs: of all rounds together."""
+AVERAGED = ("rollout/", "verifiers/")
+"""Beginnings of metrics that are averaged over the rounds; all others are those of the first one."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A scored generation batch that may be a part of one.
+
+    Attributes:
+        output: this rank's rows.
+        scored: this rank's completions; rewards and so on of all ranks.
+        trainable: (N, T) completion tokens that are trained on.
+        verdicts: those of each of this rank's rows, one a verifier.
+        table: rows of TRL's table of completions.
+        metrics: TRL's lists of metrics; none for rows of an earlier batch.
+    """
+
+    output: dict[str, Any]
+    scored: Scored
+    trainable: torch.Tensor
+    verdicts: Sequence[Sequence[Verdict]]
+    table: _trl.Table
+    metrics: Mapping[str, Sequence[float]]
+
+    @property
+    def rows(self) -> int:
+        """Rows of each rank."""
+        return len(self.scored.completions)
+
+
+class Drawn(NamedTuple):
+    """One row of this rank, from whatever round and rank: its part of the batch, and what hooks know of it."""
+
+    values: Row
+    completion: Completion
+    verdicts: Sequence[Verdict]
+
+    def without_completion(self) -> "Drawn":
+        """The same prompt, with nothing drawn."""
+        return Drawn(emptied(self.values), self.completion.emptied(), [NOT_DRAWN for _ in self.verdicts])
+
+    def on_cpu(self) -> "Drawn":
+        """The same, to be sent."""
+        moved = {name: one.cpu() if isinstance(one, torch.Tensor) else one for name, one in self.values.items()}
+        return self._replace(values=moved)
+
+
+def rows_of(one: Round) -> list[Drawn]:
+    """This rank's rows of a round."""
+    found = one.scored.completions
+    values = cut(one.output, [len(ids) for ids in found.ids])
+    return [Drawn(*parts) for parts in zip(values, found.each(), one.verdicts, strict=True)]
+
+
+def local_rows(rounds: Sequence[Round], sources: Sequence[Source], *, rank: int, ranks: int) -> list[Drawn]:
+    """This rank's rows of the batch; those that another rank drew are sent, where there are any."""
+    each = len(sources) // ranks
+    owners = [source.row // rounds[source.round].rows for source in sources]
+    held = [rows_of(one) for one in rounds]
+    mine: dict[int, Drawn] = {}
+    leaving: dict[int, Drawn] = {}
+    for place, (source, owner) in enumerate(zip(sources, owners, strict=True)):
+        if owner == rank:
+            row = held[source.round][source.row - rank * rounds[source.round].rows]
+            row = row if source.kept else row.without_completion()
+            if place // each == rank:
+                mine[place] = row
+            else:
+                leaving[place] = row.on_cpu()
+    if any(place // each != owner for place, owner in enumerate(owners)):
+        for sent in _trl.gather_objects([leaving]):
+            mine |= {place: row for place, row in sent.items() if place // each == rank}
+    return [mine[place] for place in range(rank * each, (rank + 1) * each)]
+
+
+def everywhere(rounds: Sequence[Round], sources: Sequence[Source], completions: Completions) -> Scored:
+    """What was found about these rows, over all ranks, beside this rank's ``completions``."""
+    scored = [one.scored for one in rounds]
+    rewards = picked([one.rewards for one in scored], sources, float("nan"))
+    lengths = picked([one.lengths for one in scored if one.lengths is not None], sources, 0)
+    truncated = picked([one.truncated for one in scored if one.truncated is not None], sources, 0)
+    places = {(source.round, source.row): place for place, source in enumerate(sources) if source.kept}
+    steps = [(number, one.steps) for number, one in enumerate(scored) if one.steps is not None]
+    return Scored(completions, rewards, lengths, truncated, _steps(steps, places) if steps else None)
+
+
+def _steps(scored: Iterable[tuple[int, StepScores]], places: Mapping[tuple[int, int], int]) -> StepScores:
+    """Steps with their rows numbered anew, in the order of the rows."""
+    found = []
+    for number, steps in scored:
+        rows_S = steps.rows.new_tensor([places.get((number, row), -1) for row in steps.rows.tolist()])
+        kept_S = rows_S >= 0
+        found.append(replace(steps.select(kept_S), rows=rows_S[kept_S]))
+    rows_S = torch.cat([steps.rows for steps in found])
+    order = torch.argsort(rows_S, stable=True)
+    scores_S, spans_S = torch.cat([one.scores for one in found]), torch.cat([one.spans for one in found])
+    states = [one.states for one in found if one.states is not None]
+    states_S = torch.cat(states)[order] if len(states) == len(found) else None
+    return StepScores(rows_S[order], scores_S[order], spans_S[order], states_S)
+
+
+def trainable(rounds: Sequence[Round], sources: Sequence[Source]) -> torch.Tensor:
+    """(N, T) completion tokens of these rows that are trained on, over all ranks."""
+    return picked([one.trainable for one in rounds], sources, 0)
+
+
+def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
+    """These rows of TRL's table of completions."""
+    tables = [one.table for one in rounds]
+    counts = [len(one.scored.rewards) for one in rounds]
+
+    def column(parts: Sequence[Sequence[Any]], nothing: Callable[[Any], Any]) -> list[Any]:
+        whole = [[*part, *[None] * (count - len(part))] for part, count in zip(parts, counts, strict=True)]
+        chosen = [(whole[source.round][source.row], source.kept) for source in sources]
+        return [value if kept else nothing(value) for value, kept in chosen]
+
+    empty: Mapping[str, Callable[[Any], Any]] = {
+        "prompt": lambda prompt: prompt,
+        "completion": lambda completion: type(completion)(),
+        "advantages": lambda _: 0.0,
+        "rewards": lambda _: math.nan,  # TRL formats it as a number
+    }
+    found: _trl.Table = {}
+    for name, first in tables[0].items():
+        if isinstance(first, dict):
+            names = dict.fromkeys(inner for one in tables for inner in one[name])
+            parts = {key: [one[name].get(key, []) for one in tables] for key in names}
+            found[name] = {key: column(values, empty.get(name, lambda _: None)) for key, values in parts.items()}
+        elif any(one[name] for one in tables):
+            found[name] = column([one[name] for one in tables], empty.get(name, lambda _: None))
+    return found
+
+
+def metrics(rounds: Sequence[Round]) -> dict[str, list[float]]:
+    """Those of the first round, which say how the policy does on the run's own prompts; costs are those of all."""
+    found = {name: list(values) for name, values in rounds[0].metrics.items()}
+    for later in rounds[1:]:
+        for name, values in later.metrics.items():
+            if name == _trl.RUN_TOTAL:
+                found[name] = list(values)
+            elif name in SUMMED:
+                found[name] = [sum(found.get(name, [])) + sum(values)]
+            elif name.startswith(AVERAGED):
+                found[name] = [*found.get(name, []), *values]
+    return found

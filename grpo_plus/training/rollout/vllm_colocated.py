@@ -1,0 +1,116 @@
+"""vLLM in the trainer's own process: adapters go over alone, and weights reach it on a CPU too."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.qlora.checks import Request
+from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.truncation import truncation
+from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
+from grpo_plus.sampling.vllm_push import adapter_problems, start_command
+from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
+from grpo_plus.sampling.vllm_support import asked_about
+from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.update.quantised import request_for
+from grpo_verifiers.errors import Problem
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+
+def merge_reasons(request: Request, *, sleeps: bool) -> list[str]:
+    """Why an adapter cannot go over alone; with ``sleeps`` vLLM drops its weights between batches."""
+    found = adapter_problems(request.adapter)
+    if request.sharded or request.zero_stage == 3:
+        found.append("use_vllm: the adapter is sharded (FSDP or ZeRO-3): use plain data parallelism or ZeRO-2.")
+    if sleeps:
+        found.append(
+            "vllm_enable_sleep_mode is true: what vLLM drops asleep comes back by a push of all weights, which an "
+            "adapter is not. Set it to false."
+        )
+    return found
+
+
+class Colocate(Hook):
+    """Brings the weights of training to a vLLM in the same process; without one it does nothing.
+
+    An adapter goes over alone wherever vLLM can take it. Where it cannot, TRL merges it into a plain base and says so
+    here; a quantised base is never merged into. ``llm`` is the vLLM; None where there is none in this process.
+    """
+
+    def __init__(self) -> None:
+        self._rank: int | None = None
+        self._active = False
+        self._dtype: str | None = None
+        self.llm: Colocated | None = None
+
+    def problems(self, setup: Setup) -> Sequence[Problem]:
+        """A quantised base that vLLM cannot hold, or whose adapter could only be merged into it; reserved keywords."""
+        args = setup.args
+        if not _colocated(args):
+            return []
+        keywords, request = mapping("generation_kwargs", args.generation_kwargs), request_for(setup)
+        found: list[Problem] = [*taken(keywords, dict.fromkeys(("n", "logprobs"), BY_TRAINING))]
+        if request.bits is None:
+            return found
+        found += merge_reasons(request, sleeps=args.vllm_enable_sleep_mode)
+        if request.bits == 8:
+            command = start_command(request.name, getattr(request.adapter, "r", None), asked_about(truncation(args)))
+            found.append(
+                "vllm_mode is 'colocate' and the base is 8-bit, which vLLM in the same process cannot hold. Set "
+                f"vllm_mode: server for a server that takes the adapter alone ({command}), load_in_4bit: true, or "
+                "use_vllm: false (rollout: auto makes the plain path leaner)."
+            )
+        return found
+
+    def before_loading(self, setup: Setup) -> None:
+        """Choose how the adapter goes over, and note the type that is trained in."""
+        self._active = _colocated(setup.args)
+        if not self._active:
+            return
+        self._dtype = _dtype(setup.model, setup.args)
+        request = request_for(setup)
+        reasons = merge_reasons(request, sleeps=setup.args.vllm_enable_sleep_mode) if request.adapters else []
+        if request.adapters and request.bits is None and not isinstance(setup.model, str):
+            reasons.append("The model was handed over as an object, whose weights may not be those that vLLM loads.")
+        if reasons:
+            logger.warning("vLLM gets the adapter merged into all weights, as TRL does it: %s", " ".join(reasons))
+        elif request.adapters:
+            self._rank = int(request.adapter.r)
+
+    def loading(self, args: Any) -> AbstractContextManager[Any]:  # noqa: ARG002 - the hook's signature
+        """Have vLLM made for adapters, in the type that is trained in."""
+
+        def make(**arguments: Any) -> Colocated:
+            self.llm = made(arguments, dtype=self._dtype, rank=self._rank)
+            return self.llm
+
+        return _trl.vllm_made_by(make) if self._active else nullcontext()
+
+    def after_loading(self, host: Host) -> None:
+        """Take the place of TRL's push of weights, where that would merge or fail."""
+        super().after_loading(host)
+        llm = self.llm
+        if llm is not None and self._rank is not None:
+            _trl.push_by(host, lambda: llm.take_adapter(_trl.unwrapped(host)))
+        elif llm is not None and on_cpu():
+            _trl.push_by(host, lambda: llm.take_weights(_trl.weights_for_vllm(host)))
+
+
+def _colocated(args: Any) -> bool:
+    return bool(args.use_vllm) and args.vllm_mode == "colocate"
+
+
+def _dtype(model: Any, args: Any) -> str:
+    """The type that the forward passes of training compute in.
+
+    vLLM left to itself makes 16 bits of a checkpoint in 32, and then draws from a rounded policy.
+    """
+    if args.bf16 or args.fp16:
+        return "bfloat16" if args.bf16 else "float16"
+    init = args.model_init_kwargs or {}
+    asked = init.get("dtype", init.get("torch_dtype")) if isinstance(model, str) else model.dtype
+    return str(asked or "float32").removeprefix("torch.")
