@@ -14,7 +14,6 @@ from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.training.hooks import Hook
     from grpo_plus.warm_start.make import Start
 
 RECORD = "_warm_start.json"
@@ -28,12 +27,12 @@ class Begun:
 
     Attributes:
         model: its name or folder.
-        hooks: one that loads a warm-started adapter, where there is one.
+        adapter: folder of a warm-started adapter to load into that of the trainer.
         fact: a few words for the model card.
     """
 
     model: str
-    hooks: tuple["Hook", ...] = ()
+    adapter: Path | None = None
     fact: str | None = None
 
 
@@ -81,9 +80,7 @@ def begin(  # noqa: PLR0917
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    from grpo_plus.training.update.reference import WarmAdapter
-
-    return Begun(start.model, (WarmAdapter(folder),), fact)
+    return Begun(start.model, folder, fact)
 
 
 def _former(checkpoint: Path) -> dict[str, Any] | None:

@@ -74,7 +74,7 @@ class Measure:
         self._settings = dict(settings)
         self._trainer = trainer
         self._n = int(settings.get("n", 1))
-        self._verifiers = [live.verifier for live in trainer.verification.live]
+        self._verifiers = [live.verifier for live in trainer.pipeline.verifiers.live]
         rewards = [OwnReward(name) for name in _trl.rewarding_environments(trainer)]
         self._judges: list[Any] = [*self._verifiers, *rewards]
         problems = [
@@ -83,7 +83,7 @@ class Measure:
         if not self._judges:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
         if trainer.tools:
-            problems += trainer.calling.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
+            problems += trainer.pipeline.tools.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
         if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
             problems.append(
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
@@ -140,7 +140,7 @@ class Measure:
             return "Accuracy before training is not known: the run that was to measure it ended before that."
         judged: list[Sample] = []
         with (
-            trainer.guard.sampling(),
+            trainer.pipeline.quantised.sampling(),
             drawn_from(trainer) as model,
             in_step(model, device) if self._in_pieces else nullcontext(),
         ):
@@ -152,8 +152,8 @@ class Measure:
                 device=device if self._in_pieces else None,
                 alone=not self._in_pieces,
             )
-            turns = TurnSampler(sampler, trainer, trainer.calling) if trainer.tools else None
-            with turns.lent() if turns else nullcontext():
+            turns = TurnSampler(sampler, trainer, trainer.pipeline.tools) if trainer.tools else None
+            with turns.borrowed() if turns else nullcontext():
                 for samples in draw(
                     sampler,
                     self._rows,
@@ -161,12 +161,12 @@ class Measure:
                     pairs=pairs,
                     seed=int(self._settings.get("seed", 0)),
                     batch=int(self._settings.get("batch", BATCH)),
-                    verifier_column=trainer.verification.column,
+                    verifier_column=trainer.pipeline.verifiers.column,
                     turns=turns,
                 ):
                     judged += samples
         if when == "after":  # training has closed what it had open
-            trainer.calling.close()
+            trainer.pipeline.tools.close()
         everybodys = [Sample.from_json(values) for values in _trl.gather_objects([s.as_json() for s in judged])]
         with _unharmed():
             if store:
@@ -225,7 +225,7 @@ class Measure:
 
     def _rewarded(self, found: Evaluation) -> dict[str, Results]:
         """The results of verifiers with a weight; the others are in the table only."""
-        unpaid = {live.verifier.label for live in self._trainer.verification.live if live.weight == 0}
+        unpaid = {live.verifier.label for live in self._trainer.pipeline.verifiers.live if live.weight == 0}
         return {label: results for label, results in found.results.items() if label not in unpaid}
 
     def _store(self, when: str, drawing: Drawing, *, resumes: bool) -> Store:

@@ -14,7 +14,7 @@ from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.training.hooks import Setup
-from grpo_plus.training.rollout.tool_loop import Calling
+from grpo_plus.training.rollout.tool_loop import ToolLoop
 from grpo_verifiers.errors import ConfigError, raise_all
 
 
@@ -54,7 +54,7 @@ class ToolUse:
         tokenizer = copy.deepcopy(tokenizer)  # TRL teaches it to read calls
         with tempfile.TemporaryDirectory(prefix="grpo_plus_eval") as folder:
             config = self.config(folder, max_completion_length=drawing.max_completion_length)
-            calling = Calling(config.recipe)
+            calling = ToolLoop(config.recipe)
             setup = Setup(None, None, config, None, None, {})
             raise_all([*calling.problems(setup), *calling.data_problems("the dataset", _table(rows))])
             try:
@@ -63,7 +63,7 @@ class ToolUse:
                 calling.after_loading(host)
                 sampler = Sampler(model, tokenizer, drawing, self.chat_template_kwargs)
                 turns = TurnSampler(sampler, host, calling)
-                with turns.lent():
+                with turns.borrowed():
                     yield sampler, turns
             finally:
                 calling.close()

@@ -72,10 +72,9 @@ class Pair:
         return trainer
 
     def plus(self, name, beta, **kwargs):
-        update = ObjectiveLoss(build_objective(name, kwargs, beta=beta), self.ours.inner)
+        update = ObjectiveLoss(build_objective(name, kwargs, beta=beta), self.ours.pipeline.inner)
         update.after_loading(self.ours)
-        self.ours.hooks[self.ours.hooks.index(self.ours.update)] = update
-        self.ours.update = update
+        self.ours.pipeline.objective = update
         return self.ours
 
 

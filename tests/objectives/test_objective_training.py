@@ -192,7 +192,7 @@ def test_schedules_that_accelerate_drives_stay_too():
 
 def test_an_accelerate_without_the_mark_is_told_by_what_needs_it(build):
     trainer = build(objective={"name": "grpo", "stop_fraction": 0.1}, num_iterations=2, max_steps=1)
-    (inner,) = (hook for hook in trainer.hooks if hook.name == "inner_iterations")
+    (inner,) = (hook for hook in trainer.pipeline.stages if hook.name == "inner_iterations")
     with pytest.raises(RuntimeError, match="this version of accelerate: remove stop_fraction"):
         inner.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 
@@ -408,7 +408,7 @@ def test_a_lora_reference_follows_the_policy_and_survives_a_resume(build, tmp_pa
 
 def test_a_lora_reference_in_pieces_is_gathered_once_after_each_refresh(build, monkeypatch):
     trainer = build(peft_config=LORA, **KL, sync_ref_model=True, ref_model_mixup_alpha=1.0, max_steps=1)
-    (hook,) = [hook for hook in trainer.hooks if isinstance(hook, reference.AdapterReference)]
+    (hook,) = [hook for hook in trainer.pipeline.stages if isinstance(hook, reference.AdapterReference)]
     count = []
     monkeypatch.setattr(reference, "gathered", lambda weight: count.append(1) or weight)
     monkeypatch.setattr(trainer, "is_fsdp_enabled", True)

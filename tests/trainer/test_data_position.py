@@ -48,7 +48,7 @@ class Notes(Hook):
         return run()
 
     def on_epoch_begin(self, *_, **__):
-        self.passes.append((self.host.state.global_step, self.host.data_position.current.passes))
+        self.passes.append((self.host.state.global_step, self.host.pipeline.data_position.current.passes))
 
 
 def logs(trainer):
@@ -197,8 +197,8 @@ def test_one_trainer_object_trains_resumes_and_trains_anew(saved, ran):
 
 
 class Pictures(Hook):
-    def batch(self, output):
-        output["picture"] = [object() for _ in output["completion_ids"]]
+    def sampled(self, batch):
+        return batch.adding(picture=[object() for _ in batch.output["completion_ids"]])
 
 
 ANEW = ("TRL's own checkpoint", "weights only", "a batch that cannot be stored", "no skipping")

@@ -86,6 +86,6 @@ def test_dropout_is_found_in_attention_and_in_adapters(where, found):
 def test_a_difference_of_positions_is_not_taken_for_another_model(build, tmp_path, architecture):
     make_tiny_model(tmp_path / architecture, architecture=architecture)
     trainer = build(trainer={"model": str(tmp_path / architecture)})
-    drift = next(hook for hook in trainer.hooks if isinstance(hook, module.Drift))
+    drift = next(hook for hook in trainer.pipeline.stages if isinstance(hook, module.LogpDrift))
     with nullcontext() if architecture == "gpt2" else pytest.raises(module.DriftError, match="another model"):
         drift._judge(Gap(total=2 * FOREIGN, tokens=1, token=5))

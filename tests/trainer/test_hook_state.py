@@ -45,7 +45,7 @@ class Begin(Hook):
 
     def step(self, run):
         if self.beta is None:
-            self.beta, self.entropy_coef = self.host.update.beta(), self.host.entropy_coef
+            self.beta, self.entropy_coef = self.host.pipeline.objective.beta(), self.host.entropy_coef
         return run()
 
 

@@ -3,14 +3,14 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
+from grpo_plus.advantages import RewardTable, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.sampling.token_spans import scorer_steps
@@ -23,61 +23,35 @@ from grpo_plus.training.batch.reward_table import (
     reward_table,
     step_scores,
 )
-from grpo_plus.training.hooks import Completions, Hook, Setup
+from grpo_plus.training.hooks import Completions, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.scoring.step_source import StepSource
 from grpo_plus.training.scoring.turn_spans import turn_scores, with_states
-from grpo_plus.training.scoring.verifiers import Verification
-from grpo_plus.training.update.loss import ObjectiveLoss
+from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.verdict import LARGEST
+from grpo_verifiers.verdict import LARGEST, Verdict
 
 logger = get_logger("grpo_plus.rewards")
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Completions of this rank, and what was found about those of all ranks: (N, K) rewards, (N,) lengths and so on.
-
-    What only an estimator reads is None without one.
-    """
-
-    completions: Completions
-    rewards: torch.Tensor
-    lengths: torch.Tensor | None = None
-    truncated: torch.Tensor | None = None
-    steps: StepScores | None = None
 
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
 
 
-class Advantages(Hook):
+class Advantages(TrainerStage):
     """Replaces TRL's advantages by those of the recipe's estimator; without one only unusable rewards are replaced.
 
-    A step scorer's scores take the place of the verifiers'. The loss may take a KL term from the rewards, which are
-    those of all ranks.
-
-    Attributes:
-        estimator: the estimator and its keywords; None for TRL's own.
-        drawn: the completions that were scored last, which the advantages will be of.
-        table: what the estimator read for the last batch, of all ranks' completions, with a KL term in the rewards.
+    A step scorer's scores take the place of the verifiers'. ``estimator`` has the estimator and its keywords; None for
+    TRL's own.
     """
 
     name = "advantages"
-    after = ("Selecting", "Critic")  # Selecting needs the rewards as returned here; Critic adds the values
 
-    def __init__(
-        self, recipe: Recipe, verification: Verification, step_scorer: StepScorer | None, loss: ObjectiveLoss | None
-    ) -> None:
+    def __init__(self, recipe: Recipe, verification: Verifiers, step_scorer: StepScorer | None) -> None:
         self.estimator: Chosen | None = None
-        self.drawn: Scored | None = None
-        self.table: RewardTable | None = None
         self._recipe = recipe
         self._verification = verification
         self._step_scorer = step_scorer
-        self._loss = loss
         self._source = StepSource(recipe.step_source, verification.step_givers)
         self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
         self._functions: list[str] = []
@@ -96,52 +70,59 @@ class Advantages(Hook):
     def after_loading(self, host: Host) -> None:
         """One process warns of unusable rewards."""
         super().after_loading(host)
-        self._unusable = Unusable(main=host.accelerator.is_main_process)
+        self._unusable = FiniteScores(main=host.accelerator.is_main_process)
 
-    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
-        """Replace unusable rewards; gather whatever else the estimator reads."""
+    def read(
+        self, completions: Completions, rewards_NK: torch.Tensor, verdicts: Sequence[Sequence[Verdict]]
+    ) -> ScoredBatch:
+        """The completions with usable rewards, and all else that the estimator reads, gathered from all ranks."""
         if self.estimator is not None or self._verification.live:
             rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
-        self.drawn = Scored(completions, rewards_NK)
-        if self.estimator is not None:
-            accelerator, ids = self.host.accelerator, completions.ids
-            lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
-            truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
-            steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
-            everywhere = accelerator.gather(lengths), accelerator.gather(truncated)
-            self.drawn = Scored(completions, rewards_NK, *everywhere, steps)
-        return rewards_NK
+        batch = ScoredBatch(completions, rewards_NK, verdicts)
+        if self.estimator is None:
+            return batch
+        accelerator, ids = self.host.accelerator, completions.ids
+        lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
+        truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
+        steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
+        return replace(batch, lengths=accelerator.gather(lengths), truncated=accelerator.gather(truncated), steps=steps)
 
-    def batch(self, output: dict[str, Any]) -> None:
-        """Put this rank's advantages into the batch."""
-        if self.estimator is not None:
-            output["advantages"] = self._advantages(self.estimator, output)
+    def table(self, batch: ScoredBatch, penalty_NT: torch.Tensor | None) -> RewardTable | None:
+        """The table that the estimator reads, of all ranks' completions; None for TRL's own estimator.
 
-    def judged(self, drawn: Scored, trainable_NT: torch.Tensor, num_generations: int) -> torch.Tensor:
-        """The estimator's advantages of completions that may not be those of a batch; nothing is logged."""
+        A KL penalty is taken from the rewards. The batch has the values of a critic.
+        """
+        if self.estimator is None:
+            return None
+        values_NT = self._everywhere(batch.output[CRITIC_VALUES]) if CRITIC_VALUES in batch.output else None
+        size = _trl.group_size(self.host)
+        return self._table(batch, self.trainable(batch.output), size, penalty_NT, values_NT)
+
+    def estimate(self, batch: ScoredBatch, trainable_NT: torch.Tensor, num_generations: int) -> torch.Tensor:
+        """The estimator's advantages of a part of a batch; nothing is logged."""
         assert self.estimator is not None
         estimator, keywords = self.estimator
-        return compute_advantages(estimator, self._table(drawn, trainable_NT, num_generations), **keywords)
+        return compute_advantages(estimator, self._table(batch, trainable_NT, num_generations), **keywords)
 
     def _table(
         self,
-        drawn: Scored,
+        batch: ScoredBatch,
         trainable_NT: torch.Tensor,
         num_generations: int,
         penalty_NT: torch.Tensor | None = None,
         values_NT: torch.Tensor | None = None,
     ) -> RewardTable:
-        assert drawn.lengths is not None
-        assert drawn.truncated is not None
+        assert batch.lengths is not None
+        assert batch.truncated is not None
         return reward_table(
-            drawn.rewards,
+            batch.rewards,
             penalty_NT=penalty_NT,
             weights_K=self.host.reward_weights,
-            lengths_N=drawn.lengths,
-            truncated_N=drawn.truncated,
+            lengths_N=batch.lengths,
+            truncated_N=batch.truncated,
             num_generations=num_generations,
             names=self.host.reward_func_names,
-            steps=drawn.steps,
+            steps=batch.steps,
             trainable_NT=trainable_NT,
             values_NT=values_NT,
         )
@@ -203,14 +184,11 @@ class Advantages(Hook):
         _trl.log(self.host, result[1])
         return result[0]
 
-    def _advantages(self, chosen: Chosen, output: dict[str, Any]) -> torch.Tensor:
-        """The estimator's advantages of this rank's rows; metrics and TRL's table show those that are trained with."""
-        host, drawn = self.host, self.drawn
-        assert drawn is not None
-        penalty_NT = None if self._loss is None else self._loss.kl_penalty(output)
-        values_NT = self._everywhere(output[CRITIC_VALUES]) if CRITIC_VALUES in output else None
-        table = self._table(drawn, self.trainable(output), _trl.group_size(host), penalty_NT, values_NT)
-        self.table, (estimator, keywords) = table, chosen
+    def compute(self, batch: ScoredBatch, table: RewardTable | None) -> ScoredBatch:
+        """The batch with the estimator's advantages of this rank's rows, which metrics and TRL's table show as well."""
+        if self.estimator is None or table is None:
+            return batch
+        host, (estimator, keywords) = self.host, self.estimator
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)
         metrics.pop("frac_reward_zero_std", None)  # TRL has logged its own
@@ -218,10 +196,11 @@ class Advantages(Hook):
         _trl.replace_logged_advantages(host, per_completion(advantages_N, table))
         if advantages_N.dim() == 2:
             _trl.log_extra(host, "advantages_per_token", per_token(advantages_N, table))
-        rows, width = output["completion_ids"].shape
-        return local_rows(advantages_N, rank=host.accelerator.process_index, rows=rows, width=width)
+        rows, width = batch.output["completion_ids"].shape
+        rank = host.accelerator.process_index
+        return batch.adding(advantages=local_rows(advantages_N, rank=rank, rows=rows, width=width))
 
-    def trainable(self, output: dict[str, Any]) -> torch.Tensor:
+    def trainable(self, output: Mapping[str, Any]) -> torch.Tensor:
         """All ranks' completion tokens that are trained on: tool results and cut-off completions may be left out."""
         return self._everywhere(output["completion_mask"] * output.get("tool_mask", 1)).bool()
 
@@ -242,7 +221,7 @@ def _rewarding(factory: Any) -> list[str]:
     ]
 
 
-class Unusable:
+class FiniteScores:
     """Replaces scores that no statistic can use by 0, counts them and warns once for each source, in the main process.
 
     They are infinite, or so large that float32 makes them infinite. A verifier's are errors of that check; those of

@@ -1,7 +1,8 @@
-"""Dead groups in a trainer: a generation batch drawn in rounds, and put together from the rows that teach."""
+"""Dead groups in a trainer: a generation batch sampled in rounds, and joined from the rows that teach."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,46 +15,47 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, live_groups, sources_of
 from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
-from grpo_plus.training.batch import subbatches as drawn
+from grpo_plus.training.batch import subbatches
 from grpo_plus.training.batch.advantages import Advantages
-from grpo_plus.training.batch.replay import Kept, Memory, kept, round_of, with_old_logps
-from grpo_plus.training.batch.subbatches import Drawn, Round
-from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.batch.replay import ReplayBuffer, StoredRow, round_of, store_groups, with_old_logps
+from grpo_plus.training.batch.subbatches import SubBatch, SubRow
+from grpo_plus.training.hooks import Completions, PromptRow, Sample, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
-from grpo_plus.training.scoring.verifiers import Verification
 from grpo_verifiers.errors import ConfigError, Problem
 
-PromptRow = Mapping[str, Any]
-Fresh = Callable[[int, Sequence[PromptRow]], Sequence[PromptRow]]
-"""Gives so many rows of the data set, other prompts than those of the second argument; the same on all ranks."""
+ExtraPrompts = Callable[[int, Sequence[PromptRow]], Sequence[PromptRow]]
+"""Returns so many rows of the dataset with other prompts than the rows of the second argument; equal on all ranks."""
 
 
-class Drawing(Hook):
-    """Draws a generation batch of training in rounds where the recipe's ``dead_groups`` asks for it.
+class DeadGroupRefill(TrainerStage):
+    """Samples a generation batch of training in rounds, as the recipe's ``dead_groups`` says.
 
-    Attributes:
-        fresh: gives fresh prompts.
+    Args:
+        extra: chooses extra prompts; None takes the next ones of a pass of its own through the dataset.
         shifted: the reason why padding on the left changes log-probabilities, or None.
-        replaced: by group of the batch, over all ranks, that its prompt is a fresh one; `Selecting` empties it.
     """
 
     name = "dead_groups"
-    after = ("Selecting",)  # Selecting weighs the rows that remain after all rounds
 
-    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, check: ResumeCheck) -> None:
-        self.fresh: Fresh = self._next_prompts
-        self.shifted: Callable[[], str | None] = lambda: None
-        self.replaced: list[bool] = []
+    def __init__(
+        self,
+        recipe: Recipe,
+        advantages: Advantages,
+        check: ResumeCheck,
+        shifted: Callable[[], str | None],
+        extra: ExtraPrompts | None = None,
+    ) -> None:
+        self._extra_prompts: ExtraPrompts = extra or self._next_prompts
+        self._shifted = shifted
         self._check = check
         self._way, self._keywords = recipe.dead_groups
         self._selects = recipe.selection is not None
         self._advantages = advantages
-        self._verification = verification
-        self._memory = Memory(**self._keywords) if self._way == "replay" else None
+        self._memory = ReplayBuffer(**self._keywords) if self._way == "replay" else None
         self._replayed: Mapping[str, Any] | None = None  # until its tensors are loaded
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Data that cannot be drawn in rounds."""
+        """Data that cannot be sampled in rounds."""
         data = setup.train_dataset
         if self._way == "keep" or data is None:
             return []
@@ -105,27 +107,27 @@ class Drawing(Hook):
             self._memory.load(self._replayed, tensors)
         self._replayed = None
 
-    def draw(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
-        """Draw in rounds; evaluation passes through."""
+    def refill(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
+        """Sample in rounds; an evaluation is one round."""
         ways = {"resample": self._resample, "roulette": self._roulette, "replay": self._replay}
         if not self.host.model.training or self._way not in ways:
-            return draw(rows)
-        return ways[self._way](draw, rows)
+            return sample(rows)
+        return ways[self._way](sample, rows)
 
     # -- the ways ---------------------------------------------------------------------------------------------------
 
-    def _resample(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
+    def _resample(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
         """Fresh prompts for dead groups, up to so many times; what is dead then stays."""
         size, taken = self.host.num_generations, self._prompts(rows)
-        rounds = [self._round(draw, rows, size)]
+        rounds = [self._round(sample, rows, size)]
         own = groups = [(0, group) for group in range(len(taken))]
         dead = [place for place, lives in enumerate(self._live(rounds, own, size)) if not lives]
         first = len(dead)
         while dead and len(rounds) <= self._keywords["rounds"]:
-            fresh = self.fresh(self._count(len(dead), size), taken)
-            taken = [*taken, *fresh]
-            further = [(len(rounds), group) for group in range(len(fresh))]
-            rounds.append(self._round(draw, self._mine(fresh, size), size))
+            extra = self._extra_prompts(self._count(len(dead), size), taken)
+            taken = [*taken, *extra]
+            further = [(len(rounds), group) for group in range(len(extra))]
+            rounds.append(self._round(sample, self._mine(extra, size), size))
             live = self._live(rounds, [*own, *further], size)[len(own) :]
             found = dict(replacements(dead, live))
             groups = [further[found[place]] if place in found else group for place, group in enumerate(groups)]
@@ -137,11 +139,11 @@ class Drawing(Hook):
         }
         return self._finished(rounds, sources_of(groups, size), counts)
 
-    def _roulette(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
+    def _roulette(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
         """The first completions of each prompt; the rest of those with contrast, and of some of the others."""
         size, after = self.host.num_generations, self._keywords["after"]
         prompts, rest = self._prompts(rows), size - after
-        rounds = [self._round(draw, self._mine(self._filled(prompts, after), after), after)]
+        rounds = [self._round(sample, self._mine(self._filled(prompts, after), after), after)]
         live = self._live(rounds, [(0, group) for group in range(len(prompts))], after)
         weights = shares(live, self._coins, self._keywords["keep"])
         tokens = rounds[0].trainable.sum(1).reshape(-1, after).sum(1).tolist()
@@ -149,7 +151,7 @@ class Drawing(Hook):
         going = [group for group, weight in enumerate(weights) if weight]
         if going:
             further = self._filled([prompts[group] for group in going], rest)
-            rounds.append(self._round(draw, self._mine(further, rest), rest))
+            rounds.append(self._round(sample, self._mine(further, rest), rest))
         sources: list[Source] = []
         for group in range(len(prompts)):
             sources += sources_of([(0, group)], after)
@@ -160,19 +162,19 @@ class Drawing(Hook):
         counts = {"dead_groups/dead": live.count(False), "dead_groups/stopped": weights.count(0.0)}
         return self._finished(rounds, sources, counts, weights, guesses)
 
-    def _replay(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
-        """Live groups of earlier batches for dead ones, with the log-probabilities that they were drawn with."""
+    def _replay(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
+        """Live groups of earlier batches for dead ones, with the log-probabilities that they were sampled with."""
         assert self._memory is not None
         size, buffer = self.host.num_generations, self._memory.buffer
         buffer.begin()
-        first = self._round(draw, rows, size)
+        first = self._round(sample, rows, size)
         groups = [(0, group) for group in range(len(self._prompts(rows)))]
         live = self._live([first], groups, size)
         dead = [group for group, lives in enumerate(live) if not lives]
         alive = [group for group, lives in enumerate(live) if lives][-self._keywords["groups"] :]
         back = buffer.take(len(dead))
         scored = with_old_logps(first, self.host) if alive or back else first
-        buffer.put(kept(scored, alive, size, rank=self.host.accelerator.process_index))
+        buffer.put(store_groups(scored, alive, size, rank=self.host.accelerator.process_index))
         rounds = [first]
         if back:
             rounds = [scored, self._again([held.group for held in back], size)]
@@ -186,7 +188,7 @@ class Drawing(Hook):
         }
         return self._finished(rounds, sources_of(groups, size), counts)
 
-    def _again(self, groups: Sequence[Sequence[Kept]], size: int) -> Round:
+    def _again(self, groups: Sequence[Sequence[StoredRow]], size: int) -> SubBatch:
         host, missing = self.host, self._count(len(groups), size) - len(groups)
         filled = [*groups, *(groups[place % len(groups)] for place in range(missing))]
         accelerator = host.accelerator
@@ -222,20 +224,17 @@ class Drawing(Hook):
         first = accelerator.process_index * rows
         return [dict(prompts[place // size]) for place in range(first, first + rows)]  # TRL may write into a row
 
-    def _round(self, draw: Draw, rows: Sequence[PromptRow], size: int) -> Round:
+    def _round(self, sample: Sample, rows: Sequence[PromptRow], size: int) -> SubBatch:
         with _trl.replaced(self.host, "num_generations", size), _trl.logging_apart(self.host) as (table, metrics):
-            output = draw(rows)
-        scored = self._advantages.drawn
-        assert scored is not None
-        verdicts = self._verification.verdicts(len(rows))
-        return Round(output, scored, self._advantages.trainable(output), verdicts, table, metrics)
+            scored = sample(rows)
+        return SubBatch(scored, self._advantages.trainable(scored.output), table, metrics)
 
-    def _live(self, rounds: Sequence[Round], groups: Sequence[tuple[int, int]], size: int) -> list[bool]:
+    def _live(self, rounds: Sequence[SubBatch], groups: Sequence[tuple[int, int]], size: int) -> list[bool]:
         """Which of these groups teach anything, each a round and the group's number in it; the same on all ranks."""
         sources = sources_of(groups, size)
-        scored = drawn.everywhere(rounds, sources, rounds[0].scored.completions)
-        trainable_NT = drawn.trainable(rounds, sources)
-        advantages = self._advantages.judged(scored, trainable_NT, size).clone()
+        scored = subbatches.gather_scored(rounds, sources, rounds[0].scored.completions)
+        trainable_NT = subbatches.trainable(rounds, sources)
+        advantages = self._advantages.estimate(scored, trainable_NT, size).clone()
         advantages[~trainable_NT.any(dim=1)] = 0
         return _trl.from_main(lambda: live_groups(advantages, size))
 
@@ -255,50 +254,51 @@ class Drawing(Hook):
 
     def _finished(
         self,
-        rounds: Sequence[Round],
+        rounds: Sequence[SubBatch],
         sources: Sequence[Source],
         counts: Mapping[str, int],
         weights: Sequence[float] = (),
         guesses: Sequence[float] = (),
-    ) -> dict[str, Any]:
+    ) -> ScoredBatch:
         """The batch of these rows; ``weights`` of the groups, ``guesses`` of the tokens of tied ones."""
         host, first = self.host, rounds[0]
         size, rank, ranks = host.num_generations, host.accelerator.process_index, host.accelerator.num_processes
         groups = len(sources) // size
-        if self._selects and self._way == "resample":
-            self.replaced[:] = [source.round > 0 for source in sources[::size]]
-        if sources == sources_of([(0, group) for group in range(groups)], size):
-            output, scored, table, verdicts = first.output, first.scored, first.table, first.verdicts
-        else:
-            rows = drawn.local_rows(rounds, sources, rank=rank, ranks=ranks)
-            output, verdicts = self._joined(first, rows), [row.verdicts for row in rows]
-            completions = Completions.of(row.completion for row in rows)
-            scored, table = drawn.everywhere(rounds, sources, completions), drawn.table(rounds, sources)
+        batch, table = first.scored, first.table
+        if sources != sources_of([(0, group) for group in range(groups)], size):
+            rows = subbatches.local_rows(rounds, sources, rank=rank, ranks=ranks)
+            output = self._joined(first, rows)
+            batch = subbatches.gather_scored(rounds, sources, Completions.of(row.completion for row in rows))
+            batch = replace(batch, output=output, verdicts=[row.verdicts for row in rows])
+            table = subbatches.table(rounds, sources)
         if any(weight != 1 for weight in weights):
             for name, values in ((SHARE, weights), (COIN, guesses)):
                 rows_N = torch.tensor(values, device=host.accelerator.device).repeat_interleave(size)
-                output[name] = rows_N.chunk(ranks)[rank].clone()
-            output[KEEP] = torch.tensor(self._keywords["keep"], dtype=torch.float64, device=host.accelerator.device)
-        self._advantages.drawn = scored
-        self._verification.set_verdicts(verdicts)
+                batch = batch.adding(**{name: rows_N.chunk(ranks)[rank].clone()})
+            keep = torch.tensor(self._keywords["keep"], dtype=torch.float64, device=host.accelerator.device)
+            batch = batch.adding(**{KEEP: keep})
         _trl.extend_table(host, table)
         self._log(rounds, counts, groups)
-        return output
+        return replace(
+            batch,
+            rounds=[one.scored for one in rounds if one.metrics],  # the others are of earlier batches
+            replaced=[source.round > 0 for source in sources[::size]] if self._way == "resample" else (),
+        )
 
-    def _joined(self, first: Round, rows: Sequence[Drawn]) -> dict[str, Any]:
+    def _joined(self, first: SubBatch, rows: Sequence[SubRow]) -> dict[str, Any]:
         host = self.host
         values, device = [row.values for row in rows], host.accelerator.device
         output = join(values, pad=_trl.pad_id(host), multiple=host.pad_to_multiple_of, device=device)
         self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
-        whole = {name: value for name, value in first.output.items() if name not in output}
+        whole = {name: value for name, value in first.scored.output.items() if name not in output}
         return {**output, **whole, "num_items_in_batch": host.accelerator.gather(mask_BT.sum()).sum()}
 
     def _check_padding(self, output: dict[str, Any]) -> None:
         """Refuse log-probabilities of other padding, where the model sees it."""
         width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
         padded = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
-        if any(_trl.gather_objects([padded])) and (reason := self.shifted()) is not None:
+        if any(_trl.gather_objects([padded])) and (reason := self._shifted()) is not None:
             problem = (
                 f"dead_groups is {self._way!r}, which joins rows whose prompts were {min(widths | {width})} to {width} "
                 f"columns wide when they were scored, but {reason}. Set pad_to_multiple_of to the tokens of the "
@@ -306,10 +306,10 @@ class Drawing(Hook):
             )
             raise ConfigError([problem])
 
-    def _log(self, rounds: Sequence[Round], counts: Mapping[str, int], groups: int) -> None:
+    def _log(self, rounds: Sequence[SubBatch], counts: Mapping[str, int], groups: int) -> None:
         host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before
         completions = sum(len(one.scored.rewards) for one in rounds)
-        _trl.log_lists(host, drawn.metrics(rounds))
+        _trl.log_lists(host, subbatches.metrics(rounds))
         found = {name: count / groups for name, count in counts.items()}
         found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
         _trl.log(host, found)

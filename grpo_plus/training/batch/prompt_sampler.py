@@ -24,8 +24,7 @@ from grpo_plus.selection.drawing import distribution, drawn, shares
 from grpo_plus.selection.history import EVIDENCE, PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, Prompts
-from grpo_plus.training.batch.advantages import Advantages
-from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.resume.data_position import DataPosition, Geometry
 from grpo_plus.training.scoring.verifiers import evenly
 from grpo_verifiers.errors import Problem
@@ -37,19 +36,18 @@ logger = get_logger("grpo_plus.selection")
 _BINS, _SAMPLE = 10, 200
 
 
-class Selecting(Hook):
+class PromptSampler(TrainerStage):
     """Draws the prompts of generation batches by the recipe's selection, and keeps the history of all prompts.
 
     Weights follow the history at every draw, or are kept for so many optimizer steps (``every``).
 
-    ``position`` knows the generation batch under way and its pass, ``advantages`` the rows that it has in the end.
+    ``position`` knows the generation batch under way and its pass.
     """
 
     name = "selection"
 
-    def __init__(self, recipe: Recipe, selected: Selected, advantages: Advantages, position: DataPosition) -> None:
+    def __init__(self, recipe: Recipe, selected: Selected, position: DataPosition) -> None:
         self._recipe = recipe
-        self._advantages = advantages
         self.selection, self._keywords = selected
         common = common_of(self.selection, self._keywords)
         self._explore, self._decay = float(common["explore"]), float(common["decay"])
@@ -57,19 +55,17 @@ class Selecting(Hook):
         self._every: int | None = common["every"]
         self._position = position
         self.prompts_of_data: Prompts | None = None
-        self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
         self._begin()
 
     def _begin(self) -> None:
         self._history: PromptHistory | None = None
         self._generator = torch.Generator()
-        self._held: Tensor | None = None  # (P,) π that are kept since the optimizer step ``_since``
+        self._round_weights: Tensor | None = None  # (P,) π of the optimizer step ``_since``, for `every` steps
         self._since = 0
         self._pass = -1
         self._rows: list[int] = []  # of the dataset, drawn in this pass
         self._shares: list[float] = []  # (1/N)/π of each of them when it was drawn
-        self._further: dict[int, float] = {}  # shares of prompts that were drawn for this batch in addition
-        self._scored: list[tuple[list[int], Tensor, Tensor]] = []  # of this batch, one a round
+        self._extra: dict[int, float] = {}  # shares of this batch's extra prompts
 
     # Before the run.
 
@@ -124,20 +120,20 @@ class Selecting(Hook):
             self._pass, self._rows, self._shares = begun, [], []
         missing = (number + 1) * count - len(self._rows)
         if missing > 0:
-            chances = self._chances()
+            chances = self.probabilities()
             rows = self._draw(chances, missing, again=self._weighted)
             self._rows += rows
             self._shares += self._shares_of(rows, chances)
         return self._rows[number * count : (number + 1) * count]
 
-    def _chances(self) -> Tensor:
+    def probabilities(self) -> Tensor:
         """(P,) π: kept for ``every`` optimizer steps, where that is set."""
         if self._every is None:
             return self._present()
         step = int(self.host.state.global_step)
-        if self._held is None or step - self._since >= self._every:
-            self._held, self._since = self._present(), step
-        return self._held
+        if self._round_weights is None or step - self._since >= self._every:
+            self._round_weights, self._since = self._present(), step
+        return self._round_weights
 
     def _present(self) -> Tensor:
         """(P,) π, by the history as it is; the main process's, since a plug-in may draw numbers of its own."""
@@ -156,34 +152,31 @@ class Selecting(Hook):
 
     # A generation batch.
 
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Weight each group by the chance that its prompt had: those that are trained with, whoever drew them."""
-        output = draw(rows)
-        fresh = dict(enumerate(self.replaced))
-        self.replaced.clear()
-        if self.host.model.training and self._weighted:
-            assert self._advantages.drawn is not None
-            final, size = self._advantages.drawn.completions.rows, self.host.num_generations
-            first = self.host.accelerator.process_index * len(final)
-            planned = self._shares_of_batch()
-            groups = [(first + place) // size for place in range(len(final))]
-            share = torch.tensor(
-                [
-                    self._further[self._number(row["prompt"])] if fresh.get(group) else planned[group]
-                    for row, group in zip(final, groups, strict=True)
-                ]
-            )
-            share = share.to(output["completion_ids"].device)
-            output |= {name: share * output[name] for name in (SHARE, COIN) if name in output} or {SHARE: share}
-        return output
+    def weigh(self, batch: ScoredBatch) -> ScoredBatch:
+        """Weight each group that is trained on by the probability of its prompt."""
+        if not (self.host.model.training and self._weighted):
+            return batch
+        rows, output, size = batch.completions.rows, batch.output, self.host.num_generations
+        first = self.host.accelerator.process_index * len(rows)
+        planned, replaced = self._shares_of_batch(), dict(enumerate(batch.replaced))
+        groups = [(first + place) // size for place in range(len(rows))]
+        share = torch.tensor(
+            [
+                self._extra[self._number(row["prompt"])] if replaced.get(group) else planned[group]
+                for row, group in zip(rows, groups, strict=True)
+            ]
+        )
+        share = share.to(output["completion_ids"].device)
+        columns = {name: share * output[name] for name in (SHARE, COIN) if name in output}
+        return batch.adding(**(columns or {SHARE: share}))
 
-    def fresh(self, count: int, taken: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def extra_prompts(self, count: int, taken: Sequence[PromptRow]) -> list[PromptRow]:
         """So many rows of the dataset for the batch under way; equal on all ranks.
 
         Of other prompts than those taken, as far as there are; with weights of any: the shares (1/N)/π are for draws
         with replacement.
         """
-        chances = left = self._chances()
+        chances = left = self.probabilities()
         if not self._weighted:
             left = chances.clone()
             left[[self._number(row["prompt"]) for row in taken]] = 0
@@ -191,7 +184,7 @@ class Selecting(Hook):
         rows = self._draw(left if enough else chances, count, again=self._weighted)
         found = [self.host.train_dataset[row] for row in rows]
         numbers = [self._number(row["prompt"]) for row in found]
-        self._further |= dict(zip(numbers, self._shares_of(rows, chances), strict=True))
+        self._extra |= dict(zip(numbers, self._shares_of(rows, chances), strict=True))
         return found
 
     def _number(self, prompt: Any) -> int:
@@ -209,16 +202,15 @@ class Selecting(Hook):
         first = self._position.current.taken // now.block * now.prompts
         return self._shares[first : first + now.prompts]
 
-    def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
-        """Note the rewards of a round, those of all ranks."""
-        if self.host.model.training:
-            everywhere = _trl.gather_objects([self._number(row["prompt"]) for row in completions.rows])
-            weights_K = self.host.reward_weights.to(rewards_NK)
-            scorable = ~rewards_NK.isnan().all(dim=1)
-            totals_N = (rewards_NK * weights_K).nansum(dim=1).masked_fill(~scorable, math.nan)
-            read_NK = rewards_NK[:, weights_K != 0] if self._by_column() else totals_N.unsqueeze(1)
-            self._scored.append((everywhere, totals_N.cpu(), read_NK.cpu()))
-        return rewards_NK
+    def _observed(self, batch: ScoredBatch) -> tuple[list[int], Tensor, Tensor]:
+        """All ranks' prompts of a round by number, their total rewards, and the rewards that the estimator compares."""
+        rewards_NK = batch.rewards
+        numbers = _trl.gather_objects([self._number(row["prompt"]) for row in batch.completions.rows])
+        weights_K = self.host.reward_weights.to(rewards_NK)
+        scorable = ~rewards_NK.isnan().all(dim=1)
+        totals_N = (rewards_NK * weights_K).nansum(dim=1).masked_fill(~scorable, math.nan)
+        read_NK = rewards_NK[:, weights_K != 0] if self._by_column() else totals_N.unsqueeze(1)
+        return numbers, totals_N.cpu(), read_NK.cpu()
 
     def _by_column(self) -> bool:
         """The estimator compares each reward by itself."""
@@ -227,11 +219,12 @@ class Selecting(Hook):
             return any(part.own_zero_rule and not part.reads_steps for part, _ in parts)
         return bool(self.host.args.multi_objective_aggregation == "normalize_then_sum")
 
-    def batch(self, output: dict[str, Any]) -> None:  # noqa: ARG002 - all of its rounds count
-        """Take the rewards of all rounds into the history."""
-        rounds, self._scored, self._further = self._scored, [], {}
-        if not rounds or not self.host.model.training:
+    def observe(self, batch: ScoredBatch) -> None:
+        """Take the rewards of all rounds of a training batch into the history."""
+        self._extra = {}
+        if not self.host.model.training:
             return
+        rounds = [self._observed(one) for one in batch.rounds or (batch,)]
         index = [prompt for numbers, _, _ in rounds for prompt in numbers]
         totals, read = torch.cat([one for _, one, _ in rounds]), torch.cat([one for _, _, one in rounds])
         self._history = self.history.observed(index, totals, decay=self._decay, read_NK=read)
@@ -244,7 +237,7 @@ class Selecting(Hook):
             "selection/impossible": float(history.impossible().sum()) / count,
             "selection/died_out": float(history.died_out().sum()) / count,
         }
-        chances = self._chances() if self.selection.draws else history.rows / history.rows.sum()
+        chances = self.probabilities() if self.selection.draws else history.rows / history.rows.sum()
         spread = -(chances * chances.clamp(min=1e-300).log()).sum()
         found["selection/effective"] = float(spread.exp()) / count
         found["selection/contrast"] = float((chances * contrast_chance(history)).sum())
@@ -277,7 +270,7 @@ class Selecting(Hook):
             "generator": self._generator.get_state(),
             "rows": torch.tensor(self._rows, dtype=torch.long),
             "shares": torch.tensor(self._shares, dtype=torch.float64),
-            **({} if self._held is None else {"held": self._held}),
+            **({} if self._round_weights is None else {"held": self._round_weights}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -297,7 +290,7 @@ class Selecting(Hook):
         if not self.host.args.ignore_data_skip:
             self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
         if self._every is not None:
-            self._held = tensors.get("held")
+            self._round_weights = tensors.get("held")
 
     # Reports.
 
@@ -334,7 +327,7 @@ class Selecting(Hook):
 class SelectedSampler(Sampler[int]):
     """The structure of the host's sampler, each generation batch drawn when it is asked for."""
 
-    def __init__(self, selecting: Selecting, own: _trl.Repeats) -> None:
+    def __init__(self, selecting: PromptSampler, own: _trl.Repeats) -> None:
         self._selecting, self._own = selecting, own
 
     def __len__(self) -> int:

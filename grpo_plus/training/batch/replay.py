@@ -13,10 +13,9 @@ from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
-from grpo_plus.training.batch.advantages import Scored
 from grpo_plus.training.batch.reward_table import step_scores
-from grpo_plus.training.batch.subbatches import Drawn, Round, rows_of
-from grpo_plus.training.hooks import Completion, Completions
+from grpo_plus.training.batch.subbatches import SubBatch, SubRow, rows_of
+from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
 from grpo_plus.training.resume.data_position import UnstorableError, packed, unpacked
 from grpo_plus.training.scoring.turn_spans import NO_STATE
 from grpo_verifiers.redaction import get_logger
@@ -29,23 +28,23 @@ Steps = Sequence[tuple[Any, ...]]
 """First token, one past the last, score, state."""
 
 
-def with_old_logps(one: Round, host: Host) -> Round:
+def with_old_logps(one: SubBatch, host: Host) -> SubBatch:
     """The same round with the log-probabilities that its completions were drawn with, made where the host made none.
 
     The generators of random numbers stand as they did: dropout may draw from them.
     """
-    if OLD in one.output:
+    if OLD in one.scored.output:
         return one
     undo = random_state([host.accelerator.device])
-    scores = _trl.score_without_gradient(host, one.output)
+    logps = _trl.score_without_gradient(host, dict(one.scored.output))
     undo()
-    return replace(one, output={**one.output, OLD: scores})
+    return replace(one, scored=one.scored.adding(**{OLD: logps}))
 
 
-class Kept(NamedTuple):
+class StoredRow(NamedTuple):
     """One row, whatever rank drew it: its part of a batch, and what was found about it."""
 
-    drawn: Drawn
+    drawn: SubRow
     rewards: Tensor
     truncated: bool
     steps: Steps | None
@@ -53,7 +52,7 @@ class Kept(NamedTuple):
     table: _trl.Table
 
 
-def kept(one: Round, groups: Sequence[int], size: int, *, rank: int) -> list[list[Kept]]:
+def store_groups(one: SubBatch, groups: Sequence[int], size: int, *, rank: int) -> list[list[StoredRow]]:
     """Groups of a round, over all ranks. Every rank takes part and has all of them."""
     first, here = rank * one.rows, rows_of(one)
     places = [group * size + member for group in groups for member in range(size)]
@@ -64,7 +63,7 @@ def kept(one: Round, groups: Sequence[int], size: int, *, rank: int) -> list[lis
     assert scored.truncated is not None
     rewards, truncated, trainable = scored.rewards.cpu(), scored.truncated.tolist(), one.trainable.cpu()
     rows = {
-        place: Kept(
+        place: StoredRow(
             drawn[place],
             rewards[place].clone(),
             bool(truncated[place]),
@@ -82,7 +81,7 @@ def _apart(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one.clone() if isinstance(one, Tensor) else one for name, one in values.items()}
 
 
-def _steps_by_row(scored: Scored) -> dict[int, list[tuple[Any, ...]]] | None:
+def _steps_by_row(scored: ScoredBatch) -> dict[int, list[tuple[Any, ...]]] | None:
     steps = scored.steps
     if steps is None:
         return None
@@ -99,7 +98,9 @@ def _row_of(table: _trl.Table, place: int) -> _trl.Table:
     return {name: _trl.each_column(itemgetter(slice(place, place + 1)), column) for name, column in table.items()}
 
 
-def round_of(rows: Sequence[Kept], *, rank: int, ranks: int, pad: int, multiple: int | None, device: Any) -> Round:
+def round_of(
+    rows: Sequence[StoredRow], *, rank: int, ranks: int, pad: int, multiple: int | None, device: Any
+) -> SubBatch:
     """Rows as if they had just been drawn, an equal part of them by each rank."""
     each = len(rows) // ranks
     mine = [row.drawn for row in rows[rank * each : (rank + 1) * each]]
@@ -108,16 +109,16 @@ def round_of(rows: Sequence[Kept], *, rank: int, ranks: int, pad: int, multiple:
     for place, row in enumerate(rows):
         trainable[place, : len(row.trainable)] = row.trainable
     steps = [row.steps for row in rows if row.steps is not None]
-    scored = Scored(
+    scored = ScoredBatch(
         Completions.of(row.completion for row in mine),
         torch.stack([row.rewards for row in rows]).to(device),
+        [row.verdicts for row in mine],
         torch.tensor([len(row.drawn.completion.ids) for row in rows], device=device),
         torch.tensor([row.truncated for row in rows], device=device),
         step_scores(steps, device=device, dtype=torch.float32) if steps else None,
+        join([row.values for row in mine], pad=pad, multiple=multiple, device=device),
     )
-    output = join([row.values for row in mine], pad=pad, multiple=multiple, device=device)
-    verdicts, table = [row.verdicts for row in mine], _joined([row.table for row in rows])
-    return Round(output, scored, trainable.to(device), verdicts, table, {})
+    return SubBatch(scored, trainable.to(device), _joined([row.table for row in rows]), {})
 
 
 def _joined(rows: Sequence[_trl.Table]) -> _trl.Table:
@@ -130,7 +131,7 @@ def _joined(rows: Sequence[_trl.Table]) -> _trl.Table:
     return found
 
 
-def plain(row: Kept) -> dict[str, Any]:
+def plain(row: StoredRow) -> dict[str, Any]:
     """A row as JSON values and tensors. The ids are those of its part of the batch."""
     values, completion, verdicts = row.drawn
     said = [
@@ -143,7 +144,7 @@ def plain(row: Kept) -> dict[str, Any]:
     return found | {"trainable": row.trainable, "table": row.table}
 
 
-def from_plain(row: Mapping[str, Any]) -> Kept:
+def from_plain(row: Mapping[str, Any]) -> StoredRow:
     """What `plain` made a description of."""
     values, tokens = {PROMPT_WIDTH: torch.tensor(0), **row["values"]}, row.get("turn_tokens")
     ids, prompt_ids = values["completion_ids"][: row["length"]].tolist(), values["prompt_ids"].tolist()
@@ -154,9 +155,9 @@ def from_plain(row: Mapping[str, Any]) -> Kept:
         Verdict(score, status, detail, tuple(Step(*step) for step in steps))
         for score, status, detail, steps in row["verdicts"]
     ]
-    drawn = Drawn(values, completion, verdicts)
+    drawn = SubRow(values, completion, verdicts)
     steps = None if row["steps"] is None else [tuple(step) for step in row["steps"]]
-    return Kept(drawn, row["rewards"], row["truncated"], steps, row["trainable"], row["table"])
+    return StoredRow(drawn, row["rewards"], row["truncated"], steps, row["trainable"], row["table"])
 
 
 def _turns(rows: Sequence[Mapping[str, Any]] | None) -> list[Turn] | None:
@@ -165,11 +166,11 @@ def _turns(rows: Sequence[Mapping[str, Any]] | None) -> list[Turn] | None:
     return [Turn(**{**row, "calls": tuple(Call(**call) for call in row["calls"])}) for row in rows]
 
 
-class Memory:
+class ReplayBuffer:
     """The buffer of a run, and its state in checkpoints: JSON values, and tensors."""
 
     def __init__(self, *, age: int, groups: int) -> None:
-        self.buffer: Buffer[list[Kept]] = Buffer(age=age, groups=groups)
+        self.buffer: Buffer[list[StoredRow]] = Buffer(age=age, groups=groups)
         self._said = False
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

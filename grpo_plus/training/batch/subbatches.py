@@ -1,4 +1,4 @@
-"""Rounds of drawing and the rows of a batch out of them: those of this rank, and what was found about all ranks'."""
+"""Rounds of sampling, and a batch made of their rows."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,8 +10,7 @@ import torch
 from grpo_plus import _trl
 from grpo_plus.advantages import StepScores
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
-from grpo_plus.training.batch.advantages import Scored
-from grpo_plus.training.hooks import Completion, Completions
+from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
 from grpo_verifiers.verdict import Status, Verdict
 
 NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
@@ -22,22 +21,18 @@ AVERAGED = ("rollout/", "verifiers/")
 
 
 @dataclass(frozen=True)
-class Round:
-    """A scored generation batch that may be a part of one.
+class SubBatch:
+    """A round of sampling, or rows of an earlier batch in place of one.
 
     Attributes:
-        output: this rank's rows.
-        scored: this rank's completions; rewards and so on of all ranks.
+        scored: its completions, rewards and tensors.
         trainable: (N, T) completion tokens that are trained on.
-        verdicts: those of each of this rank's rows, one a verifier.
         table: rows of TRL's table of completions.
         metrics: TRL's lists of metrics; none for rows of an earlier batch.
     """
 
-    output: dict[str, Any]
-    scored: Scored
+    scored: ScoredBatch
     trainable: torch.Tensor
-    verdicts: Sequence[Sequence[Verdict]]
     table: _trl.Table
     metrics: Mapping[str, Sequence[float]]
 
@@ -47,37 +42,37 @@ class Round:
         return len(self.scored.completions)
 
 
-class Drawn(NamedTuple):
-    """One row of this rank, from whatever round and rank: its part of the batch, and what hooks know of it."""
+class SubRow(NamedTuple):
+    """One row of any round and rank: its part of the output, its completion and verdicts."""
 
     values: Row
     completion: Completion
     verdicts: Sequence[Verdict]
 
-    def without_completion(self) -> "Drawn":
+    def without_completion(self) -> "SubRow":
         """The same prompt, with nothing drawn."""
-        return Drawn(emptied(self.values), self.completion.emptied(), [NOT_DRAWN for _ in self.verdicts])
+        return SubRow(emptied(self.values), self.completion.emptied(), [NOT_DRAWN for _ in self.verdicts])
 
-    def on_cpu(self) -> "Drawn":
+    def on_cpu(self) -> "SubRow":
         """The same, to be sent."""
         moved = {name: one.cpu() if isinstance(one, torch.Tensor) else one for name, one in self.values.items()}
         return self._replace(values=moved)
 
 
-def rows_of(one: Round) -> list[Drawn]:
+def rows_of(one: SubBatch) -> list[SubRow]:
     """This rank's rows of a round."""
-    found = one.scored.completions
-    values = cut(one.output, [len(ids) for ids in found.ids])
-    return [Drawn(*parts) for parts in zip(values, found.each(), one.verdicts, strict=True)]
+    completions = one.scored.completions
+    values = cut(one.scored.output, [len(ids) for ids in completions.ids])
+    return [SubRow(*parts) for parts in zip(values, completions.each(), one.scored.verdicts, strict=True)]
 
 
-def local_rows(rounds: Sequence[Round], sources: Sequence[Source], *, rank: int, ranks: int) -> list[Drawn]:
+def local_rows(rounds: Sequence[SubBatch], sources: Sequence[Source], *, rank: int, ranks: int) -> list[SubRow]:
     """This rank's rows of the batch; those that another rank drew are sent, where there are any."""
     each = len(sources) // ranks
     owners = [source.row // rounds[source.round].rows for source in sources]
     held = [rows_of(one) for one in rounds]
-    mine: dict[int, Drawn] = {}
-    leaving: dict[int, Drawn] = {}
+    mine: dict[int, SubRow] = {}
+    leaving: dict[int, SubRow] = {}
     for place, (source, owner) in enumerate(zip(sources, owners, strict=True)):
         if owner == rank:
             row = held[source.round][source.row - rank * rounds[source.round].rows]
@@ -92,15 +87,21 @@ def local_rows(rounds: Sequence[Round], sources: Sequence[Source], *, rank: int,
     return [mine[place] for place in range(rank * each, (rank + 1) * each)]
 
 
-def everywhere(rounds: Sequence[Round], sources: Sequence[Source], completions: Completions) -> Scored:
-    """What was found about these rows, over all ranks, beside this rank's ``completions``."""
+def gather_scored(rounds: Sequence[SubBatch], sources: Sequence[Source], completions: Completions) -> ScoredBatch:
+    """The scores of these rows, of all ranks, with this rank's ``completions``."""
     scored = [one.scored for one in rounds]
     rewards = picked([one.rewards for one in scored], sources, float("nan"))
     lengths = picked([one.lengths for one in scored if one.lengths is not None], sources, 0)
     truncated = picked([one.truncated for one in scored if one.truncated is not None], sources, 0)
     places = {(source.round, source.row): place for place, source in enumerate(sources) if source.kept}
     steps = [(number, one.steps) for number, one in enumerate(scored) if one.steps is not None]
-    return Scored(completions, rewards, lengths, truncated, _steps(steps, places) if steps else None)
+    return ScoredBatch(
+        completions,
+        rewards,
+        lengths=lengths,
+        truncated=truncated,
+        steps=_steps(steps, places) if steps else None,
+    )
 
 
 def _steps(scored: Iterable[tuple[int, StepScores]], places: Mapping[tuple[int, int], int]) -> StepScores:
@@ -118,12 +119,12 @@ def _steps(scored: Iterable[tuple[int, StepScores]], places: Mapping[tuple[int, 
     return StepScores(rows_S[order], scores_S[order], spans_S[order], states_S)
 
 
-def trainable(rounds: Sequence[Round], sources: Sequence[Source]) -> torch.Tensor:
+def trainable(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> torch.Tensor:
     """(N, T) completion tokens of these rows that are trained on, over all ranks."""
     return picked([one.trainable for one in rounds], sources, 0)
 
 
-def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
+def table(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> _trl.Table:
     """These rows of TRL's table of completions."""
     tables = [one.table for one in rounds]
     counts = [len(one.scored.rewards) for one in rounds]
@@ -150,7 +151,7 @@ def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
     return found
 
 
-def metrics(rounds: Sequence[Round]) -> dict[str, list[float]]:
+def metrics(rounds: Sequence[SubBatch]) -> dict[str, list[float]]:
     """Those of the first round, which say how the policy does on the run's own prompts; costs are those of all."""
     found = {name: list(values) for name, values in rounds[0].metrics.items()}
     for later in rounds[1:]:

@@ -29,7 +29,7 @@ def about(trainer: Run) -> dict[str, Any]:
             "adapter": bool(_trl.adapters_of(trainer)),
         },
         "parts": parts(trainer),
-        "golds": trainer.verification.golds,
+        "golds": trainer.pipeline.verifiers.golds,
         "versions": versions(),
         "processes": trainer.accelerator.num_processes,
         "device": str(trainer.accelerator.device),
@@ -67,7 +67,7 @@ def parts(trainer: Run) -> dict[str, Any]:
     ]
     verifiers, evaluating = (
         [{"label": one.verifier.label, "weight": one.weight, "settings": one.verifier.describe()} for one in live]
-        for live in (trainer.verification.live, trainer.verification.evaluation)
+        for live in (trainer.pipeline.verifiers.live, trainer.pipeline.verifiers.evaluation)
     )
     found: dict[str, Any] = without_secrets(
         plain(

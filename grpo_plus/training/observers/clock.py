@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from grpo_plus import _trl
-from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.observers.step_metrics import PARTS, metric
 
 
-class StepClock(Hook):
+class StepClock(TrainerStage):
     """Adds up the seconds of each part of a step; a part that begins inside another one pauses it.
 
     A card works on behind the program, so each border between two parts waits for it: some six waits a step.
@@ -66,17 +66,16 @@ class StepClock(Hook):
         self._since = now
 
     def sampling(self) -> AbstractContextManager[None]:
-        """Drawing completions for training."""
+        """Around sampling for training."""
         return self.part("rollout", counts=self.host.model.training)
 
-    def scoring(self, completions: Completions) -> AbstractContextManager[None]:  # noqa: ARG002 - whatever they are
-        """Scoring them."""
+    def scoring(self) -> AbstractContextManager[None]:
+        """Around rewards for training."""
         return self.part("scoring", counts=self.host.model.training)
 
-    def step(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """A micro-batch of the update."""
-        with self.part("update"):
-            return run()
+    def step(self) -> AbstractContextManager[None]:
+        """Around a micro-batch of the update."""
+        return self.part("update")
 
     def state_dict(self) -> dict[str, Any]:
         """Seconds that are not reported yet."""

@@ -1,7 +1,7 @@
 """Diagnosis while a run goes on: what is found is said, written down, told to callbacks, and may end the run."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -15,11 +15,13 @@ from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import Watch
 from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
-from grpo_plus.training.hooks import Completions, Hook, Setup
+from grpo_plus.record.files import FINDINGS
+from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
 from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank
+from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import Run
-from grpo_plus.training.scoring.verifiers import Verification
+from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_plus.trl.sharded import piece
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.errors.messages import readable
@@ -32,7 +34,7 @@ _WEIGHTS, _VALUES = 32, 256
 _SHOWN, _WIDE = 2, 120
 
 
-class Diagnosing(Hook):
+class RunDiagnosis(TrainerStage):
     """Judges every log entry by the rules of `grpo_plus.diagnosis`, on all ranks alike.
 
     Attributes:
@@ -42,21 +44,19 @@ class Diagnosing(Hook):
     """
 
     name = "diagnosis"
-    after = ("Advantages",)  # the monitor compares the raw rewards
     host: Run
 
     def __init__(
         self,
         recipe: Recipe,
-        verification: Verification,
-        record: Callable[[Mapping[str, Any]], None] | None,
-        ended: Callable[[str, str], None] | None,
+        verification: Verifiers,
+        recorder: Recorder | None,
     ) -> None:
-        """``record`` takes a line about a finding; ``ended`` a status and the reason why a finding ended the run."""
+        """The ``recorder`` keeps a line for each finding, and the one that ended the run."""
         self.watch = Watch()
         self.stopped_by: Finding | None = None
         self.says_at_end = True
-        self._recipe, self._verification, self._record, self._ended = recipe, verification, record, ended
+        self._recipe, self._verification, self._recorder = recipe, verification, recorder
         self._monitor = None if recipe.monitor is None else HackingMonitor(recipe.monitor)
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
@@ -66,7 +66,7 @@ class Diagnosing(Hook):
         self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
 
-    # -- the hook ---------------------------------------------------------------------------------------------------
+    # -- the stage --------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
@@ -138,8 +138,8 @@ class Diagnosing(Hook):
                 one.told_by_trainer = False
 
     @contextlib.contextmanager
-    def scoring(self, completions: Completions) -> Iterator[None]:
-        """The judge works beside the verifiers."""
+    def judging(self, completions: Completions) -> Iterator[None]:
+        """Around the rewards: the judge works at the same time as the verifiers."""
         monitor, due = self._monitor, self._due()
         if monitor is None or not due:
             yield
@@ -151,14 +151,13 @@ class Diagnosing(Hook):
             monitor.judge.settle()
             raise
 
-    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
+    def compare(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
         """Compare the judge's scores with the rewards."""
         if self._monitor is not None and self._due():
             self._monitor.collect(self.host, int(self.host.state.global_step), completions, rewards_NK)
         elif not self.host.model.training and self._facts["judges"]:
             with contextlib.suppress(Exception):  # examples are for people, and no more
                 self._keep_liked(completions, rewards_NK)
-        return rewards_NK
 
     def _due(self) -> bool:
         training = bool(self.host.model.training)
@@ -214,8 +213,8 @@ class Diagnosing(Hook):
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Say once more what stands."""
-        if self.stopped_by is not None and self._ended is not None:
-            self._ended("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
+        if self.stopped_by is not None and self._recorder is not None:
+            self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
         if self.main and self.says_at_end and (lines := self.lines_at_end()):
             logger.warning("at the end of the run:\n  %s", "\n  ".join(lines))
 
@@ -313,8 +312,8 @@ class Diagnosing(Hook):
             listener.tell(one)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._record is not None:
-            self._record({"kind": "finding", **line})
+        if self._recorder is not None:
+            self._recorder.keep(FINDINGS, {"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
         held = self.watch.standing.get(name)

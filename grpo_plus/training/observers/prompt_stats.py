@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import Tensor
-
 from grpo_plus import _trl
 from grpo_plus.record.files import PROMPTS
 from grpo_plus.record.sample import as_text
 from grpo_plus.selection.history import digest_of
-from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.hooks import ScoredBatch, TrainerStage
 from grpo_plus.training.observers.recorder import Recorder
 
 TEXT_KEPT = 600
@@ -20,21 +18,19 @@ KEY = 16
 _KINDS = ("unseen", "impossible", "died_out", "between")
 
 
-class DrawnPrompts(Hook):
+class PromptStats(TrainerStage):
     """Writes ``prompts.jsonl`` of a run with a selection, from the selection's ``summary``.
 
     A line has the counts, and of the sampled prompts those that have changed since the last line, each text once.
     """
 
     name = "record_prompts"
-    after = ("Advantages",)
 
     def __init__(self, recorder: Recorder, summary: Callable[[], Mapping[str, Any]]) -> None:
         self._recorder, self._summary = recorder, summary
         self._begin()
 
     def _begin(self) -> None:
-        self._drew = False  # for the batch at work
         self._texts: dict[str, str] = {}  # by digest, of drawn prompts that no line has
         self._missing: set[str] | None = None  # prompts of the sample whose text no line has; None: not asked yet
         self._written: dict[str, tuple[float, float]] = {}
@@ -44,26 +40,20 @@ class DrawnPrompts(Hook):
         self._begin()
         return nullcontext()
 
-    def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
-        """Note the prompts of a round."""
-        if self.host.model.training:
-            prompts = [row.get("prompt") for row in completions.rows]
-            texts = {digest_of(prompt).hex(): as_text(prompt)[:TEXT_KEPT] for prompt in prompts}
-            for found in _trl.gather_objects([texts]):
-                self._texts |= found
-            self._drew = True
-        return rewards_NK
-
-    def batch(self, output: dict[str, Any]) -> None:  # noqa: ARG002 - all of its rounds count
-        """Write a line, where the batch is sampled."""
-        if not self._drew:
+    def record(self, batch: ScoredBatch, *, sampled: bool) -> None:
+        """Take the prompts of all rounds of a training batch; write a line for a ``sampled`` batch."""
+        if not self.host.model.training:
             return
-        self._drew = False
+        for part in batch.rounds or (batch,):
+            prompts = [row.get("prompt") for row in part.completions.rows]
+            texts = {digest_of(prompt).hex(): as_text(prompt)[:TEXT_KEPT] for prompt in prompts}
+            for of_rank in _trl.gather_objects([texts]):
+                self._texts |= of_rank
         with self._recorder.unharmed():
             if self._missing is None:
                 self._missing = {key for key, _, _ in self._summary()["sample"]}
             self._texts = {key: text for key, text in self._texts.items() if key in self._missing}
-            if self._recorder.sampled:
+            if sampled:
                 step = int(self.host.state.global_step) + 1  # the step that trains on it
                 self._recorder.keep(PROMPTS, self._line(self._summary()) | {"step": step})
 

@@ -37,14 +37,13 @@ from grpo_plus.record.sample import (
 )
 from grpo_plus.record.turns import turn_rows
 from grpo_plus.sampling.token_spans import decoder
-from grpo_plus.training.batch.advantages import Advantages
 from grpo_plus.training.batch.reward_table import CRITIC_VALUES, is_truncated
-from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.hooks import ScoredBatch, TrainerStage
 from grpo_plus.training.observers.about import about
 from grpo_plus.training.observers.run import Run
-from grpo_plus.training.scoring.live_verifier import LiveVerifier
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact_text
+from grpo_verifiers.verdict import Verdict
 
 logger = get_logger("grpo_plus.record")
 
@@ -54,23 +53,23 @@ DETAIL_SENT = 1000
 """Characters of a reason that another rank sends."""
 
 
-class Recorder(Hook):
+WriteReport = Callable[[Sequence[Path]], object]
+"""Writes ``report.html`` of runs' folders."""
+
+
+class Recorder(TrainerStage):
     """Keeps metrics, sampled groups and the state of one run in ``output_dir/grpo_plus``.
 
     Every rank takes part in gathering what is sampled, by a rule that depends on nothing but the config and the
     batches so far; what the first rank then makes of it (a full disk, too little time) concerns no other rank.
 
-    ``sampled`` is whether the last batch was.
     """
 
     name = "record"
-    after = ("Advantages",)
     host: Run
 
-    def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:
-        """Nothing is written before training or evaluation; ``write_report`` makes ``report.html`` of runs' folders."""
-        self.sampled = False  # the last batch was
-        self._advantages = advantages
+    def __init__(self, write_report: WriteReport) -> None:
+        """Nothing is written before training or evaluation."""
         self._write_report = write_report
         self._about: dict[str, Any] | None = None
         self._status: dict[str, Any] = {}
@@ -155,7 +154,7 @@ class Recorder(Hook):
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
-            self._about, self._estimator = about(self.host), self._advantages.estimator
+            self._about, self._estimator = about(self.host), self.host.estimator
         self._status |= values
         with self._careful():
             self._write_status()
@@ -177,28 +176,28 @@ class Recorder(Hook):
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    def batch(self, output: dict[str, Any]) -> None:
-        """Sample a generation batch, with the advantages that are trained with."""
-        if self._about is not None and self._advantages.estimator != self._estimator:
+    def record(self, batch: ScoredBatch) -> bool:
+        """Sample groups of a generation batch, with its advantages; False for a batch that is not sampled."""
+        if self._about is not None and self.host.estimator != self._estimator:
             self._about = None  # something of the parts is known by now that was not when the run began
             if self.main and self._began:
                 self._set_status()
-        drawn, self.sampled = self._advantages.drawn, self._due()
-        if drawn is None or not self.sampled:
-            return
+        if not self._due():
+            return False
         trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
-        rewards = [[None if math.isnan(value) else value for value in row] for row in drawn.rewards.tolist()]
+        rewards = [[None if math.isnan(value) else value for value in row] for row in batch.rewards.tolist()]
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
         with self.unharmed():
-            mine = rank_rows(trainer, drawn.completions, output, groups=groups, size=size)
+            mine = rank_rows(trainer, batch, groups=groups, size=size)
         everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._failing:
             with self.unharmed(), self._budget.spending():
-                self._keep(everywhere, groups, size, rewards, steps_by_row(drawn.steps))
+                self._keep(everywhere, groups, size, rewards, steps_by_row(batch.steps))
+        return True
 
     @contextlib.contextmanager
     def unharmed(self) -> Iterator[None]:
@@ -313,14 +312,13 @@ def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float |
     return sum(scored) if scored else None
 
 
-def rank_rows(
-    run: Run, completions: Completions, output: Mapping[str, Any], *, groups: Sequence[int], size: int
-) -> dict[str, Any]:
+def rank_rows(run: Run, batch: ScoredBatch, *, groups: Sequence[int], size: int) -> dict[str, Any]:
     """This rank's part of the chosen groups, and the advantages of all of its rows.
 
-    ``completions`` are this rank's; ``output`` is the batch that is about to be trained on. ``groups`` are the numbers
-    of the groups that are kept, each of ``size`` completions. A critic's values stand where tokens are trained.
+    ``groups`` are the numbers of the groups that are written, each of ``size`` completions. Only trained tokens have a
+    critic's value.
     """
+    completions, output = batch.completions, batch.output
     prompts, completion_ids = completions.prompts, completions.ids
     advantages, first = output["advantages"].detach(), run.accelerator.process_index * len(prompts)
     mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
@@ -332,7 +330,7 @@ def rank_rows(
         means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
     truncated = is_truncated(completion_ids, _trl.stop_ids(run))
-    judges = run.verification.at_work(training=run.model.training)
+    labels = [live.verifier.label for live in run.pipeline.verifiers.at_work(training=run.model.training)]
     turns, spans = completions.turns, completions.turn_tokens
     chosen, rows = set(groups), []
     for at, ids in enumerate(completion_ids):
@@ -354,17 +352,16 @@ def rank_rows(
                 "untrained": runs([not flag for flag in trained]),
                 "truncated": truncated[at],
                 "turns": None if turns is None or spans is None else turn_rows(turns[at], spans[at]),
-                "verdicts": [_verdict(live, at) for live in judges if at < len(live.verdicts)],
+                "verdicts": [_verdict(*pair) for pair in zip(labels, batch.verdicts[at], strict=True)],
             }
         )
     return {"rows": rows, "advantages": means_B}
 
 
-def _verdict(live: LiveVerifier, at: int) -> dict[str, Any]:
-    verdict = live.verdicts[at]
+def _verdict(label: str, verdict: Verdict) -> dict[str, Any]:
     steps = [(step.start, step.end, step.score) for step in verdict.steps]
     return {
-        "verifier": live.verifier.label,
+        "verifier": label,
         "status": verdict.status.value,
         "reason": verdict.detail[:DETAIL_SENT],
         "steps": steps,

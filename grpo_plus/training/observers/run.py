@@ -5,9 +5,17 @@ from typing import Any, Protocol
 from grpo_plus._trl import Host
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.training.rollout.tool_loop import Calling
-from grpo_plus.training.scoring.verifiers import Verification
-from grpo_plus.training.update.quantised import Guard
+from grpo_plus.training.rollout.tool_loop import ToolLoop
+from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.training.update.quantised import QuantisedGuard
+
+
+class Stages(Protocol):
+    """Stages of a `Pipeline` that the record and the measurements read."""
+
+    quantised: QuantisedGuard
+    tools: ToolLoop
+    verifiers: Verifiers
 
 
 class Run(Host, Protocol):
@@ -17,12 +25,10 @@ class Run(Host, Protocol):
     says beside the config; empty from Python.
     """
 
-    calling: Calling
     card_facts: dict[str, Any]
     command: dict[str, Any]
-    guard: Guard
+    pipeline: Stages
     recipe: Recipe
-    verification: Verification
 
     @property
     def estimator(self) -> Chosen | None:

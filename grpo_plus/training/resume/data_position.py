@@ -19,7 +19,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state, together
 from grpo_plus.training.batch.reward_table import IN_MAIN_MEMORY
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
 from grpo_verifiers.redaction import get_logger
 
@@ -126,7 +126,7 @@ def unpacked(value: Any, tensors: Mapping[str, Tensor], device: Any) -> Any:
     return tuple(items) if kind == "tuple" else items
 
 
-class GenerationBatch(Hook):
+class GenerationBatch(TrainerStage):
     """Keeps in a checkpoint what the next step goes on with; nothing where ``save_only_model`` is set.
 
     That is the micro-batches of a generation batch which is not used up yet, as the engine arranged them; the metrics
@@ -204,7 +204,7 @@ class GenerationBatch(Hook):
         self._trains, self._state, self._tensors = True, {}, {}
 
 
-class DataPosition(Hook):
+class DataPosition(TrainerStage):
     """Keeps the position of a run in its checkpoints, and puts a resumed run there.
 
     ``sampler`` is that of the training data, where it has one. ``evaluates``: an evaluation of the present step is

@@ -11,7 +11,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import problem
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.run_fingerprint import differences, parts_of, plain
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.files import write_whole
@@ -38,7 +38,7 @@ _WIDEST = 80
 _PROBE = "_grpo_plus.shared-"
 
 
-class Agreement(Hook):
+class RankCheck(TrainerStage):
     """Compares what the processes were started with, before anything loads."""
 
     def __init__(self, recipe: Recipe) -> None:

@@ -12,14 +12,17 @@ from transformers.trainer_callback import ExportableState
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.checkpoints.choice import resume_choice
+from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.rank_check import check
 from grpo_plus.training.resume.run_fingerprint import differences, fingerprint, model_of
 from grpo_plus.training.resume.state import StateError, load, read
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
+resume_logger = get_logger("grpo_plus.resume")
 
 Changes = Mapping[str, tuple[Any, Any]]
 """Dotted name of a difference, to the value in the checkpoint and the one of this run."""
@@ -39,7 +42,7 @@ _OPTIONS = ("initial_lr", "weight_decay", "betas", "eps")
 _WIDEST = 40
 
 
-class ResumeCheck(Hook):
+class ResumeCheck(TrainerStage):
     """Keeps the run's fingerprint in its checkpoints, and compares it where a run resumes.
 
     ``changed`` are differences that ``allow_changes`` let pass; empty in a run from the start, under the same config,
@@ -85,15 +88,27 @@ class ResumeCheck(Hook):
         """The fingerprint."""
         return self._now or self._fingerprint()
 
-    def restore(self, hooks: Sequence[Hook], checkpoint: Path, *, allow_changes: bool) -> None:
-        """Compare the runs, then load the state of all hooks.
+    def choose(self, resume: Any) -> Path | None:
+        """The checkpoint to resume from, the same on all processes."""
+        if isinstance(resume, Choice):
+            return resume.checkpoint
+        if not resume:
+            return None
+        choice = _trl.from_main(lambda: resume_choice(resume, Path(self.host.args.output_dir)))
+        if self.host.is_world_process_zero():
+            for line in choice.passed_over:
+                resume_logger.warning("%s", line)
+        return choice.checkpoint
+
+    def restore(self, stages: Sequence[TrainerStage], checkpoint: Path, *, allow_changes: bool) -> None:
+        """Compare the runs, then load the state of all stages.
 
         Raises:
-            StateError: something differs that is not allowed to, or the state of a hook does not fit.
+            StateError: something differs that is not allowed to, or the state of a stage does not fit.
         """
         self.compare(read(checkpoint).get(self.name), checkpoint, allow_changes=allow_changes)
         rank, processes = self.host.accelerator.process_index, self.host.accelerator.num_processes
-        load(hooks, checkpoint, rank=rank, processes=processes, anew=allow_changes)
+        load(stages, checkpoint, rank=rank, processes=processes, anew=allow_changes)
 
     def compare(self, part: Any, checkpoint: Path, *, allow_changes: bool) -> None:
         """Compare with this hook's part of a checkpoint; one of TRL's own trainer has none."""

@@ -12,7 +12,7 @@ from grpo_plus._trl import Host
 from grpo_plus.checkpoints import folder as checkpoints
 from grpo_plus.checkpoints.disk import FailedWrite, failed_write
 from grpo_plus.memory.undo import Undo, random_state
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.resume import state
 from grpo_verifiers.redaction import get_logger, redact_text
 
@@ -30,7 +30,7 @@ class Saving:
     or none was due yet.
     """
 
-    def __init__(self, host: Host, hooks: Sequence[Hook]) -> None:
+    def __init__(self, host: Host, hooks: Sequence[TrainerStage]) -> None:
         """Of this trainer, which need not be loaded yet, and its hooks."""
         self.failed: FailedWrite | None = None
         self._host, self._hooks = host, hooks
@@ -40,8 +40,10 @@ class Saving:
         self._folder = Path()
         self._push = False
         self._best: tuple[float | None, int | None] = (None, None)  # metric and step, as of the last one written
-        self._noted: tuple[int, Sequence[Hook], Undo] | None = None  # the last whole step, its hooks, its random state
-        self._as_of: Sequence[Hook] | None = None
+        self._noted: tuple[int, Sequence[TrainerStage], Undo] | None = (
+            None  # the last whole step, its hooks, its random state
+        )
+        self._as_of: Sequence[TrainerStage] | None = None
 
     @property
     def args(self) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import STATE_FILE
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import TrainerStage
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole
 from grpo_verifiers.redaction import get_logger
@@ -32,10 +32,10 @@ _LARGE = 1 << 20
 """Values from which on a tensor is not copied: weights and generation batches change at the end of a step only."""
 
 
-class Frozen(Hook):
+class Frozen(TrainerStage):
     """A hook's state as it was; what changes in the hook later is not in it."""
 
-    def __init__(self, hook: Hook) -> None:
+    def __init__(self, hook: TrainerStage) -> None:
         self.name, self.state_version, self.rank_local = hook.name, hook.state_version, hook.rank_local
         self._identity, self._state = hook.identity, copy.deepcopy(hook.state_dict())
         self._hook = hook if hook.learns_at_step_end else None  # no copy of a whole model at every step
@@ -58,12 +58,12 @@ class Frozen(Hook):
         return self._tensors if self._hook is None else self._hook.tensors()
 
 
-def tensor_file(hook: Hook, rank: int) -> str:
+def tensor_file(hook: TrainerStage, rank: int) -> str:
     """The name of the file with the tensors of a hook."""
     return f"grpo_plus_{hook.name}_{rank}.safetensors" if hook.rank_local else f"grpo_plus_{hook.name}.safetensors"
 
 
-def save(hooks: Sequence[Hook], folder: Path, *, rank: int, write: bool) -> None:
+def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool) -> None:
     """Save the state of all hooks in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
 
     The JSON file is the first of a checkpoint to be written.
@@ -111,7 +111,7 @@ def _check_keys(value: Any) -> None:
             _check_keys(item)
 
 
-def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int, anew: bool = False) -> None:
+def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processes: int, anew: bool = False) -> None:
     """Load the state of all hooks from a checkpoint's folder.
 
     ``anew``: hooks whose state is missing or another part's begin anew.
@@ -144,7 +144,7 @@ def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int, 
         raise _refusal(checkpoint, problems)
 
 
-def _load(hook: Hook, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
+def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
     """Give a hook its own part."""
     if state := part["ranks"][rank] if hook.rank_local else part["state"]:
         hook.load_state_dict(state)
@@ -156,9 +156,9 @@ def _load(hook: Hook, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -
         hook.load_tensors(tensors)
 
 
-def _loads(hook: Hook) -> bool:
+def _loads(hook: TrainerStage) -> bool:
     """Whether a hook can go on from a state, if it has a name to find it by."""
-    return bool(hook.name) and type(hook).load_state_dict is not Hook.load_state_dict
+    return bool(hook.name) and type(hook).load_state_dict is not TrainerStage.load_state_dict
 
 
 def _lacking(name: str, part: Any) -> str:
@@ -184,7 +184,7 @@ def read(checkpoint: Path) -> dict[str, Any]:
     raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads {VERSION}"])
 
 
-def _misfit(hook: Hook, part: Any, processes: int) -> str | None:
+def _misfit(hook: TrainerStage, part: Any, processes: int) -> str | None:
     """Why a part of a checkpoint is not the hook's own; None where it is."""
     kind = "ranks" if hook.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:

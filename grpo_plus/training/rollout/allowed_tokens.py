@@ -1,6 +1,6 @@
-"""Truncated sampling in a trainer: what tokens were drawn from goes with their rows, and is what they are scored in."""
+"""Truncated sampling in a trainer: tokens are scored among those that sampling allowed, which the batch keeps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,26 +10,24 @@ from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT, Host
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
+from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.sampling.support import Support, fitting, unknown
-from grpo_plus.training.hooks import Compute, Draw, Hook
-from grpo_plus.training.rollout.lean import Rollouts
+from grpo_plus.training.hooks import Score, TrainerStage
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
 
-class Supports(Hook):
-    """Has log-probabilities computed within the supports of completions that were drawn here, or by a vLLM of ours.
+class AllowedTokenScoring(TrainerStage):
+    """Computes log-probabilities among the allowed tokens of completions sampled here, or by a vLLM of ours.
 
-    TRL scores a generation batch before there is a batch: the rows of such a call are those drawn last. ``served``
-    gives the vLLM, with its ``supports`` and how many tokens it was ``asked`` about; None where another one draws, or
-    none.
+    TRL scores a generation batch before it returns it: the rows of such a call are those sampled last.
     """
 
-    def __init__(self, rollouts: Rollouts, served: Callable[[], Any] = lambda: None) -> None:
-        self._rollouts = rollouts
-        self._served = served
-        self._rows: Sequence[Tensor] | None = None  # of what is being worked on
+    def __init__(self) -> None:
+        self._sampler: Any = None  # of the last turn: a `Rollout`, or a vLLM; None for TRL's own
+        self._served = False
+        self._rows: Sequence[Tensor] | None = None  # allowed tokens of the rows that are being scored
         self._turns = 0
         self._said = False
 
@@ -46,25 +44,22 @@ class Supports(Hook):
         if changing := reshaping(silent):
             logger.warning("generation_config of the model, %s: %s.", changing, UNSCORED)
 
-    @contextmanager
-    def sampling(self) -> Iterator[None]:
-        """Keep what was drawn from."""
-        yield
+    def take(self, rollout: Rollout | None, served: Any) -> None:
+        """Keep the allowed tokens of a new turn, sampled by a vLLM of ours, else by ``rollout``, else by TRL."""
         self._turns += 1
-        served = self._served()
-        drawing = self._rollouts.rollout if served is None else served
-        self._rows = drawing.supports if drawing is not None and self._turns == 1 else None
+        self._served, self._sampler = served is not None, rollout if served is None else served
+        self._rows = self._sampler.supports if self._sampler is not None and self._turns == 1 else None
 
     def _unknown(self) -> str | None:
         """Why it is not known what completions were drawn from; None where that was everything."""
         if self._turns != 1:
             return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
-        if (served := self._served()) is not None:
+        if self._served:
             return (
-                f"vLLM tells of {served.asked} tokens beside each sampled one, and more could be drawn (or it does not "
-                "return processed log-probabilities; a server takes a larger --max-logprobs)"
+                f"vLLM tells of {self._sampler.asked} tokens beside each sampled one, and more could be drawn (or it "
+                "does not return processed log-probabilities; a server takes a larger --max-logprobs)"
             )
-        rollout = self._rollouts.rollout
+        rollout = self._sampler
         if rollout is None:
             return None
         if rollout.stock is not None:
@@ -91,29 +86,33 @@ class Supports(Hook):
             self._say(why)
         return found
 
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Put the supports into the batch; rows of which nothing is known have empty ones."""
-        self._rows, self._turns = None, 0
+    @contextmanager
+    def of_round(self) -> Iterator[None]:
+        """Around a round of sampling, in which TRL scores what it sampled."""
+        self._rows, self._turns, self._sampler, self._served = None, 0, None, False
         try:
-            output = draw(rows)
-            draws = self._rollouts.rollout is not None or self._served() is not None
-            if self._rows is not None or (draws and truncation(self.host.args)):
-                output[SUPPORT] = self._found(output["completion_mask"].sum(1).tolist())
+            yield
         finally:
             self._rows = None
-        return output
 
-    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
-        """Work on the rows of a micro-batch."""
+    def add(self, output: dict[str, Any], *, ours: bool) -> dict[str, Any]:
+        """The output with the allowed tokens of its rows, empty where unknown; ``ours``: TRL did not sample."""
+        if self._rows is None and not (ours and truncation(self.host.args)):
+            return output
+        return output | {SUPPORT: self._found(output["completion_mask"].sum(1).tolist())}
+
+    @contextmanager
+    def of_micro_batch(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Around the loss of a micro-batch, which is scored among the allowed tokens of its rows."""
         self._rows = inputs.get(SUPPORT)
         try:
-            return compute(model, inputs)
+            yield
         finally:
             self._rows = None
 
     def logps(
         self,
-        score: Callable[..., Any],
+        score: Score,
         model: Any,
         input_ids: Tensor,
         attention_mask: Tensor,
@@ -122,7 +121,7 @@ class Supports(Hook):
         support: Sequence[Tensor] | None = None,
         **keywords: Any,
     ) -> Any:
-        """Score within the supports: those given, or of the rows that are being worked on."""
+        """Score among the allowed tokens: those of ``support``, or of the rows of the round or micro-batch."""
         rows = self._rows if support is None else support
         if rows is not None and len(rows) == len(input_ids):
             rows = fitting(rows, attention_mask[:, -logits_to_keep:].sum(1).tolist())

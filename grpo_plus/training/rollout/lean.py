@@ -10,7 +10,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.decode import Decoded
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Rollout
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.retry import Retry
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
@@ -18,7 +18,7 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 
-class Rollouts(Hook):
+class LeanRollouts(TrainerStage):
     """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
 
     ``retry`` counts rows that were drawn again, and words the end of a run. ``rollout`` draws; None where TRL does.

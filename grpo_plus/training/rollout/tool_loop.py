@@ -16,7 +16,7 @@ from grpo_plus import _trl
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.tools import COLUMN, call_problems
 from grpo_plus.sampling.token_spans import decoder
-from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.hooks import PromptRow, Setup, TrainerStage
 from grpo_plus.training.rollout.call_rows import CallError, Row, calls_with_results, ok_texts
 from grpo_plus.training.rollout.markers import Markers, markers_of
 from grpo_plus.training.rollout.stand_ins import environment_stand_in, tool_stand_in
@@ -31,8 +31,8 @@ from grpo_verifiers.turns import CallStatus, Turn
 logger = get_logger("grpo_plus")
 
 
-class _Told(NamedTuple):
-    """A call, as ranks tell each other of it."""
+class CallSummary(NamedTuple):
+    """A call as the ranks count it."""
 
     name: str
     status: CallStatus
@@ -53,19 +53,19 @@ class _Loop:
     over: set[int] = field(default_factory=set)
 
 
-class Calling(Hook):
-    """The tools and environments of the recipe, and the turns of every drawing that has tools.
+class Turns(NamedTuple):
+    """The turns of each completion, and the span of tokens of each turn."""
 
-    Attributes:
-        turns: what the model did in each completion of the last drawing; None where there are no tools.
-        turn_tokens: the tokens of each of these turns.
-    """
+    turns: list[Sequence[Turn]]
+    tokens: list[list[tuple[int, int]]]
+
+
+class ToolLoop(TrainerStage):
+    """The tools and environments of the recipe, with a session for each completion that is being sampled."""
 
     name = "calling"
 
     def __init__(self, recipe: Recipe) -> None:
-        self.turns: list[Sequence[Turn]] | None = None
-        self.turn_tokens: list[list[tuple[int, int]]] | None = None
         self._recipe = recipe
         self._tools, self._environments = recipe.tools, recipe.environments
         self._warned: set[tuple[str, str]] = set()
@@ -77,7 +77,7 @@ class Calling(Hook):
         self._resets = 0
         self._loop: _Loop | None = None
 
-    # -- the hook ---------------------------------------------------------------------------------------------------
+    # -- the stage --------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """Names that the caller's own tools have, too; columns that an environment needs; prompts that are no chats."""
@@ -138,7 +138,7 @@ class Calling(Hook):
         self._opened()
         if self._tools:
             own = list(setup.further.get("tools") or ())
-            stand_ins = [tool_stand_in(part, self._stray) for part in self._tools]
+            stand_ins = [tool_stand_in(part, self._call_outside_completion) for part in self._tools]
             setup.further["tools"] = [*own, *stand_ins]
         if self._environments:
             asked: dict[str, Callable[..., Any]]
@@ -148,7 +148,7 @@ class Calling(Hook):
             }
             setup.further["environment_factory"] = made.get(None, made)
 
-    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def open(self, rows: Sequence[PromptRow]) -> None:
         """Open a session for each row, and begin to reset the environments."""
         self._leave()
         if not self._parts:
@@ -165,14 +165,15 @@ class Calling(Hook):
             made.look()
             self._rows.append(made)
 
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Leave no session open, whatever ends the drawing."""
+    @contextmanager
+    def sessions(self, rows: Sequence[PromptRow]) -> Iterator[None]:
+        """Within the block each row has a session; no session stays open behind it."""
         try:
             with self._reading() if self._parts else nullcontext():
-                return draw(rows)
+                self.open(rows)
+                yield
         finally:
             self._leave()
-            self.turns = self.turn_tokens = None
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -198,10 +199,11 @@ class Calling(Hook):
             del tokenizer.parse_response
 
     @contextmanager
-    def scoring(self, completions: Completions) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
-        """Ask all environments for their rewards at once."""
+    def rewarding(self, turns: Sequence[Sequence[Turn]] | None) -> Iterator[None]:
+        """Ask all environments for their rewards at once; log the calls of the completions' turns."""
         self.ask_rewards()
-        self._log()
+        if turns is not None:
+            self._log(turns)
         yield
         self._look_at_environments()
 
@@ -221,18 +223,17 @@ class Calling(Hook):
     # -- around TRL's loop ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def lent(self, host: _trl.Host) -> Iterator[None]:
-        """Within the block another drawing of TRL's has the tools, between two of the trainer's."""
+    def borrowed_by(self, host: _trl.Host) -> Iterator[None]:
+        """Within the block another trainer of TRL's samples with the tools."""
         own, self.host = self.host, host
         try:
             yield
         finally:
             self._leave()
-            self.turns = self.turn_tokens = None
             self.host = own
 
     @property
-    def waiting(self) -> list[int] | None:
+    def rows_to_continue(self) -> list[int] | None:
         """The rows that a further turn is drawn for, in its order; None for the first turn, which is drawn for all."""
         loop = self._loop
         if loop is None:
@@ -242,15 +243,17 @@ class Calling(Hook):
 
     @property
     def round(self) -> int:
-        """How many turns of each row in `waiting` are drawn."""
+        """How many turns of each row in `rows_to_continue` are drawn."""
         return 0 if self._loop is None else self._loop.rounds + 1
 
     def room(self, behind: Sequence[Sequence[int]]) -> list[int]:
-        """Tokens that are left for a further turn of each row in `waiting`, whose ids so far are ``behind``."""
+        """Tokens left for a further turn of each row in `rows_to_continue`; ``behind`` has its ids so far."""
         loop, whole = self._loop, self.host.max_completion_length
         if loop is None or whole is None:
             return [sys.maxsize] * len(behind)
-        taken = [len(ids) - len(loop.prompt_ids[at]) for at, ids in zip(self.waiting or [], behind, strict=True)]
+        taken = [
+            len(ids) - len(loop.prompt_ids[at]) for at, ids in zip(self.rows_to_continue or [], behind, strict=True)
+        ]
         return [max(0, whole - length) for length in taken]
 
     def loop(
@@ -259,8 +262,8 @@ class Calling(Hook):
         prompt_ids: Sequence[Sequence[int]],
         completion_ids: Sequence[Sequence[int]],
         completions: Sequence[list[dict[str, Any]]],
-    ) -> Any:
-        """TRL's loop: its calls go to the session of their row, and what it leaves is read as turns."""
+    ) -> tuple[Any, Turns]:
+        """TRL's loop and the turns of its completions; each call goes to the session of its row."""
         if not self._rows:
             self._rows = [Row({}) for _ in completions]
         for place, tools in enumerate(_trl.tool_tables(self.host)):
@@ -280,15 +283,14 @@ class Calling(Hook):
             )
             for row, ids, own, messages in zip(self._rows, completion_ids, mask, completions, strict=True)
         ]  # fmt: skip
-        self.turns, self.turn_tokens = [turns for turns, _ in found], [spans for _, spans in found]
-        return result
+        return result, Turns([turns for turns, _ in found], [spans for _, spans in found])
 
-    def drawn(self, behind: Sequence[Sequence[int]], ids: Sequence[Sequence[int]]) -> None:
+    def begin_calls(self, behind: Sequence[Sequence[int]], ids: Sequence[Sequence[int]]) -> None:
         """A further turn of the rows that got results: begin its calls as TRL's loop will read them."""
         loop = self._loop
         if loop is None:
             return
-        places = self.waiting or []
+        places = self.rows_to_continue or []
         messages = {}
         for place, before, own, room in zip(places, behind, ids, self.room(behind), strict=True):
             cut = list(own[:room])
@@ -327,7 +329,7 @@ class Calling(Hook):
             raise CallError(text)
         return text
 
-    def _stray(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    def _call_outside_completion(self, name: str, arguments: Mapping[str, Any]) -> Any:
         raise CallError(f"the tool {name} is called outside of a completion, with {dict(arguments)!r:.200}")
 
     # -- environments -----------------------------------------------------------------------------------------------
@@ -429,13 +431,11 @@ class Calling(Hook):
                 row.session.close()
         self._rows, self._places, self._resets = [], {}, 0
 
-    def _log(self) -> None:
+    def _log(self, turns_of_rows: Sequence[Sequence[Turn]]) -> None:
         """Calls of a generation batch, those that failed, turns of a completion, seconds of a call."""
-        if self.turns is None:
-            return
-        here = [call for turns in self.turns for turn in turns for call in turn.calls]
-        told = [_Told(call.name, call.status, call.seconds) for call in here]
-        everywhere = _trl.gather_objects([(len(self.turns), sum(map(len, self.turns)), told)])
+        here = [call for turns in turns_of_rows for turn in turns for call in turn.calls]
+        told = [CallSummary(call.name, call.status, call.seconds) for call in here]
+        everywhere = _trl.gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), told)])
         calls = [call for _, _, made in everywhere for call in made]
         statuses = Counter(call.status for call in calls)
         count, turns = (sum(each[at] for each in everywhere) for at in (0, 1))

@@ -13,7 +13,7 @@ from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
 from grpo_plus.sampling.vllm_support import asked_about
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.quantised import request_for
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
@@ -34,7 +34,7 @@ def merge_reasons(request: Request, *, sleeps: bool) -> list[str]:
     return found
 
 
-class Colocate(Hook):
+class ColocatedRollout(TrainerStage):
     """Brings the weights of training to a vLLM in the same process; without one it does nothing.
 
     An adapter goes over alone wherever vLLM can take it. Where it cannot, TRL merges it into a plain base and says so

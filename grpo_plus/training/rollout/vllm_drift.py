@@ -7,7 +7,8 @@ where dropout is on while it does.
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from grpo_plus.qlora.model import bits_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.training.hooks import Draw, Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_verifiers.redaction import RedactedError, get_logger
 
 logger = get_logger(__name__)
@@ -121,8 +122,8 @@ def likely(verdict: str, unlike: str) -> str:
     return causes[verdict] + (other if unlike else "")
 
 
-class Drift(Hook):
-    """Compares what vLLM sampled with what the trainer makes of it; does nothing where vLLM does not draw."""
+class LogpDrift(TrainerStage):
+    """Compares vLLM's log-probabilities with the trainer's own; does nothing in runs without vLLM."""
 
     def __init__(self, shifted: Callable[[], str | None]) -> None:
         self._shifted = shifted
@@ -136,25 +137,25 @@ class Drift(Hook):
         """See where the base comes from."""
         self._apart = not isinstance(setup.model, str) and bits_of(setup.model) is None
 
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Compare what was drawn for training; a first batch that is not of this model ends the run on every rank."""
-        if not self.host.use_vllm:
-            return draw(rows)
-        self._fresh = True
+    @contextmanager
+    def of_round(self) -> Iterator[None]:
+        """Around a round of sampling: the first tokens to be scored are vLLM's."""
+        self._fresh = bool(self.host.use_vllm)
         try:
-            output = draw(rows)
+            yield
         finally:
             self._fresh = False
-        if self.host.model.training:
-            self._look(output)
-        return output
 
-    def logps(self, score: Callable[..., Any], model: Any, input_ids: Tensor, *further: Any, **keywords: Any) -> Any:
+    def compare(self, output: Mapping[str, Any]) -> None:
+        """Compare a round of training; a first one that is not of this model ends the run on every rank."""
+        if self.host.use_vllm and self.host.model.training:
+            self._look(output)
+
+    def check_ids(self, input_ids: Tensor) -> None:
         """Refuse tokens that the model has no embedding for, which would be an error without a name."""
         if self._fresh:
             self._fresh = False
             self._check_vocabulary(input_ids)
-        return score(model, input_ids, *further, **keywords)
 
     def _check_vocabulary(self, input_ids: Tensor) -> None:
         size = int(_trl.plain_model(self.host, self.host.model).config.get_text_config().vocab_size)

@@ -1,6 +1,6 @@
 """A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, a
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.saving import Saving
 from grpo_plus.training.update.quantised import request_for
 from grpo_plus.trl.sharded import whole_tensors
@@ -30,15 +30,13 @@ PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
 """A text whose tokens tell vocabularies apart."""
 
 
-class Serving(Hook):
+class ServerRollout(TrainerStage):
     """Draws completions from a vLLM server, unless TRL's own path does.
 
     ``server`` stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
     """
 
-    def __init__(self, recipe: Recipe, saving: Callable[[], Saving]) -> None:
-        """``saving`` gives what keeps the run where its server is lost."""
-        self._saving = saving
+    def __init__(self, recipe: Recipe) -> None:
         self._began = 0
         self.server: VllmServer | None = None
         self._asked = recipe.rollout.vllm_sync
@@ -46,7 +44,7 @@ class Serving(Hook):
         self._push: Push | None = None
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """A way that cannot be gone, and adapters that no server takes."""
+        """Problems: an impossible `vllm_sync`, or an adapter the server cannot load."""
         args = setup.args
         if not _served(args):
             return []
@@ -128,21 +126,21 @@ class Serving(Hook):
         self._began = state.global_step
 
     @contextmanager
-    def training(self) -> Iterator[None]:
-        """Where the server is lost for good, save a checkpoint before the run ends."""
+    def saved_at_loss(self, saving: Saving) -> Iterator[None]:
+        """If the server is lost for good, save a checkpoint before the run ends."""
         try:
             yield
         except ServerError as error:
-            raise ServerError(f"{error} {self._kept()}") from error
+            raise ServerError(f"{error} {self._save(saving)}") from error
 
-    def between_steps(self) -> None:
-        """Called after each step and what follows it: the server may be lost before the next one ends."""
+    def between_steps(self, saving: Saving) -> None:
+        """Called after each step and its evaluation: the server may be lost before the next one ends."""
         if self.server is not None:
-            self._saving().note()
+            saving.note()
 
-    def _kept(self) -> str:
-        """Save a checkpoint of the last whole step; gives the sentence about it."""
-        step, saving = self.host.state.global_step, self._saving()
+    def _save(self, saving: Saving) -> str:
+        """Save a checkpoint of the last whole step; returns the sentence about it."""
+        step = self.host.state.global_step
         if step == self._began:
             return "No step was trained by then."
         folder = saving.keep()

@@ -53,7 +53,7 @@ class LiveVerifier:
         Without a weight ``reward_weights`` has it; without an aggregate the verifier's own makes the score of a verdict
         with steps from theirs. A row is checked only if its dataset column ``only``, where given, names this verifier.
 
-        ``largest`` is the largest score that it may give; the weights of all rewards decide (`Verification.weigh`).
+        ``largest`` is the largest score that it may give; the weights of all rewards decide (`Verifiers.weigh`).
         """
         self.verifier = verifier
         self.aggregate = aggregate

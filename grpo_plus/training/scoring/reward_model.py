@@ -27,10 +27,10 @@ from grpo_plus.reward_model.ranking import ranked_right, separation
 from grpo_plus.reward_model.saved import place_problem, read_kind
 from grpo_plus.reward_model.scale import rewards_of, worst_step
 from grpo_plus.training.batch.reward_table import group_ids
-from grpo_plus.training.hooks import Completions, Hook, Setup
+from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import RewardColumn
 from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of
-from grpo_plus.training.scoring.verifiers import Verification
+from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
 
@@ -42,15 +42,14 @@ MOST_HELD = 256
 """Held-out pairs that are kept, the newest."""
 
 
-class RewardModelHook(Hook):
+class RewardModelStage(TrainerStage):
     """The reward model of a run; ``kind`` is ``adapter`` or ``model``."""
 
     name = NAME
-    after = ("Verification",)  # its reward follows those of the verifiers
     learns_at_step_end = True
     scorer: Scorer
 
-    def __init__(self, recipe: Recipe, options: RewardModelOptions, verification: Verification) -> None:
+    def __init__(self, recipe: Recipe, options: RewardModelOptions, verification: Verifiers) -> None:
         self.pairs = RewardPairs(options)
         self.trainings = 0
         self.kind: str = options.on or "adapter"
@@ -72,7 +71,7 @@ class RewardModelHook(Hook):
         self._learns = options.every > 0
         given = read_kind(Path(options.start)).on if options.start else options.on
         self.kind = given or ("adapter" if setup.adapted else "model")
-        functions = Verification.function_names(setup.reward_funcs)
+        functions = Verifiers.function_names(setup.reward_funcs)
         problems: list[Problem] = [*name_problems(functions)]
         if self._learns and data is not None:
             problems += label_problems(self._recipe, functions)
@@ -110,11 +109,9 @@ class RewardModelHook(Hook):
 
     # -- rewards ----------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def scoring(self, completions: Completions) -> Iterator[None]:
-        """Hold the completions that are being scored."""
+    def begin(self, completions: Completions) -> None:
+        """Take the completions that TRL asks for the rewards of."""
         self._now, self._scores, self._steps = completions, None, []
-        yield
 
     def _rewards(self) -> list[float]:
         """The rewards of this rank's completions; all ranks score."""
@@ -168,14 +165,13 @@ class RewardModelHook(Hook):
 
     # -- labels -----------------------------------------------------------------------------------------------------
 
-    def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
-        """Keep the pairs, or the labels of steps, of a batch of training; say how the model orders them as it is."""
+    def learn(self, completions: Completions, rewards_NK: Tensor) -> None:
+        """Keep the pairs, or the labels of steps, of a batch of training; log how well the model orders them."""
         if self._options.head == "process":
             self._label(completions)
         else:
             self._compare(completions, rewards_NK)
         self._now, self._scores, self._steps = None, None, []
-        return rewards_NK
 
     def _compare(self, completions: Completions, rewards_NK: Tensor) -> None:
         host, rows = self.host, len(completions)
@@ -343,7 +339,7 @@ class RewardModelHook(Hook):
                 logger.warning("the reward model was not written to %s, it is in checkpoints only: %s", folder, why)
 
 
-class RewardPairs(Hook):
+class RewardPairs(TrainerStage):
     """Examples of this rank, bounded, in every checkpoint; all that is drawn at random has a seed of its own.
 
     Attributes:

@@ -12,7 +12,7 @@ from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
 from grpo_plus.sampling.token_spans import decoder, token_ends
-from grpo_plus.training.hooks import Completions, Hook, Setup
+from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
 from grpo_plus.training.scoring.step_source import StepsSeen, steps_seen
 from grpo_plus.training.scoring.turn_spans import step_tokens
@@ -34,8 +34,8 @@ NEAR = 0.75
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
 
-class Verification(Hook):
-    """All verifiers of one run, as a hook of its trainer."""
+class Verifiers(TrainerStage):
+    """All verifiers of one run."""
 
     name = "verification"
     rank_local = True
@@ -61,7 +61,7 @@ class Verification(Hook):
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
-    def of(cls, recipe: Recipe) -> "Verification":
+    def of(cls, recipe: Recipe) -> "Verifiers":
         """The verifiers of a recipe."""
         column, aggregates = recipe.verifier_column, recipe.step_aggregates
         sources = recipe.step_sources or ()
@@ -73,7 +73,7 @@ class Verification(Hook):
         evaluation = (LiveVerifier(part.verifier, weight=part.weight) for part in recipe.eval_verifiers)
         return cls(map(lively, recipe.verifiers), column, evaluation=evaluation, recipe=recipe)
 
-    # -- the hook ---------------------------------------------------------------------------------------------------
+    # -- the stage --------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Columns that are missing, and weights that do not fit or teach nothing."""
@@ -98,10 +98,6 @@ class Verification(Hook):
         """Put the verifiers' own weights among TRL's."""
         super().after_loading(host)
         host.reward_weights = self.weigh(host.reward_weights, host.reward_funcs)
-
-    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Look at the columns of the first row."""
-        self.check_row(rows[0] if rows else {}, training=self.host.model.training)
 
     @contextlib.contextmanager
     def scoring(self, completions: Completions) -> Iterator[None]:
@@ -272,14 +268,9 @@ class Verification(Hook):
         for live in self.at_work(training=training):
             live.start(completions.prompts, completions.texts, completions.ids, columns, decoder(tokenizer))
 
-    def verdicts(self, rows: int) -> list[tuple[Verdict, ...]]:
-        """Those of each row that was scored last in training."""
-        return [tuple(live.verdicts[row] for live in self.live) for row in range(rows)]
-
-    def set_verdicts(self, rows: Sequence[Sequence[Verdict]]) -> None:
-        """Hold those of other rows, which were scored before."""
-        for live, verdicts in zip(self.live, zip(*rows, strict=True), strict=True):
-            live.verdicts = list(verdicts)
+    def verdicts(self, rows: int, *, training: bool) -> list[tuple[Verdict, ...]]:
+        """The verdicts on each row of the batch that was just scored, in the order of `at_work`."""
+        return [tuple(live.verdicts[row] for live in self.at_work(training=training)) for row in range(rows)]
 
     def log_evaluation(self, log_metric: Callable[[str, float], None]) -> None:
         """Collect the verifiers that evaluate only, where they were started, and log them beside the rewards.

@@ -1,7 +1,7 @@
 """A critic in a trainer: values for the estimator, returns to learn from, and its updates beside the policy's."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.advantages import RewardTable
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
 from grpo_plus.critic.loss import explained_variance, value_loss
@@ -22,9 +23,8 @@ from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.training.batch.advantages import Advantages
 from grpo_plus.training.batch.reward_table import CRITIC_FEATURES, CRITIC_VALUES, local_rows
-from grpo_plus.training.hooks import Compute, Hook, Prepare, Setup
+from grpo_plus.training.hooks import ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.update.inner import InnerIterations
 from grpo_plus.training.update.retry import Retry
 from grpo_verifiers.errors import raise_all
@@ -40,7 +40,7 @@ class CriticError(RuntimeError):
     """The critic gives values that are no numbers, or its gradient is none."""
 
 
-class Critic(Hook):
+class Critic(TrainerStage):
     """Values of each generation batch before the advantages are made; its own updates after each optimizer step.
 
     An update is on the rows of that step, over the tokens of all ranks. In the first ``warmup_steps`` optimizer steps
@@ -56,12 +56,12 @@ class Critic(Hook):
     passes: Passes
     optimizer: OwnAdamW
 
-    def __init__(
-        self, options: CriticOptions, recipe: Recipe, retry: Callable[[], Retry], inner: InnerIterations
-    ) -> None:
+    def __init__(self, options: CriticOptions, recipe: Recipe, retry: Retry, inner: InnerIterations) -> None:
         self.options = options
         self.updates = 0
         self._recipe = recipe
+        reading = [chosen.keywords for chosen in recipe.estimator_parts if chosen.estimator.reads_values]
+        self._gamma = float(reading[0].get("gamma", 1.0)) if reading else 1.0
         self._retry = retry
         self._inner = inner
         self._kind = ""
@@ -142,13 +142,13 @@ class Critic(Hook):
         self._rows, self._marked = [], False
         return super().training()
 
-    def batch(self, output: dict[str, Any]) -> None:
-        """Put the values of this rank's completions into the batch.
+    def add_values(self, batch: ScoredBatch) -> ScoredBatch:
+        """The batch with the values of this rank's completions.
 
         Raises:
-            CriticError: one of them is no number, on any rank.
+            CriticError: a value is NaN or infinite, on any rank.
         """
-        host = self.host
+        host, output = self.host, batch.output
         training, args = host.model.training, host.args
         size = args.per_device_train_batch_size if training else args.per_device_eval_batch_size
         mask_BT = output["completion_mask"]
@@ -156,7 +156,8 @@ class Critic(Hook):
             if self.trunk.trains or not training:
                 values_BT = self.passes.values(*rows_of(output), batch_size=size)
             else:
-                values_BT, output[CRITIC_FEATURES] = self.passes.features(*rows_of(output), batch_size=size)
+                values_BT, features = self.passes.features(*rows_of(output), batch_size=size)
+                batch = batch.adding(**{CRITIC_FEATURES: features})
         wrong = (~values_BT.isfinite() & mask_BT.bool()).sum()
         counts = host.accelerator.reduce(torch.stack([wrong, mask_BT.sum()]).double(), reduction="sum").tolist()
         if counts[0]:
@@ -164,34 +165,52 @@ class Critic(Hook):
                 f"the critic's values of {counts[0]:.0f} of {counts[1]:.0f} tokens are no numbers, and the policy was "
                 "not trained on them: lower critic learning_rate, or look at its model."
             )
-        output[CRITIC_VALUES] = values_BT
+        return batch.adding(**{CRITIC_VALUES: values_BT})
+
+    def add_returns(self, batch: ScoredBatch, table: RewardTable | None) -> ScoredBatch:
+        """The batch with R_t = Â_t(λ) + V_t, for the critic's own λ; logs how they compare with the values."""
+        assert table is not None
+        trainable_NT = table.trainable()
+        values_NT = values_of(table)[:, : table.width]
+        got_NT = generalised(token_rewards(table), values_NT, trainable_NT, self._gamma, self.options.lam)
+        scorable_N1 = table.scorable()[:, None]
+        returns_NT = (got_NT + values_NT.double() * trainable_NT).masked_fill(~scorable_N1, torch.nan)
+        known_NT = trainable_NT & scorable_N1
+        if known_NT.any():
+            values, returns = values_NT[known_NT].double(), returns_NT[known_NT]
+            metrics = {"critic/value": float(values.mean()), "critic/return": float(returns.mean())}
+            if (explained := explained_variance(values, returns)) is not None:
+                metrics["critic/explained_variance"] = explained
+            _trl.log(self.host, metrics)
+        rows, width = batch.output["completion_ids"].shape
+        rank = self.host.accelerator.process_index
+        return batch.adding(**{CRITIC_RETURNS: local_rows(returns_NT.float(), rank=rank, rows=rows, width=width)})
 
     def _ending(self, where: str) -> AbstractContextManager[None]:
-        return self._retry().ending(where, lambda: _SMALLER)
+        return self._retry.ending(where, lambda: _SMALLER)
 
     @property
     def warming(self) -> bool:
         """The present optimizer step trains the critic alone."""
         return bool(self.host.state.global_step < self.options.warmup_steps)
 
-    def inputs(self, prepare: Prepare) -> Any:
-        """Note the micro-batch."""
-        self._micro = prepare()
-        return self._micro
+    def take(self, micro: Mapping[str, Any]) -> None:
+        """The micro-batch that the next step trains on."""
+        self._micro = micro
 
-    def step(self, run: Callable[[], Tensor]) -> Tensor:
-        """Keep the rows of each micro-batch that was trained on, for the critic's own updates."""
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Around a step: the critic's own updates are on the rows of each micro-batch that was trained on."""
         self._warmed = self.warming
-        loss = run()
+        yield
         self._rows.append(self._micro)
-        return loss
 
-    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
-        """Nothing of the policy runs while the critic warms up: its parameters get no gradient, not even zeros."""
-        if self.host.model.training and self.warming:
-            self._inner.leave_out_iteration()
-            return torch.zeros((), device=self.host.accelerator.device, requires_grad=True)
-        return compute(model, inputs)
+    def without_policy(self) -> Tensor | None:
+        """The loss while the critic warms up, when no part of the policy runs or gets a gradient; None after it."""
+        if not (self.host.model.training and self.warming):
+            return None
+        self._inner.leave_out_iteration()
+        return torch.zeros((), device=self.host.accelerator.device, requires_grad=True)
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """The schedule moves only with the policy."""
@@ -280,40 +299,6 @@ _SMALLER = (
     "A pass of the critic has as many tokens as one of the policy: lower per_device_train_batch_size, set "
     "tokens_per_pass of engine, or have the critic on less: critic {on: adapter} or {on: trunk}."
 )
-
-
-class CriticReturns(Hook):
-    """Puts what the critic learns into a generation batch, once the advantages hook has made the table of rewards."""
-
-    name = "critic_returns"
-    after = ("Advantages",)  # reads the table of rewards
-
-    def __init__(self, options: CriticOptions, recipe: Recipe, advantages: Advantages) -> None:
-        reading = [chosen.keywords for chosen in recipe.estimator_parts if chosen.estimator.reads_values]
-        self._gamma = float(reading[0].get("gamma", 1.0)) if reading else 1.0
-        self._lam = options.lam
-        self._advantages = advantages
-
-    def batch(self, output: dict[str, Any]) -> None:
-        """R_t = Â_t(λ) + V_t with the critic's own λ; logs how they compare with the values."""
-        table = self._advantages.table
-        assert table is not None
-        trainable_NT = table.trainable()
-        values_NT = values_of(table)[:, : table.width]
-        got_NT = generalised(token_rewards(table), values_NT, trainable_NT, self._gamma, self._lam)
-        scorable_N1 = table.scorable()[:, None]
-        returns_NT = (got_NT + values_NT.double() * trainable_NT).masked_fill(~scorable_N1, torch.nan)
-        rows, width = output["completion_ids"].shape
-        rank = self.host.accelerator.process_index
-        output[CRITIC_RETURNS] = local_rows(returns_NT.float(), rank=rank, rows=rows, width=width)
-        known_NT = trainable_NT & scorable_N1
-        if not known_NT.any():
-            return
-        values, returns = values_NT[known_NT].double(), returns_NT[known_NT]
-        metrics = {"critic/value": float(values.mean()), "critic/return": float(returns.mean())}
-        if (explained := explained_variance(values, returns)) is not None:
-            metrics["critic/explained_variance"] = explained
-        _trl.log(self.host, metrics)
 
 
 def _learnt(micro: Mapping[str, Any]) -> Tensor:

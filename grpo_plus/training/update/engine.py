@@ -1,24 +1,25 @@
 """The update engine in a trainer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, facts_of
 from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.training.hooks import Compute, Hook, Prepare
+from grpo_plus.sampling.in_step import let_go
+from grpo_plus.training.hooks import Score, TrainerStage
 
 
-class UpdateEngine(Hook):
+class UpdateEngine(TrainerStage):
     """Runs the log-probability passes of a trainer through the engine, which is there once the trainer is loaded."""
 
     name = "engine"
-    after = ("Drift", "Pieces", "Retry", "Supports")  # `logps` may skip the hooks inside it
     rank_local = True
     engine: Engine
 
@@ -42,20 +43,25 @@ class UpdateEngine(Hook):
         """Why padding on the left changes what the model scores, in words; None where its positions are relative."""
         return self.engine.shifted(self.host.model, self.host.accelerator.device)
 
-    def inputs(self, prepare: Prepare) -> Any:
+    def arrange(self, micro: Any) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""
-        return _trl.arranged(self.host, prepare(), self.engine.arrange)
+        return _trl.arranged(self.host, micro, self.engine.arrange)
 
-    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """From fewer tokens."""
-        return self.engine.score(score, *arguments, **keywords)
+    def logps(self, trl: Score, *arguments: Any, **keywords: Any) -> Any:
+        """Log-probabilities and entropies from fewer tokens than TRL's own pass."""
+        scored = self.engine.score(trl, *arguments, **keywords)
+        if self.host.is_fsdp_enabled and not torch.is_grad_enabled():
+            # FSDP2 would keep the weights whole until a backward pass: a reference has none and could not be refreshed,
+            # and adapters that are off for a reference pass would get no gradient in the pass that trains them.
+            let_go(arguments[0])
+        return scored
 
-    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
-        """Rows without a gradient need not run."""
+    @contextmanager
+    def computing_loss(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Around the loss of a micro-batch: rows without a gradient need not run."""
         with self.engine.loss_on(inputs):
-            loss = compute(model, inputs)
+            yield
         _trl.log(self.host, self.engine.metrics)
-        return loss
 
     def state_dict(self) -> dict[str, Any]:
         """The bound on a pass that running out of memory has left, and the entropy that other ranks may wait for."""

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import TrainerStage
 from grpo_verifiers.errors import raise_all
 
 _BY = "stop_fraction"
 
 
-class InnerIterations(Hook):
+class InnerIterations(TrainerStage):
     """Looks at each full iteration on a generation batch, and skips the rest once enough tokens have settled.
 
     A step is one micro-batch; an iteration is one pass over the generation batch; a block is all iterations on it,

@@ -1,6 +1,7 @@
 """The objective in a trainer: the loss of a micro-batch, in place of TRL's ``_compute_loss``."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from grpo_plus.recipe.choice import Choice, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import SHARES
 from grpo_plus.training.batch.reward_table import group_ids
-from grpo_plus.training.hooks import Compute, Hook, Prepare
+from grpo_plus.training.hooks import Compute, ScoredBatch, TrainerStage
 from grpo_plus.training.update.inner import InnerIterations
 from grpo_plus.training.update.minibatch import (
     GROUPS,
@@ -38,11 +39,10 @@ from grpo_verifiers.errors import raise_all
 from grpo_verifiers.rules import broken_rules
 
 
-class ObjectiveLoss(Hook):
+class ObjectiveLoss(TrainerStage):
     """An objective at work, with the coefficients that move during training."""
 
     name = "objective"
-    after = ("Advantages", "UpdateEngine")  # reads the advantages; `loss` skips the hooks inside it
 
     def __init__(self, objective: Objective, inner: InnerIterations) -> None:
         self.objective = objective
@@ -68,16 +68,17 @@ class ObjectiveLoss(Hook):
         """The coefficient of the KL term now."""
         return self.coefficient.now(self.host.state.global_step - self.inner.passed)
 
-    def _add_old_logps(self, output: dict[str, Any]) -> None:
-        """Score a generation batch before the update, where the objective needs it and TRL did not."""
-        if self.objective.needs_old_logps and "old_per_token_logps" not in output:
-            output["old_per_token_logps"] = _trl.score_without_gradient(self.host, output)
+    def add_old_logps(self, batch: ScoredBatch) -> ScoredBatch:
+        """The batch with log-probabilities of before the update, which only some objectives need."""
+        if not self.objective.needs_old_logps or "old_per_token_logps" in batch.output:
+            return batch
+        return batch.adding(old_per_token_logps=_trl.score_without_gradient(self.host, dict(batch.output)))
 
-    def kl_penalty(self, output: dict[str, Any]) -> Tensor | None:
+    def kl_penalty(self, batch: ScoredBatch) -> Tensor | None:
         """(N, T) the part of all ranks' rewards that placement ``reward`` takes away by token; None without it."""
         if not self.objective.kl_in_reward:
             return None
-        self._add_old_logps(output)
+        output = batch.output
         estimate, beta = kl_penalties(self.objective, output), self.beta()
         mask = trained_mask(output)
         if self._trains:
@@ -87,9 +88,9 @@ class ObjectiveLoss(Hook):
         self._log({"kl_penalty": float(penalty_NT.sum(1).mean())})
         return penalty_NT
 
-    def batch(self, output: dict[str, Any]) -> None:
-        """Add to a generation batch, whose advantages are there, whatever else the objective reads."""
-        self._add_old_logps(output)
+    def prepare(self, batch: ScoredBatch) -> ScoredBatch:
+        """The batch with all that the objective reads beside advantages: counts, targets, pulls."""
+        output = dict(batch.output)
         rank = self.host.accelerator.process_index
         groups_B = _groups(self.host, output)
         prompts_N = add_counts(output, groups_B, rank=rank, gather=self._gather)
@@ -104,23 +105,22 @@ class ObjectiveLoss(Hook):
             if self._trains:
                 # The groups of replay are of earlier weights.
                 self._moved = recipe_of(self.host.args).dead_groups.name == "replay"
+        return replace(batch, output=output)
 
     def _add_pulls(self, parts: Sequence[dict[str, Any]], logps_of: Sequence[Tensor]) -> None:
         rank = self.host.accelerator.process_index
         metrics = add_pulls(parts, logps_of, self.objective, rank=rank, gather=self._gather)
         self._log({name: float(value) for name, value in metrics.items()})
 
-    def inputs(self, prepare: Prepare) -> Any:
-        """The micro-batch; at the start of a later optimizer step on a generation batch, with pulls of its weights."""
-        prepared = prepare()
+    def refresh_pulls(self) -> None:
+        """Compute the pulls of the generation batch anew at the start of a later optimizer step on it."""
         parts = _trl.buffer(self.host)
         if self.objective.pulls_groups and self._moved and self._trains and parts is not None:
             self._add_pulls(parts, [_trl.score_without_gradient(self.host, part) for part in parts])
             self._moved = False
-        return prepared
 
     def changed_in_a_pass(self) -> list[Any]:
-        """Objects that a micro-batch changes, for whoever must undo one that failed."""
+        """Objects whose attributes a micro-batch changes; they are restored before it runs again."""
         return [self.coefficient, self.inner, self.window]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
@@ -153,7 +153,7 @@ class ObjectiveLoss(Hook):
             self.host.entropy_coef = float(state["entropy_coef"])
             _trl.set_last_entropy(self.host, float(state["last_world_entropy"]))
 
-    def loss(self, compute: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:  # noqa: ARG002 - replaces TRL's
+    def loss(self, trl: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:  # noqa: ARG002 - replaces TRL's
         """The loss of a micro-batch, scaled for its accumulation window."""
         host, objective = self.host, self.objective
         logps, entropies, aux_loss = _trl.score(host, model, inputs)
@@ -252,16 +252,32 @@ class ObjectiveLoss(Hook):
             self._log({f"iteration_{number}/{n}": v for n, v in values.items() if metrics[n].how == "mean"})
 
 
-class StockShares(Hook):
-    """Weighs the advantages by the shares of their rows where TRL computes the loss, which knows none."""
+class StockLoss(TrainerStage):
+    """TRL's own loss. It knows no shares of rows, so the advantages are multiplied by them."""
 
-    after = ("Advantages", "Recorder")  # the record has the advantages unweighted
+    def add_old_logps(self, batch: ScoredBatch) -> ScoredBatch:
+        """The batch as it is."""
+        return batch
 
-    def batch(self, output: dict[str, Any]) -> None:
-        """Weigh the advantages, and the tokens that the loss divides by."""
-        if SHARE not in output:
-            return
-        host = self.host
+    def kl_penalty(self, batch: ScoredBatch) -> None:
+        """TRL has its KL term in the loss."""
+
+    def refresh_pulls(self) -> None:
+        """There are none."""
+
+    def changed_in_a_pass(self) -> list[Any]:
+        """None of the stage's objects."""
+        return []
+
+    def loss(self, trl: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
+        """TRL's."""
+        return trl(model, inputs)
+
+    def prepare(self, batch: ScoredBatch) -> ScoredBatch:
+        """The batch with weighted advantages, and the weighted number of tokens that the loss divides by."""
+        if SHARE not in batch.output:
+            return batch
+        host, output = self.host, dict(batch.output)
         raise_all(broken_rules((SHARES,), Choice(host.args, Recipe())))
         gather = partial(_gathered, host)
         add_shares(output, gather)
@@ -270,6 +286,7 @@ class StockShares(Hook):
         advantages: Tensor = output["advantages"]
         share_B = output[SHARE].to(advantages)
         output["advantages"] = advantages * (share_B if advantages.dim() == 1 else share_B.unsqueeze(1))
+        return replace(batch, output=output)
 
 
 def _gathered(host: Host, tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config
 from grpo_plus.qlora.model import bits_of, keep_layout
 from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tensors
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.advice import planned
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -24,7 +24,7 @@ logger = get_logger(__name__)
 _GIVEN = ("quantization_config", "peft_config")
 
 
-class Guard(Hook):
+class QuantisedGuard(TrainerStage):
     """Keeps adapters on a base that bitsandbytes holds as they should be. For any other base it does nothing at all.
 
     ``capacity`` is the card's memory in bytes; None asks the card, if there is one.

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.trl.sharded import gathered, on_disk, piece, release, spread_like, whole
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -78,7 +78,7 @@ def pairs_of(model: Any) -> dict[str, tuple[Tensor, Tensor]]:
     return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
 
 
-class AdapterReference(Hook):
+class AdapterReference(TrainerStage):
     """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
     Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. FSDP and DeepSpeed
@@ -167,7 +167,7 @@ class AdapterReference(Hook):
         self.refreshed = int(state["refreshed"])
 
 
-class ModelReference(Hook):
+class ModelReference(TrainerStage):
     """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
 
     A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP or ZeRO-3 has
@@ -249,38 +249,32 @@ class ModelReference(Hook):
             )
 
 
-class WarmAdapter(Hook):
-    """Puts the weights of ``folder`` into the run's adapter: the same numbers, in float32 where it is in float32.
+def load_adapter(host: Host, folder: Path) -> None:
+    """Load a warm-started adapter into that of a new trainer; its float32 weights stay in float32.
 
     TRL's reference is the base without adapter, which is not the model that the run begins with: with a KL term it
     gets a frozen copy of the warm-started adapter.
     """
+    model = _trl.unwrapped(host)
+    adapter = [weight for weight in model.parameters() if weight.requires_grad]
+    with whole(adapter, change=True):
+        _load_weights(model, folder)
+    if host.beta == 0.0 and NAME not in model.peft_config:
+        return
+    if NAME not in model.peft_config:
+        add_copy(model)
+    copy_weights(model)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
-    def after_loading(self, host: Host) -> None:
-        """Load the weights."""
-        super().after_loading(host)
-        model = _trl.unwrapped(host)
-        adapter = [weight for weight in model.parameters() if weight.requires_grad]
-        with whole(adapter, change=True):
-            self._load(model)
-        if host.beta == 0.0 and NAME not in model.peft_config:
-            return
-        if NAME not in model.peft_config:
-            add_copy(model)
-        copy_weights(model)
-
-    def _load(self, model: Any) -> None:
-        try:
-            set_peft_model_state_dict(model, load_peft_weights(str(self.folder), device="cpu"))
-        except RuntimeError as error:
-            if "size mismatch" not in str(error):
-                raise
-            then, now = PeftConfig.from_pretrained(str(self.folder)).to_dict(), model.peft_config["default"].to_dict()
-            other = ", ".join(
-                f"{key} {then[key]} then, {now[key]} now" for key in ("r", "target_modules") if then[key] != now[key]
-            )
-            text = f"warm_start: this run began with the adapter in {self.folder}, whose shapes are not this config's"
-            raise ConfigError([f"{text} ({other or 'another model'}): put the options of LoRA back."]) from error
+def _load_weights(model: Any, folder: Path) -> None:
+    try:
+        set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"))
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        then, now = PeftConfig.from_pretrained(str(folder)).to_dict(), model.peft_config["default"].to_dict()
+        other = ", ".join(
+            f"{key} {then[key]} then, {now[key]} now" for key in ("r", "target_modules") if then[key] != now[key]
+        )
+        text = f"warm_start: this run began with the adapter in {folder}, whose shapes are not this config's"
+        raise ConfigError([f"{text} ({other or 'another model'}): put the options of LoRA back."]) from error

@@ -1,6 +1,6 @@
 """A trainer that runs out of memory: it goes on in smaller parts, or ends with what to change."""
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from grpo_plus.memory.advice import optimizer_of, optimizer_suggestion
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
 from grpo_plus.memory.undo import random_state
 from grpo_plus.memory.update import Scoring, Seams, Update
-from grpo_plus.training.hooks import Completions, Hook, Hooks, Prepare
+from grpo_plus.training.hooks import Prepare, TrainerStage
 from grpo_plus.training.update.advice import advice_for
 from grpo_plus.training.update.engine import UpdateEngine
 
@@ -23,19 +23,19 @@ RETRIES = "memory/retries"
 _AT_ONCE = "A reward model reads all completions of a generation batch at once: lower steps_per_generation."
 
 
-class Retry(Hook):
+class Retry(TrainerStage):
     """Stands between a trainer and its passes, and counts how often any ran again.
 
-    The engine bounds the passes of an update; the hooks of the run say what a pass changes.
+    The engine bounds the passes of an update. ``changed`` are the objects whose attributes a micro-batch changes.
     """
 
     name = "retry"
     rank_local = True
 
-    def __init__(self, engine: UpdateEngine, hooks: Hooks) -> None:
+    def __init__(self, engine: UpdateEngine, changed: Sequence[Any]) -> None:
         self.count = 0
         self._engine = engine
-        self._hooks = hooks
+        self._changed = changed
         self._optimizer_runs = False
 
     def after_loading(self, host: Host) -> None:
@@ -90,7 +90,7 @@ class Retry(Hook):
             refusal=lambda: self._scoring_refusal(router=bool(further.get("compute_aux_loss"))),
         )
 
-    def scoring(self, completions: Completions) -> AbstractContextManager[None]:  # noqa: ARG002 - whatever they are
+    def scoring(self) -> AbstractContextManager[None]:
         """A reward model that does not fit ends the run."""
         return self.ending("completions were scored", lambda: _AT_ONCE)
 
@@ -145,8 +145,7 @@ class Retry(Hook):
             self._engine.engine.tokens_per_pass = tokens
 
         def state() -> list[tuple[Any, Any]]:
-            changed = [(part, None) for hook in self._hooks for part in hook.changed_in_a_pass()]
-            return [*changed, (host, _trl.STEP_STATE)]
+            return [*((part, None) for part in self._changed), (host, _trl.STEP_STATE)]
 
         return Seams(
             host.model,

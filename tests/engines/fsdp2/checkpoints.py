@@ -120,7 +120,7 @@ def main(folder, model, *killed):
     last.add_callback(steps)
     last.train(resume_from_checkpoint="last")
     found["torn"] = steps.seen
-    assert last.saving.save_model(folder / "final") is None
+    assert last.pipeline.saving.save_model(folder / "final") is None
     truth = weights(last.model)
     if rank == 0:
         saved = load_file(folder / "final/model.safetensors")

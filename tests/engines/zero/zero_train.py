@@ -139,7 +139,7 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
     if measure:
         measure.before(said.append, resumes=resume is not None)
     trainer.train(resume_from_checkpoint=resume and str(folder / resume))
-    problem = trainer.saving.save_model(folder / name)
+    problem = trainer.pipeline.saving.save_model(folder / name)
     assert problem is None, problem
     if measure:
         said.append(measure.take("after"))
@@ -154,8 +154,8 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
         "dtype": str(next(trainer.model.parameters()).dtype),
         "drawn": every,
         "engine": metrics,
-        "lean": trainer.rollouts.rollout is not None,
-        "stock_drew": getattr(trainer.rollouts.rollout, "stock", None),
+        "lean": trainer.pipeline.lean.rollout is not None,
+        "stock_drew": getattr(trainer.pipeline.lean.rollout, "stock", None),
         "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
         "evaluations": [entry for entry in trainer.state.log_history if "eval_reward" in entry],
         "said": said,
@@ -176,7 +176,7 @@ def known_start(trainer):
 
 
 def reference_of(trainer):
-    named = (hook for hook in trainer.hooks if hook.name in ("reference", "reference_model") and hook._active)
+    named = (hook for hook in trainer.pipeline.stages if hook.name in ("reference", "reference_model") and hook._active)
     return next(named, None)
 
 
