@@ -20,6 +20,6 @@ _WHERE = {
     "objectives": "register_objective",
     "selection": "register_selection",
     "trainer": "GRPOPlusTrainer",
-    "training.on_finding": "OnFinding",
+    "training.observers.on_finding": "OnFinding",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

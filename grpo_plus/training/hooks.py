@@ -13,12 +13,20 @@ import torch
 from peft import PeftConfig
 from transformers import TrainerCallback
 
-from grpo_plus._trl import Host
+from grpo_plus._trl import SUPPORT, Host
 from grpo_plus.advantages import StepScores
 from grpo_plus.sampling.decode import is_adapted
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Verdict
+
+CRITIC_VALUES = "critic_values"
+"""Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
+CRITIC_FEATURES = "critic_features"
+"""Key of a generation batch: hidden states (B, T, H) of the policy that drew it; for a head on them."""
+IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES, SUPPORT})
+"""Keys of a generation batch whose tensors stay off the device until they are read."""
+
 
 PromptRow = Mapping[str, Any]
 """A row of the dataset."""
@@ -166,6 +174,26 @@ class ScoredBatch:
     def adding(self, **columns: Any) -> "ScoredBatch":
         """Return the batch with columns added to its output, or replaced there."""
         return replace(self, output={**self.output, **columns})
+
+
+def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:
+    """Prompt-group ids in the order in which the sampler deals completions out over ranks.
+
+    The sampler repeats each prompt ``num_generations`` times in a row, over the ranks' rows in order, so that a group
+    may span ranks but is always consecutive in the gathered order.
+    """
+    return torch.arange(count, device=device) // num_generations
+
+
+def local_rows(advantages_N: torch.Tensor, *, rank: int, rows: int, width: int) -> torch.Tensor:
+    """This rank's rows; per-token ones cut or padded to the rank's own completion width."""
+    local = advantages_N[rank * rows : (rank + 1) * rows]
+    if local.dim() == 1:
+        return local.clone()
+    fitted = local.new_zeros(rows, width)
+    shared = min(width, local.size(1))
+    fitted[:, :shared] = local[:, :shared]
+    return fitted
 
 
 Sample = Callable[[Sequence[PromptRow]], ScoredBatch]

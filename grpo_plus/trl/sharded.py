@@ -1,31 +1,13 @@
-"""Weights that FSDP or ZeRO-3 has taken apart: this process's piece of one, and all of them whole for a moment."""
+"""Weights that FSDP or ZeRO-3 has sharded: this process's piece of one, and all of them whole for a moment."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.sampling.in_step import let_go
-from grpo_plus.training.hooks import Hook
-
-
-class Pieces(Hook):
-    """Weights go back into pieces after passes without a gradient, where ``fsdp_reshard_after_forward`` is false.
-
-    FSDP2 would keep them whole until a backward pass: a reference has none, and could not be refreshed; adapters that
-    are off for a reference pass would stay without a gradient in the pass that trains them.
-    """
-
-    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Let go of the whole weights that a model was scored with, unless a backward pass will."""
-        scored = score(*arguments, **keywords)
-        if self.host.is_fsdp_enabled and not torch.is_grad_enabled():
-            let_go(arguments[0])
-        return scored
 
 
 def whole(weights: Iterable[Tensor], *, change: bool = False) -> AbstractContextManager[Any]:

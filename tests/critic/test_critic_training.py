@@ -16,8 +16,7 @@ from transformers import AutoModel, AutoModelForCausalLM, BitsAndBytesConfig
 from grpo_plus.heads.passes import rows_of
 from grpo_plus.memory.errors import StepTooLargeError
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.batch.reward_table import CRITIC_VALUES
-from grpo_plus.training.hooks import Completions, Hook, ScoredBatch
+from grpo_plus.training.hooks import CRITIC_VALUES, Completions, Hook, ScoredBatch
 from grpo_plus.training.resume.state import Frozen, StateError
 from grpo_plus.training.update.critic import CRITIC_FEATURES, CRITIC_RETURNS, CriticError
 from tests.critic.conftest import vowels
@@ -259,7 +258,8 @@ def test_a_note_of_the_last_step_copies_no_weights(build, monkeypatch):
     frozen = Frozen(critic)
     assert not made
     assert same(frozen.tensors(), critic.tensors())
-    critic.step(lambda: torch.zeros(()))
+    with critic.collecting():
+        pass
     with pytest.raises(RuntimeError, match="this version of accelerate: remove critic warmup_steps"):
         critic.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 

@@ -17,7 +17,7 @@ from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.batch.replay import ReplayBuffer, round_of, store_groups
 from grpo_plus.training.batch.reward_table import step_scores
-from grpo_plus.training.batch.subbatches import SubBatch, everywhere, rows_of
+from grpo_plus.training.batch.subbatches import SubBatch, gather_scored, rows_of
 from grpo_plus.training.hooks import Completions, Hook, ScoredBatch
 from grpo_plus.training.scoring.turn_spans import state_number
 from grpo_verifiers.errors import ConfigError
@@ -300,7 +300,7 @@ def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
 def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none():
     one = drawn()
     sources = [Source(0, row) for row in (2, 3, 0, 1)]
-    assert everywhere([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
+    assert gather_scored([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
     older = step_scores([[(0, 1, 1.0)], [(0, 2, 0.5)]], device=torch.device(DEVICE), dtype=torch.float32)
     assert older.states.tolist() == [-1, -1]
     assert step_scores([[], []], device=torch.device(DEVICE), dtype=torch.float32).states.tolist() == []

@@ -206,7 +206,7 @@ def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(trained, tmp
     without = trained(trainer=copy.deepcopy(given), output_dir=str(tmp_path / "without"), **settings)
     on = "model" if kind == "model" else "adapter"
     beside = trained(trainer=given, reward_model={"on": on, "every": 1, "weight": 0, "learning_rate": 1e-2}, **settings)
-    assert beside.reward_model.trainings >= 2
+    assert beside.pipeline.reward_model.trainings >= 2
     assert same(weights(without), weights(beside))
     if kind not in KINDS:  # all four adapters keep apart
         assert {"critic", "ref"} <= {piece for name in weights(beside) for piece in name.split(".")}
@@ -281,7 +281,7 @@ def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build,
     assert mine.std() > 1e-3
     given, further = copy.deepcopy(KINDS[kind]), str(tmp_path / "further")
     further = build(trainer=given, output_dir=further, reward_model={"start": str(folder), "every": 0})
-    assert further.reward_model.scorer.outcomes(texts).tolist() == pytest.approx(mine.tolist(), abs=1e-5)
+    assert further.pipeline.reward_model.scorer.outcomes(texts).tolist() == pytest.approx(mine.tolist(), abs=1e-5)
     further.train()
     assert not any("reward_model/loss" in entry for entry in further.state.log_history)
     if kind == "model":
@@ -445,7 +445,7 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
 
 
 def test_a_checkpoint_names_tensors_as_it_always_did_and_updates_without_numbers_are_said(build, caplog):
-    made, other = (build(reward_model={"every": 100, "held_out": 0.0}).reward_model for _ in range(2))
+    made, other = (build(reward_model={"every": 100, "held_out": 0.0}).pipeline.reward_model for _ in range(2))
     for parameter in made.scorer.optimizer.parameters.values():
         parameter.grad = torch.ones_like(parameter)
     made.scorer.optimizer.step()

@@ -163,16 +163,16 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
 def test_fresh_prompts_of_a_weighted_selection_weigh_alike_by_exact_expectation(select, monkeypatch, count):
     """Over every outcome of the draws, each prompt's shares add up to the same, whatever its π: none is favoured."""
     data = thirds(2)
-    selecting = select(data=data, dead_groups="resample")[0].selecting
+    selecting = select(data=data, dead_groups="resample")[0].pipeline.prompt_sampler
     parts = [1, 2, 3, 4, 4, 6]  # twentieths
-    selecting._chances = lambda: torch.tensor(parts, dtype=torch.float64) / 20
+    selecting.probabilities = lambda: torch.tensor(parts, dtype=torch.float64) / 20
     sums = Counter()
     for ticks in itertools.product(range(20), repeat=count):
         monkeypatch.setattr(
             torch, "rand", lambda *_, at=ticks, **__: (torch.tensor(at, dtype=torch.float64) + 0.5) / 20
         )
-        for row in selecting.fresh(count, [data[5]]):
-            sums[row["prompt"]] += selecting._further[selecting._number(row["prompt"])] / 20**count
+        for row in selecting.extra_prompts(count, [data[5]]):
+            sums[row["prompt"]] += selecting._extra[selecting._number(row["prompt"])] / 20**count
     assert list(sums.values()) == pytest.approx([count / 6] * 6, abs=1e-12)
 
 

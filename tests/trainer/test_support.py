@@ -14,8 +14,7 @@ from grpo_plus.sampling.sampler import Sampling, processors
 from grpo_plus.sampling.support import Support, listed
 from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json, kept_ids
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.batch.reward_table import CRITIC_FEATURES
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import CRITIC_FEATURES, Hook
 from grpo_plus.training.resume.data_position import packed, unpacked
 from tests.trainer.conftest import BASE, weights
 

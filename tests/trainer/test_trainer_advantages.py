@@ -7,7 +7,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
-from grpo_plus.training.batch.reward_table import CRITIC_VALUES
+from grpo_plus.training.hooks import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
 from tests.trainer.conftest import capture, keep_tables, weights

@@ -14,16 +14,8 @@ from grpo_plus.advantages import RewardTable, advantage_metrics, compute_advanta
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.sampling.token_spans import scorer_steps
-from grpo_plus.training.batch.reward_table import (
-    CRITIC_VALUES,
-    is_truncated,
-    local_rows,
-    per_completion,
-    per_token,
-    reward_table,
-    step_scores,
-)
-from grpo_plus.training.hooks import Completions, ScoredBatch, Setup, TrainerStage
+from grpo_plus.training.batch.reward_table import is_truncated, per_completion, per_token, reward_table, step_scores
+from grpo_plus.training.hooks import CRITIC_VALUES, Completions, ScoredBatch, Setup, TrainerStage, local_rows
 from grpo_plus.training.scoring.step_source import StepSource
 from grpo_plus.training.scoring.turn_spans import turn_scores, with_states
 from grpo_plus.training.scoring.verifiers import Verifiers

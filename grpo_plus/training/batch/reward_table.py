@@ -5,26 +5,10 @@ from typing import Any
 
 import torch
 
-from grpo_plus._trl import SUPPORT
 from grpo_plus.advantages import RewardTable, StepScores
 from grpo_plus.advantages.table import PENALTY, TRAINABLE
+from grpo_plus.training.hooks import group_ids
 from grpo_plus.training.scoring.turn_spans import NO_STATE
-
-CRITIC_VALUES = "critic_values"
-"""Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
-CRITIC_FEATURES = "critic_features"
-"""Key of a generation batch: hidden states (B, T, H) of the policy that drew it; for a head on them."""
-IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES, SUPPORT})
-"""Keys of a generation batch whose tensors stay off the device until they are read."""
-
-
-def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:
-    """Prompt-group ids in the order in which the sampler deals completions out over ranks.
-
-    The sampler repeats each prompt ``num_generations`` times in a row, over the ranks' rows in order, so that a group
-    may span ranks but is always consecutive in the gathered order.
-    """
-    return torch.arange(count, device=device) // num_generations
 
 
 def is_truncated(completion_ids: Sequence[Sequence[int]], ends: Sequence[int]) -> list[bool]:
@@ -71,17 +55,6 @@ def reward_table(
         extras=extras,
         values=values_NT,
     )
-
-
-def local_rows(advantages_N: torch.Tensor, *, rank: int, rows: int, width: int) -> torch.Tensor:
-    """This rank's rows; per-token ones cut or padded to the rank's own completion width."""
-    local = advantages_N[rank * rows : (rank + 1) * rows]
-    if local.dim() == 1:
-        return local.clone()
-    fitted = local.new_zeros(rows, width)
-    shared = min(width, local.size(1))
-    fitted[:, :shared] = local[:, :shared]
-    return fitted
 
 
 def per_completion(advantages: torch.Tensor, table: RewardTable) -> torch.Tensor:

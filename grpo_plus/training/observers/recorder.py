@@ -37,8 +37,8 @@ from grpo_plus.record.sample import (
 )
 from grpo_plus.record.turns import turn_rows
 from grpo_plus.sampling.token_spans import decoder
-from grpo_plus.training.batch.reward_table import CRITIC_VALUES, is_truncated
-from grpo_plus.training.hooks import ScoredBatch, TrainerStage
+from grpo_plus.training.batch.reward_table import is_truncated
+from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage
 from grpo_plus.training.observers.about import about
 from grpo_plus.training.observers.run import Run
 from grpo_verifiers.files import write_whole

@@ -18,8 +18,7 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state, together
-from grpo_plus.training.batch.reward_table import IN_MAIN_MEMORY
-from grpo_plus.training.hooks import TrainerStage
+from grpo_plus.training.hooks import IN_MAIN_MEMORY, TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
 from grpo_verifiers.redaction import get_logger
 

@@ -26,8 +26,7 @@ from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_h
 from grpo_plus.reward_model.ranking import ranked_right, separation
 from grpo_plus.reward_model.saved import place_problem, read_kind
 from grpo_plus.reward_model.scale import rewards_of, worst_step
-from grpo_plus.training.batch.reward_table import group_ids
-from grpo_plus.training.hooks import Completions, Setup, TrainerStage
+from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
 from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of
 from grpo_plus.training.scoring.verifiers import Verifiers

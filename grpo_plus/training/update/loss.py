@@ -16,8 +16,7 @@ from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
 from grpo_plus.recipe.choice import Choice, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import SHARES
-from grpo_plus.training.batch.reward_table import group_ids
-from grpo_plus.training.hooks import Compute, ScoredBatch, TrainerStage
+from grpo_plus.training.hooks import Compute, ScoredBatch, TrainerStage, group_ids
 from grpo_plus.training.update.inner import InnerIterations
 from grpo_plus.training.update.minibatch import (
     GROUPS,
