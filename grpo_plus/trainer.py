@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.config import GRPOPlusConfig
+from grpo_plus.trl.checkpoint import next_checkpoint_folder
+from grpo_plus.trl.fields import bind_trainer_arguments
+from grpo_plus.trl.host import temporary_attribute
+from grpo_plus.trl.logs import escape_printed_table
+from grpo_plus.trl.ranks import broadcast_from_main
 
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
@@ -89,7 +93,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self._add_hooks(recipe_of(args), step_scorer)
         self.hooks += checked(hooks)
         self.saving = Saving(self, self.hooks)
-        named = _trl.trainer_arguments(further, kwargs)
+        named = bind_trainer_arguments(further, kwargs)
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
         raise_all(self.hooks.problems(setup))
         self.hooks.each("before_loading", setup)
@@ -206,7 +210,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             return resume.checkpoint
         if not resume:
             return None
-        found = _trl.from_main(lambda: resume_choice(resume, Path(self.args.output_dir)))
+        found = broadcast_from_main(lambda: resume_choice(resume, Path(self.args.output_dir)))
         if self.is_world_process_zero():
             for line in found.passed_over:
                 _logger.warning("%s", line)
@@ -214,7 +218,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
         # The host would remove the last checkpoint before the model is saved.
-        with _trl.replaced(self.args, "save_total_limit", None):
+        with temporary_attribute(self.args, "save_total_limit", None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -255,7 +259,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         save = super()._save_checkpoint
-        self.saving.save(_trl.checkpoint_folder(self, trial), lambda: save(model, trial))
+        self.saving.save(next_checkpoint_folder(self, trial), lambda: save(model, trial))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         score = super()._generate_and_score_completions
@@ -316,18 +320,18 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; the table of completions shows texts as they may be printed."""
-        with _trl.printable_table(shown):
+        with escape_printed_table(shown):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
-        with self.saving.holding(), _trl.replaced(self, "args", _without_secrets(self.saving.args)):
+        with self.saving.holding(), temporary_attribute(self, "args", _without_secrets(self.saving.args)):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push to the Hub while training, which writes the config down once more."""
         if not self.saving.postpones_push():
-            with _trl.replaced(self, "args", _without_secrets(self.args)):
+            with temporary_attribute(self, "args", _without_secrets(self.args)):
                 super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.evaluation.results import PASSES, OwnReward, Sample
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.record.turns import turn_rows
 from grpo_plus.training.rollout.tool_loop import Calling
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.tools import ToolRollouts, rewarding_environments, sample_tool_rollouts, tool_rollout_trainer
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Status
@@ -47,8 +47,8 @@ class TurnSampler:
         self._sampler, self._calling = sampler, calling
         self._pairs: Sequence[tuple[int, int]] = ()
         self._seed = 0
-        self.rewards = [OwnReward(name) for name in _trl.rewarding_environments(host)]
-        self._drawer = _trl.turn_drawer(host, self._turn, calling.loop, sampler.most)
+        self.rewards = [OwnReward(name) for name in rewarding_environments(host)]
+        self._drawer = tool_rollout_trainer(host, self._turn, calling.loop, sampler.most)
 
     def lent(self) -> AbstractContextManager[None]:
         """Within the block completions can be drawn; at its end no session of a tool is left."""
@@ -59,12 +59,12 @@ class TurnSampler:
         calling = self._calling
         self._pairs, self._seed = pairs, seed
         calling.prompts(rows)
-        drawn = _trl.draw_turns(self._drawer, rows)
+        drawn = sample_tool_rollouts(self._drawer, rows)
         calling.ask_rewards()
         samples = [self._sample(place, *pair, rows[place], drawn) for place, pair in enumerate(pairs)]
         return Completed(drawn.prompts, drawn.completions, drawn.ids, calling.turns, samples)
 
-    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: _trl.DrawnTurns) -> Sample:
+    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: ToolRollouts) -> Sample:
         turns, spans = self._calling.turns, self._calling.turn_tokens
         assert turns is not None
         assert spans is not None

@@ -16,8 +16,8 @@ import torch
 from peft import PeftConfig
 from transformers import TrainerCallback
 
-from grpo_plus._trl import Host
 from grpo_plus.sampling.decode import is_adapted
+from grpo_plus.trl.host import Host
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.turns import Turn
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.sampling.in_step import let_go
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import is_fsdp2, unwrapped_model, without_zero3_hooks, zero_stage
 
 
 class Pieces(Hook):
@@ -51,10 +51,10 @@ def drawn_from(host: Host) -> Iterator[Any]:
     Every process enters it, and makes as many passes as its own completions need.
     """
     model = host.accelerator.unwrap_model(host.model_wrapped)
-    if _trl.zero_stage(host) != 3:
+    if zero_stage(host) != 3:
         yield model
         return
-    with whole(model.parameters()), _trl.without_hooks_of_zero3(host):
+    with whole(model.parameters()), without_zero3_hooks(host):
         yield model
 
 
@@ -100,12 +100,12 @@ def whole_tensors(host: Host, wanted: Callable[[str], bool]) -> dict[str, Tensor
     Every process must call it. Tied parameters stay one tensor.
     """
     main = host.accelerator.is_main_process
-    if host.is_fsdp_enabled and not _trl.is_fsdp2(host):
+    if host.is_fsdp_enabled and not is_fsdp2(host):
         state = host.accelerator.get_state_dict(host.model_wrapped)
         return {name: value for name, value in state.items() if wanted(name)} if main else {}
     found: dict[str, Tensor] = {}
     copies: dict[int, Tensor] = {}
-    for wrapped, value in _trl.unwrapped(host).state_dict(keep_vars=True).items():
+    for wrapped, value in unwrapped_model(host).state_dict(keep_vars=True).items():
         name = wrapped.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
         if not wanted(name):
             continue

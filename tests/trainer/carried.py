@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.rollout import unfinished_batches
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, torch.dtype, torch.device)
 LIVE = (types.FunctionType, types.MethodType, types.ModuleType, type, torch.nn.Module)
@@ -29,7 +29,7 @@ def carried(trainer):
         for name, value in vars(trainer).items()
         if name not in {"hooks", "callback_handler", "args", "generated"}
     }
-    _walk(found, "host", own | {"_buffered_inputs": _trl.open_batch(trainer)}, seen)  # one that is used up is gone
+    _walk(found, "host", own | {"_buffered_inputs": unfinished_batches(trainer)}, seen)  # one that is used up is gone
     for hook in trainer.hooks:
         _walk(found, f"{type(hook).__name__}", vars(hook), seen)
     for callback in trainer.callback_handler.callbacks:

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
@@ -28,6 +26,10 @@ from grpo_plus.training.scoring.step_source import StepSource
 from grpo_plus.training.scoring.turn_spans import turn_scores, with_states
 from grpo_plus.training.scoring.verifiers import Verification
 from grpo_plus.training.update.loss import ObjectiveLoss
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_extra_column, log_metrics, replace_logged_advantages
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.rollout import current_group_size, stop_token_ids
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.verdict import LARGEST
@@ -106,7 +108,7 @@ class Advantages(Hook):
         if self.estimator is not None:
             accelerator, ids = self.host.accelerator, completions.ids
             lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
-            truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
+            truncated = torch.tensor(is_truncated(ids, stop_token_ids(self.host)), device=accelerator.device)
             steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
             everywhere = accelerator.gather(lengths), accelerator.gather(truncated)
             self.drawn = Scored(completions, rewards_NK, *everywhere, steps)
@@ -158,17 +160,17 @@ class Advantages(Hook):
             )
             first = host.accelerator.process_index * len(rows)
             found, wrong = scorer_steps(steps, len(rows), first=first)
-            if wrong := _trl.gather_objects(wrong):  # on any rank
+            if wrong := gather_objects(wrong):  # on any rank
                 raise ValueError(wrong[0])
         elif self._recipe.own_turns:
             found = [turn_scores(turns, spans) for turns, spans in told]
         else:
-            seen = _trl.gather_objects([self._verification.steps_seen(ids, host.processing_class)])
+            seen = gather_objects([self._verification.steps_seen(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
             found = self._verification.steps(labels, completions, host.processing_class)
         local = [with_states(steps, *of_row) for steps, of_row in zip(found, told, strict=True)]
-        everywhere = _trl.gather_objects(local)
+        everywhere = gather_objects(local)
         if self._step_scorer is not None:
             everywhere = self._logged(self._unusable.steps(everywhere))
         return step_scores(everywhere, device=host.accelerator.device, dtype=torch.float32)
@@ -200,7 +202,7 @@ class Advantages(Hook):
 
     def _logged(self, result: tuple[Any, Mapping[str, float]]) -> Any:
         """The first of the two; the metrics beside it are logged."""
-        _trl.log(self.host, result[1])
+        log_metrics(self.host, result[1])
         return result[0]
 
     def _advantages(self, chosen: Chosen, output: dict[str, Any]) -> torch.Tensor:
@@ -209,15 +211,15 @@ class Advantages(Hook):
         assert drawn is not None
         penalty_NT = None if self._loss is None else self._loss.kl_penalty(output)
         values_NT = self._everywhere(output[CRITIC_VALUES]) if CRITIC_VALUES in output else None
-        table = self._table(drawn, self.trainable(output), _trl.group_size(host), penalty_NT, values_NT)
+        table = self._table(drawn, self.trainable(output), current_group_size(host), penalty_NT, values_NT)
         self.table, (estimator, keywords) = table, chosen
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)
         metrics.pop("frac_reward_zero_std", None)  # TRL has logged its own
-        _trl.log(host, metrics)
-        _trl.replace_logged_advantages(host, per_completion(advantages_N, table))
+        log_metrics(host, metrics)
+        replace_logged_advantages(host, per_completion(advantages_N, table))
         if advantages_N.dim() == 2:
-            _trl.log_extra(host, "advantages_per_token", per_token(advantages_N, table))
+            log_extra_column(host, "advantages_per_token", per_token(advantages_N, table))
         rows, width = output["completion_ids"].shape
         return local_rows(advantages_N, rank=host.accelerator.process_index, rows=rows, width=width)
 

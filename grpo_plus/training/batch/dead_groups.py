@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import COIN, KEEP, SHARE
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, live_groups, sources_of
@@ -21,6 +19,10 @@ from grpo_plus.training.batch.subbatches import Drawn, Round
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.resume.run_changes import ResumeCheck
 from grpo_plus.training.scoring.verifiers import Verification
+from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.logs import capture_logs, extend_table, log_metric_lists, log_metrics
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_plus.trl.rollout import padding_token_id
 from grpo_verifiers.errors import ConfigError, Problem
 
 PromptRow = Mapping[str, Any]
@@ -176,7 +178,7 @@ class Drawing(Hook):
         rounds = [first]
         if back:
             rounds = [scored, self._again([held.group for held in back], size)]
-            _trl.log(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
+            log_metrics(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
         for number, place in enumerate(dead[: len(back)]):
             groups[place] = 1, number
         counts = {
@@ -194,7 +196,7 @@ class Drawing(Hook):
             [row for group in filled for row in group],
             rank=accelerator.process_index,
             ranks=accelerator.num_processes,
-            pad=_trl.pad_id(host),
+            pad=padding_token_id(host),
             multiple=host.pad_to_multiple_of,
             device=accelerator.device,
         )
@@ -204,7 +206,7 @@ class Drawing(Hook):
     def _prompts(self, rows: Sequence[PromptRow]) -> list[PromptRow]:
         """One row of each group of the batch, over all ranks."""
         size, first = self.host.num_generations, self.host.accelerator.process_index * len(rows)
-        return _trl.gather_objects([row for place, row in enumerate(rows) if (first + place) % size == 0])
+        return gather_objects([row for place, row in enumerate(rows) if (first + place) % size == 0])
 
     def _count(self, groups: int, size: int) -> int:
         """Groups of a round: every rank has as many rows."""
@@ -223,7 +225,7 @@ class Drawing(Hook):
         return [dict(prompts[place // size]) for place in range(first, first + rows)]  # TRL may write into a row
 
     def _round(self, draw: Draw, rows: Sequence[PromptRow], size: int) -> Round:
-        with _trl.replaced(self.host, "num_generations", size), _trl.logging_apart(self.host) as (table, metrics):
+        with temporary_attribute(self.host, "num_generations", size), capture_logs(self.host) as (table, metrics):
             output = draw(rows)
         scored = self._advantages.drawn
         assert scored is not None
@@ -237,7 +239,7 @@ class Drawing(Hook):
         trainable_NT = drawn.trainable(rounds, sources)
         advantages = self._advantages.judged(scored, trainable_NT, size).clone()
         advantages[~trainable_NT.any(dim=1)] = 0
-        return _trl.from_main(lambda: live_groups(advantages, size))
+        return broadcast_from_main(lambda: live_groups(advantages, size))
 
     def _next_prompts(self, count: int, taken: Sequence[PromptRow]) -> Sequence[PromptRow]:
         """Rows from a way of its own through the data set; prompts come again where it has no others."""
@@ -281,14 +283,14 @@ class Drawing(Hook):
             output[KEEP] = torch.tensor(self._keywords["keep"], dtype=torch.float64, device=host.accelerator.device)
         self._advantages.drawn = scored
         self._verification.set_verdicts(verdicts)
-        _trl.extend_table(host, table)
+        extend_table(host, table)
         self._log(rounds, counts, groups)
         return output
 
     def _joined(self, first: Round, rows: Sequence[Drawn]) -> dict[str, Any]:
         host = self.host
         values, device = [row.values for row in rows], host.accelerator.device
-        output = join(values, pad=_trl.pad_id(host), multiple=host.pad_to_multiple_of, device=device)
+        output = join(values, pad=padding_token_id(host), multiple=host.pad_to_multiple_of, device=device)
         self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
         whole = {name: value for name, value in first.output.items() if name not in output}
@@ -298,7 +300,7 @@ class Drawing(Hook):
         """Refuse log-probabilities of other padding, where the model sees it."""
         width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
         padded = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
-        if any(_trl.gather_objects([padded])) and (reason := self.shifted()) is not None:
+        if any(gather_objects([padded])) and (reason := self.shifted()) is not None:
             problem = (
                 f"dead_groups is {self._way!r}, which joins rows whose prompts were {min(widths | {width})} to {width} "
                 f"columns wide when they were scored, but {reason}. Set pad_to_multiple_of to the tokens of the "
@@ -309,10 +311,10 @@ class Drawing(Hook):
     def _log(self, rounds: Sequence[Round], counts: Mapping[str, int], groups: int) -> None:
         host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before
         completions = sum(len(one.scored.rewards) for one in rounds)
-        _trl.log_lists(host, drawn.metrics(rounds))
+        log_metric_lists(host, drawn.metrics(rounds))
         found = {name: count / groups for name, count in counts.items()}
         found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
-        _trl.log(host, found)
+        log_metrics(host, found)
 
 
 def _key(row: PromptRow) -> str:

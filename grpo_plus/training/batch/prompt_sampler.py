@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from grpo_plus import _trl
 from grpo_plus.objectives.batch import COIN, SHARE
 from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
@@ -28,6 +27,10 @@ from grpo_plus.training.batch.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.resume.data_position import DataPosition, Geometry
 from grpo_plus.training.scoring.verifiers import evenly
+from grpo_plus.trl.host import Repeats
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_plus.trl.rollout import sampler_sizes
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
@@ -113,7 +116,7 @@ class Selecting(Hook):
 
     # Draws.
 
-    def sampler(self, own: _trl.Repeats) -> Any:
+    def sampler(self, own: Repeats) -> Any:
         """The sampler to draw by, where ``own`` is the host's; the host's itself where the selection draws nothing."""
         return SelectedSampler(self, own) if self.selection.draws else own
 
@@ -144,7 +147,7 @@ class Selecting(Hook):
         state = self.host.state
         done = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
         history = replace(self.history, progress=done)
-        weights = _trl.from_main(lambda: selection_weights(self.selection, history, **self._keywords))
+        weights = broadcast_from_main(lambda: selection_weights(self.selection, history, **self._keywords))
         return distribution(weights, history.rows, self._explore)
 
     def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:
@@ -212,7 +215,7 @@ class Selecting(Hook):
     def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
         """Note the rewards of a round, those of all ranks."""
         if self.host.model.training:
-            everywhere = _trl.gather_objects([self._number(row["prompt"]) for row in completions.rows])
+            everywhere = gather_objects([self._number(row["prompt"]) for row in completions.rows])
             weights_K = self.host.reward_weights.to(rewards_NK)
             scorable = ~rewards_NK.isnan().all(dim=1)
             totals_N = (rewards_NK * weights_K).nansum(dim=1).masked_fill(~scorable, math.nan)
@@ -235,7 +238,7 @@ class Selecting(Hook):
         index = [prompt for numbers, _, _ in rounds for prompt in numbers]
         totals, read = torch.cat([one for _, one, _ in rounds]), torch.cat([one for _, _, one in rounds])
         self._history = self.history.observed(index, totals, decay=self._decay, read_NK=read)
-        _trl.log(self.host, self._metrics())
+        log_metrics(self.host, self._metrics())
 
     def _metrics(self) -> dict[str, float]:
         history, count = self.history, len(self.history)
@@ -334,14 +337,14 @@ class Selecting(Hook):
 class SelectedSampler(Sampler[int]):
     """The structure of the host's sampler, each generation batch drawn when it is asked for."""
 
-    def __init__(self, selecting: Selecting, own: _trl.Repeats) -> None:
+    def __init__(self, selecting: Selecting, own: Repeats) -> None:
         self._selecting, self._own = selecting, own
 
     def __len__(self) -> int:
         return len(self._own)
 
     def __iter__(self) -> Iterator[int]:
-        prompts, copies, repeats, batches = _trl.repeats_of(self._own)
+        prompts, copies, repeats, batches = sampler_sizes(self._own)
         for number in range(batches):
             chosen = self._selecting.batch_of_pass(number, prompts)
             for _ in range(repeats):

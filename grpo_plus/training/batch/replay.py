@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
@@ -19,6 +17,10 @@ from grpo_plus.training.batch.subbatches import Drawn, Round, rows_of
 from grpo_plus.training.hooks import Completion, Completions
 from grpo_plus.training.resume.data_position import UnstorableError, packed, unpacked
 from grpo_plus.training.scoring.turn_spans import NO_STATE
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import CompletionTable, map_column
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.scoring import score_without_gradient
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict
@@ -37,7 +39,7 @@ def with_old_logps(one: Round, host: Host) -> Round:
     if OLD in one.output:
         return one
     undo = random_state([host.accelerator.device])
-    scores = _trl.score_without_gradient(host, one.output)
+    scores = score_without_gradient(host, one.output)
     undo()
     return replace(one, output={**one.output, OLD: scores})
 
@@ -50,7 +52,7 @@ class Kept(NamedTuple):
     truncated: bool
     steps: Steps | None
     trainable: Tensor
-    table: _trl.Table
+    table: CompletionTable
 
 
 def kept(one: Round, groups: Sequence[int], size: int, *, rank: int) -> list[list[Kept]]:
@@ -59,7 +61,7 @@ def kept(one: Round, groups: Sequence[int], size: int, *, rank: int) -> list[lis
     places = [group * size + member for group in groups for member in range(size)]
     mine = {place: here[place - first].on_cpu() for place in places if first <= place < first + one.rows}
     mine = {place: row._replace(values=_apart(row.values)) for place, row in mine.items()}
-    drawn = {place: row for part in _trl.gather_objects([mine]) for place, row in part.items()}
+    drawn = {place: row for part in gather_objects([mine]) for place, row in part.items()}
     scored, steps = one.scored, _steps_by_row(one.scored)
     assert scored.truncated is not None
     rewards, truncated, trainable = scored.rewards.cpu(), scored.truncated.tolist(), one.trainable.cpu()
@@ -94,9 +96,9 @@ def _steps_by_row(scored: Scored) -> dict[int, list[tuple[Any, ...]]] | None:
     return found
 
 
-def _row_of(table: _trl.Table, place: int) -> _trl.Table:
+def _row_of(table: CompletionTable, place: int) -> CompletionTable:
     """One row of a table: columns of one value, or of none."""
-    return {name: _trl.each_column(itemgetter(slice(place, place + 1)), column) for name, column in table.items()}
+    return {name: map_column(itemgetter(slice(place, place + 1)), column) for name, column in table.items()}
 
 
 def round_of(rows: Sequence[Kept], *, rank: int, ranks: int, pad: int, multiple: int | None, device: Any) -> Round:
@@ -120,8 +122,8 @@ def round_of(rows: Sequence[Kept], *, rank: int, ranks: int, pad: int, multiple:
     return Round(output, scored, trainable.to(device), verdicts, table, {})
 
 
-def _joined(rows: Sequence[_trl.Table]) -> _trl.Table:
-    found: _trl.Table = {}
+def _joined(rows: Sequence[CompletionTable]) -> CompletionTable:
+    found: CompletionTable = {}
     for name, column in rows[0].items():
         if isinstance(column, dict):
             found[name] = {key: [(row[name].get(key) or [None])[0] for row in rows] for key in column}

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
-from grpo_plus._trl import SUPPORT
 from grpo_plus.advantages import RewardTable, StepScores
 from grpo_plus.advantages.table import PENALTY, TRAINABLE
 from grpo_plus.training.scoring.turn_spans import NO_STATE
+from grpo_plus.trl.scoring import SUPPORT
 
 CRITIC_VALUES = "critic_values"
 """Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.advantages import StepScores
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
 from grpo_plus.training.batch.advantages import Scored
 from grpo_plus.training.hooks import Completion, Completions
+from grpo_plus.trl.logs import RUN_TOTAL, CompletionTable
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.verdict import Status, Verdict
 
 NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
@@ -38,7 +39,7 @@ class Round:
     scored: Scored
     trainable: torch.Tensor
     verdicts: Sequence[Sequence[Verdict]]
-    table: _trl.Table
+    table: CompletionTable
     metrics: Mapping[str, Sequence[float]]
 
     @property
@@ -87,7 +88,7 @@ def local_rows(rounds: Sequence[Round], sources: Sequence[Source], *, rank: int,
             else:
                 leaving[place] = row.on_cpu()
     if any(place // each != owner for place, owner in enumerate(owners)):
-        for sent in _trl.gather_objects([leaving]):
+        for sent in gather_objects([leaving]):
             mine |= {place: row for place, row in sent.items() if place // each == rank}
     return [mine[place] for place in range(rank * each, (rank + 1) * each)]
 
@@ -123,7 +124,7 @@ def trainable(rounds: Sequence[Round], sources: Sequence[Source]) -> torch.Tenso
     return picked([one.trainable for one in rounds], sources, 0)
 
 
-def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
+def table(rounds: Sequence[Round], sources: Sequence[Source]) -> CompletionTable:
     """These rows of TRL's table of completions."""
     tables = [one.table for one in rounds]
     counts = [len(one.scored.rewards) for one in rounds]
@@ -139,7 +140,7 @@ def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
         "advantages": lambda _: 0.0,
         "rewards": lambda _: math.nan,  # TRL formats it as a number
     }
-    found: _trl.Table = {}
+    found: CompletionTable = {}
     for name, first in tables[0].items():
         if isinstance(first, dict):
             names = dict.fromkeys(inner for one in tables for inner in one[name])
@@ -155,7 +156,7 @@ def metrics(rounds: Sequence[Round]) -> dict[str, list[float]]:
     found = {name: list(values) for name, values in rounds[0].metrics.items()}
     for later in rounds[1:]:
         for name, values in later.metrics.items():
-            if name == _trl.RUN_TOTAL:
+            if name == RUN_TOTAL:
                 found[name] = list(values)
             elif name in SUMMED:
                 found[name] = [sum(found.get(name, [])) + sum(values)]

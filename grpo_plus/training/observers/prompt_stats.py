@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
 from grpo_plus.record.files import PROMPTS
 from grpo_plus.record.sample import as_text
 from grpo_plus.selection.history import digest_of
 from grpo_plus.training.hooks import Completions, Hook
 from grpo_plus.training.observers.recorder import Recorder
+from grpo_plus.trl.ranks import gather_objects
 
 TEXT_KEPT = 600
 """Characters of a sampled prompt."""
@@ -49,7 +49,7 @@ class DrawnPrompts(Hook):
         if self.host.model.training:
             prompts = [row.get("prompt") for row in completions.rows]
             texts = {digest_of(prompt).hex(): as_text(prompt)[:TEXT_KEPT] for prompt in prompts}
-            for found in _trl.gather_objects([texts]):
+            for found in gather_objects([texts]):
                 self._texts |= found
             self._drew = True
         return rewards_NK

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import (
     FINDINGS,
@@ -43,6 +41,9 @@ from grpo_plus.training.hooks import Completions, Hook
 from grpo_plus.training.observers.about import about
 from grpo_plus.training.observers.run import Run
 from grpo_plus.training.scoring.live_verifier import LiveVerifier
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.rollout import stop_token_ids
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact_text
 
@@ -195,7 +196,7 @@ class Recorder(Hook):
         mine: dict[str, Any] = {"rows": [], "advantages": []}
         with self.unharmed():
             mine = rank_rows(trainer, drawn.completions, output, groups=groups, size=size)
-        everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
+        everywhere = gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._failing:
             with self.unharmed(), self._budget.spending():
                 self._keep(everywhere, groups, size, rewards, steps_by_row(drawn.steps))
@@ -331,7 +332,7 @@ def rank_rows(
         trained_BT = mask_BT.to("cpu", torch.float64)
         means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
-    truncated = is_truncated(completion_ids, _trl.stop_ids(run))
+    truncated = is_truncated(completion_ids, stop_token_ids(run))
     judges = run.verification.at_work(training=run.model.training)
     turns, spans = completions.turns, completions.turn_tokens
     chosen, rows = set(groups), []

@@ -2,12 +2,12 @@
 
 from typing import Any, Protocol
 
-from grpo_plus._trl import Host
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.training.rollout.tool_loop import Calling
 from grpo_plus.training.scoring.verifiers import Verification
 from grpo_plus.training.update.quantised import Guard
+from grpo_plus.trl.host import Host
 
 
 class Run(Host, Protocol):

@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from grpo_plus import _trl
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.tools import COLUMN, call_problems
 from grpo_plus.sampling.token_spans import decoder
@@ -21,6 +20,10 @@ from grpo_plus.training.rollout.call_rows import CallError, Row, calls_with_resu
 from grpo_plus.training.rollout.markers import Markers, markers_of
 from grpo_plus.training.rollout.stand_ins import environment_stand_in, tool_stand_in
 from grpo_plus.training.scoring.turn_spans import turns_of
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.tools import parse_turn, tools_by_row
 from grpo_verifiers.errors import Problem, VerifierFailedError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
@@ -221,7 +224,7 @@ class Calling(Hook):
     # -- around TRL's loop ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def lent(self, host: _trl.Host) -> Iterator[None]:
+    def lent(self, host: Host) -> Iterator[None]:
         """Within the block another drawing of TRL's has the tools, between two of the trainer's."""
         own, self.host = self.host, host
         try:
@@ -263,7 +266,7 @@ class Calling(Hook):
         """TRL's loop: its calls go to the session of their row, and what it leaves is read as turns."""
         if not self._rows:
             self._rows = [Row({}) for _ in completions]
-        for place, tools in enumerate(_trl.tool_tables(self.host)):
+        for place, tools in enumerate(tools_by_row(self.host)):
             tools |= {name: self._giver(place, name) for name in self._rows[place].methods if name in tools}
         self._loop = _Loop(prompt_ids, completion_ids, completions)
         self._begin({place: messages[0] for place, messages in enumerate(completions)})
@@ -292,7 +295,7 @@ class Calling(Hook):
         messages = {}
         for place, before, own, room in zip(places, behind, ids, self.room(behind), strict=True):
             cut = list(own[:room])
-            messages[place] = _trl.parsed_turn(self.host, place, cut, list(before))
+            messages[place] = parse_turn(self.host, place, cut, list(before))
             if not cut:
                 loop.over.add(place)
         loop.rounds += 1
@@ -371,14 +374,14 @@ class Calling(Hook):
         if not self._environments:
             return
         here = [(row.part.label, row.asked_of()) for row in self._rows if row.part is not None]
-        everywhere = _trl.gather_objects(here)
+        everywhere = gather_objects(here)
         asked = Counter((label, name) for label, errors in everywhere for name in errors)
         failed: dict[tuple[str, str], list[str]] = {}
         for label, errors in everywhere:
             for name, text in errors.items():
                 if text is not None:
                     failed.setdefault((label, name), []).append(text)
-        _trl.log(self.host, {"tools/environment_errors": float(sum(map(len, failed.values())))})
+        log_metrics(self.host, {"tools/environment_errors": float(sum(map(len, failed.values())))})
         for (label, name), texts in failed.items():
             of_all = f"{len(texts)} of {asked[label, name]}"
             if name in _FOR_ALL and len(texts) == asked[label, name] > 1:
@@ -435,7 +438,7 @@ class Calling(Hook):
             return
         here = [call for turns in self.turns for turn in turns for call in turn.calls]
         told = [_Told(call.name, call.status, call.seconds) for call in here]
-        everywhere = _trl.gather_objects([(len(self.turns), sum(map(len, self.turns)), told)])
+        everywhere = gather_objects([(len(self.turns), sum(map(len, self.turns)), told)])
         calls = [call for _, _, made in everywhere for call in made]
         statuses = Counter(call.status for call in calls)
         count, turns = (sum(each[at] for each in everywhere) for at in (0, 1))
@@ -449,7 +452,7 @@ class Calling(Hook):
             values[f"tools/{name}/calls"] = float(len(own))
             if own:
                 values[f"tools/{name}/seconds"] = sum(own) / len(own)
-        _trl.log(self.host, values)
+        log_metrics(self.host, values)
 
 
 _FAILED = {

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
 from grpo_plus.critic.loss import explained_variance, value_loss
@@ -27,6 +25,10 @@ from grpo_plus.training.batch.reward_table import CRITIC_FEATURES, CRITIC_VALUES
 from grpo_plus.training.hooks import Compute, Hook, Prepare, Setup
 from grpo_plus.training.update.inner import InnerIterations
 from grpo_plus.training.update.retry import Retry
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import plain_model, unwrapped_model
+from grpo_plus.trl.rollout import mark_optimizer_step
 from grpo_verifiers.errors import raise_all
 
 CRITIC_RETURNS = "critic_returns"
@@ -90,7 +92,7 @@ class Critic(Hook):
         super().after_loading(host)
         raise_all(distributed_problems(host, "critic"))
         try:
-            self.trunk = self._trunk(_trl.plain_model(host, host.model))
+            self.trunk = self._trunk(plain_model(host, host.model))
         except HeadError as error:
             raise_all([f"critic: {error}"])
         device = host.accelerator.device
@@ -116,7 +118,9 @@ class Critic(Hook):
         if self._kind == "adapter":
             rank, alpha = options.lora_r, options.lora_alpha
             seed = host.args.seed
-            return AdapterTrunk(_trl.unwrapped(host), ADAPTER, rank=rank, alpha=alpha, freeze=options.freeze, seed=seed)
+            return AdapterTrunk(
+                unwrapped_model(host), ADAPTER, rank=rank, alpha=alpha, freeze=options.freeze, seed=seed
+            )
         name = options.model or getattr(plain.config, "_name_or_path", "")
         if not name:
             raise HeadError("the policy was given as a model in memory, with no name to load its start by: set model.")
@@ -196,22 +200,22 @@ class Critic(Hook):
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """The schedule moves only with the policy."""
         if self._warmed:
-            _trl.mark_step(optimizer, skipped=True, by=_BY)
+            mark_optimizer_step(optimizer, skipped=True, by=_BY)
             self._inner.passed += 1
         elif self._marked and not self._inner.stops:
-            _trl.mark_step(optimizer, skipped=False, by=_BY)
+            mark_optimizer_step(optimizer, skipped=False, by=_BY)
         self._marked = self._warmed
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
         if self._marked:
-            _trl.mark_step(optimizer, skipped=False, by=_BY)
+            mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Learn from the rows of the step."""
         rows, self._rows = self._rows, []
         if self.options.warmup_steps:
-            _trl.log(self.host, {"critic/warmup": float(self._warmed)})
+            log_metrics(self.host, {"critic/warmup": float(self._warmed)})
         if rows:
             self._learn(rows)
 
@@ -238,7 +242,7 @@ class Critic(Hook):
                 )
             self.updates += 1
             loss, clipped = (accelerator.reduce(sums, reduction="sum") / count).tolist()
-            _trl.log(self.host, {"critic/loss": loss, "critic/clipped": clipped, "critic/grad_norm": norm})
+            log_metrics(self.host, {"critic/loss": loss, "critic/clipped": clipped, "critic/grad_norm": norm})
 
     def _values(self, micro: Mapping[str, Any], mask_BT: Tensor) -> Tensor:
         """Those of the masked tokens, with a gradient into the critic's own weights."""
@@ -313,7 +317,7 @@ class CriticReturns(Hook):
         metrics = {"critic/value": float(values.mean()), "critic/return": float(returns.mean())}
         if (explained := explained_variance(values, returns)) is not None:
             metrics["critic/explained_variance"] = explained
-        _trl.log(self.host, metrics)
+        log_metrics(self.host, metrics)
 
 
 def _learnt(micro: Mapping[str, Any]) -> Tensor:

@@ -6,12 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, facts_of
 from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Compute, Hook, Prepare
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import plain_model
+from grpo_plus.trl.rollout import reorder_buffer
 
 
 class UpdateEngine(Hook):
@@ -33,7 +35,7 @@ class UpdateEngine(Hook):
             self._recipe.engine.tokens_per_pass,
             facts=lambda: facts_of(host, self._recipe.objective),
             autocast=host.accelerator.autocast,
-            unwrap=partial(_trl.plain_model, host),
+            unwrap=partial(plain_model, host),
         )
         self.engine.check(host.model)
         leave_out_cudnn(host.accelerator.device)
@@ -44,7 +46,7 @@ class UpdateEngine(Hook):
 
     def inputs(self, prepare: Prepare) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""
-        return _trl.arranged(self.host, prepare(), self.engine.arrange)
+        return reorder_buffer(self.host, prepare(), self.engine.arrange)
 
     def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """From fewer tokens."""
@@ -54,7 +56,7 @@ class UpdateEngine(Hook):
         """Rows without a gradient need not run."""
         with self.engine.loss_on(inputs):
             loss = compute(model, inputs)
-        _trl.log(self.host, self.engine.metrics)
+        log_metrics(self.host, self.engine.metrics)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
