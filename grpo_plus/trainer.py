@@ -6,8 +6,12 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.config import GRPOPlusConfig
+from grpo_plus.trl.checkpoint import next_checkpoint_folder
+from grpo_plus.trl.fields import bind_trainer_arguments
+from grpo_plus.trl.host import temporary_attribute
+from grpo_plus.trl.logs import escape_printed_table
+from grpo_plus.trl.ranks import broadcast_from_main
 
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
@@ -113,7 +117,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
         # The host would remove the last checkpoint before the model is saved.
-        with _trl.replaced(self.args, "save_total_limit", None):
+        with temporary_attribute(self.args, "save_total_limit", None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -182,7 +186,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; the table of completions shows texts as they may be printed."""
-        with _trl.printable_table(shown):
+        with escape_printed_table(shown):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:

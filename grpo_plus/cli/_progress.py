@@ -14,7 +14,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from grpo_plus.training.observers.step_metrics import PARTS, metric
 
 if TYPE_CHECKING:
-    from grpo_plus._trl import Host
+    from grpo_plus.trl.host import Host
 
 
 class _Bar(ProgressCallback):

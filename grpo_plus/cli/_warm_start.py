@@ -50,15 +50,15 @@ def begin(  # noqa: PLR0917
     ``sets`` are the rows of the run, prompts made, by the field that chose them. A run that is ``resumed`` keeps the
     warm start that it began with.
     """
-    from grpo_plus import _trl
     from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_plus.warm_start.make import headline
     from grpo_plus.warm_start.store import FILE
 
     args, wanted = parsed.training, parsed.warm_start is not None
     record = Path(args.output_dir) / RECORD
     if resumed is not None:
-        found = _trl.from_main(lambda: _former(resumed))
+        found = broadcast_from_main(lambda: _former(resumed))
         if found is None:
             if wanted:
                 tell(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
@@ -68,11 +68,11 @@ def begin(  # noqa: PLR0917
         folder, adapter = _made(parsed, start, tokenizer, splits, sets, tell)
         found = {"folder": str(folder.resolve()), "adapter": adapter}
     else:
-        _trl.from_main(lambda: record.unlink(missing_ok=True))
+        broadcast_from_main(lambda: record.unlink(missing_ok=True))
         return Begun(start.model)
-    _trl.from_main(lambda: _write(record, found))
+    broadcast_from_main(lambda: _write(record, found))
     folder = Path(found["folder"])
-    fact = f"supervised, {_trl.from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
+    fact = f"supervised, {broadcast_from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
     if not found["adapter"]:
         return Begun(str(folder), fact=fact)
     if start.adapter is None:

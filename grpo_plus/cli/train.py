@@ -56,11 +56,11 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import transformers
     from packaging.version import Version
 
-    from grpo_plus import _trl
     from grpo_plus.cli._early import quiet_bars
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
     from grpo_plus.cli._loads import say_and_check
     from grpo_plus.cli._notes import beside_notes
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script
@@ -74,7 +74,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
-        start = _trl.from_main(lambda: start_of(args, parsed.folder))
+        start = broadcast_from_main(lambda: start_of(args, parsed.folder))
         _tell(*start.told)
         if start.done:
             return 0
@@ -99,7 +99,6 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
     """Train, save, and print where everything is, or how to resume an interrupted run."""
-    from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
@@ -111,6 +110,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.training.observers.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.resume.state import StateError
     from grpo_plus.training.rollout.vllm_drift import DriftError
+    from grpo_plus.trl.checkpoint import save_checkpoint_now
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
@@ -129,7 +129,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
                 stopped = stopped or trainer.pipeline.diagnosis.stopped_by is not None
             except EvaluationLeft:
-                _trl.save_checkpoint(trainer)
+                save_checkpoint_now(trainer)
                 stopped = True
             model = None if stopped else trainer.pipeline.saving.save_model(folder)
             if not stopped:

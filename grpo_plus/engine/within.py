@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.engine.forward import Head
 from grpo_plus.engine.pack import Packed
+from grpo_plus.trl.scoring import FusedHead, replace_fused_head
 
 _OUTSIDE = -1e30
 """A logit that no softmax sees, whatever the temperature; with infinity the entropy would be 0 times infinity."""
@@ -104,7 +104,7 @@ class Within:
         unseen = labels.shape[1] - places_RL.shape[1]
         places_RS = torch.nn.functional.pad(places_RL, (unseen, 0), value=-1)
         score = _Fused(self._support, places_RS, labels != -100, self._tally)
-        with _trl.fused_head(score):
+        with replace_fused_head(score):
             return self._model(**inputs)
 
     def _masked(self, logits_RSV: torch.Tensor, places_RL: torch.Tensor) -> torch.Tensor:
@@ -134,7 +134,7 @@ class _Fused:
         self._tally = tally
 
     def __call__(
-        self, hidden_MH: torch.Tensor, targets_M: torch.Tensor, head: _trl.FusedHead
+        self, hidden_MH: torch.Tensor, targets_M: torch.Tensor, head: FusedHead
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies of M positions: those that are scored, or all of them."""
         scored_M = self._scored.to(hidden_MH.device).reshape(-1)
@@ -154,7 +154,7 @@ class _Fused:
 class _How:
     """How N positions are scored."""
 
-    head: _trl.FusedHead
+    head: FusedHead
     support: Places
     places: torch.Tensor
     targets: torch.Tensor

@@ -14,7 +14,6 @@ from typing import Annotated, Any, TypedDict
 
 from transformers import TrainerCallback
 
-from grpo_plus import _trl
 from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, label_problems
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
@@ -25,7 +24,9 @@ from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.observers.run import Run
+from grpo_plus.trl.ranks import gather_objects, is_fsdp2, zero_stage
 from grpo_plus.trl.sharded import drawn_from
+from grpo_plus.trl.tools import rewarding_environments
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -89,7 +90,7 @@ class Measure:
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
                 "grpo-plus eval on the trained model."
             )
-        if _trl.zero_stage(trainer) == 3 and not trainer.args.ds3_gather_for_generation:
+        if zero_stage(trainer) == 3 and not trainer.args.ds3_gather_for_generation:
             problems.append(
                 "measure draws from the whole model in every process, which ds3_gather_for_generation: false forbids "
                 "under DeepSpeed ZeRO-3: set it to true, or remove measure and use grpo-plus eval on the trained model."
@@ -99,7 +100,7 @@ class Measure:
         raise_all(problems)
         limit = settings.get("limit")
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
-        self._in_pieces = _trl.is_fsdp2(trainer)
+        self._in_pieces = is_fsdp2(trainer)
         self._late = self._in_pieces or trainer.is_deepspeed_enabled  # until training begins weights are on the CPU
         self.found: dict[str, Evaluation] = {}
 
@@ -134,7 +135,7 @@ class Measure:
             with _unharmed():
                 store = self._store(when, drawing, resumes=resumes)
         own = [(sample.row, sample.sample) for sample in store.done] if store else []
-        done = {tuple(pair) for pair in _trl.gather_objects(own)}  # the first process has them
+        done = {tuple(pair) for pair in gather_objects(own)}  # the first process has them
         pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
         if resumes and self._late and len(done) < len(self._rows) * self._n:
             return "Accuracy before training is not known: the run that was to measure it ended before that."

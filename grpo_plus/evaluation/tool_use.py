@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
 from grpo_plus.evaluation.turns import TurnSampler
@@ -69,14 +68,14 @@ class ToolUse:
                 calling.close()
 
 
-def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> _trl.Host:
+def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> Host:
     """TRL's trainer with the tools; all generators of random numbers are as before."""
     readable = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     state = random.getstate()
     try:
         with random_state_kept(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*experimental feature")
-            return _trl.tool_trainer(config, tokenizer, readable, **further)
+            return tiny_tool_trainer(config, tokenizer, readable, **further)
     except ValueError as error:  # TRL's, of a chat template that knows no tools
         raise ConfigError([f"the tools cannot be shown to the model: {error}"]) from error
     finally:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.evaluation.results import PASSES, OwnReward, Sample
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.record.turns import turn_rows

@@ -33,10 +33,10 @@ def drawn_from(host: Host) -> Iterator[Any]:
     Every process enters it, and makes as many passes as its own completions need.
     """
     model = host.accelerator.unwrap_model(host.model_wrapped)
-    if _trl.zero_stage(host) != 3:
+    if zero_stage(host) != 3:
         yield model
         return
-    with whole(model.parameters()), _trl.without_hooks_of_zero3(host):
+    with whole(model.parameters()), without_zero3_hooks(host):
         yield model
 
 
@@ -82,12 +82,12 @@ def whole_tensors(host: Host, wanted: Callable[[str], bool]) -> dict[str, Tensor
     Every process must call it. Tied parameters stay one tensor.
     """
     main = host.accelerator.is_main_process
-    if host.is_fsdp_enabled and not _trl.is_fsdp2(host):
+    if host.is_fsdp_enabled and not is_fsdp2(host):
         state = host.accelerator.get_state_dict(host.model_wrapped)
         return {name: value for name, value in state.items() if wanted(name)} if main else {}
     found: dict[str, Tensor] = {}
     copies: dict[int, Tensor] = {}
-    for wrapped, value in _trl.unwrapped(host).state_dict(keep_vars=True).items():
+    for wrapped, value in unwrapped_model(host).state_dict(keep_vars=True).items():
         name = wrapped.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
         if not wanted(name):
             continue

@@ -18,7 +18,6 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus._trl import mark_step
 from grpo_plus.cli import main
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.iterations import moves_within_batch
@@ -27,6 +26,7 @@ from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.resume.state import Frozen
 from grpo_plus.training.update import reference
 from grpo_plus.training.update.inner import check_clean_steps
+from grpo_plus.trl.rollout import mark_optimizer_step
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.rules import broken_rules
 from tests.device import DEVICE, ON_CPU
@@ -184,7 +184,7 @@ def test_schedules_that_accelerate_drives_stay_too():
     rates = []
     for skipped in (False, True, True, False):
         optimizer.step()
-        mark_step(optimizer, skipped=skipped, by="it")
+        mark_optimizer_step(optimizer, skipped=skipped, by="it")
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
     assert rates == [0.5, 0.5, 0.5, 0.25]

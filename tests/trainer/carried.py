@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.rollout import unfinished_batches
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, torch.dtype, torch.device)
 LIVE = (types.FunctionType, types.MethodType, types.ModuleType, type, torch.nn.Module)

@@ -11,10 +11,11 @@ import torch
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus._trl import gather_objects, score_without_gradient
 from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.choice import CheckpointError
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.scoring import score_without_gradient
 from tests.trainer.carried import Look, carried, differences, unlike
 from tests.trainer.conftest import SETTINGS, digits, weights
 

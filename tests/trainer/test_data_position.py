@@ -9,9 +9,9 @@ import pytest
 import torch
 from datasets import Dataset, IterableDataset
 
-from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.observers.interrupt import Interruption
+from grpo_plus.trl.checkpoint import save_checkpoint_now
 from tests.trainer.conftest import weights
 
 EVERY_STEP = {
@@ -281,7 +281,7 @@ def test_an_evaluation_that_was_left_is_done_first(build, ran, tmp_path, step, s
     left, _ = start(build, settings, data=3, hooks=[Leaver(step)])
     with pytest.raises(Leave):
         left.train()
-    _trl.save_checkpoint(left)
+    save_checkpoint_now(left)
     kept = (tmp_path / "out").rename(tmp_path / "kept")
     resumed, again = ran(settings, data=3, resume=str(kept / f"checkpoint-{step}"))
     same(whole, notes, resumed, again, step)

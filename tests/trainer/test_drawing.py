@@ -9,9 +9,9 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
-from grpo_plus import _trl
 from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.vllm import use_vllm_server
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
 from tests.trainer.conftest import weights
@@ -337,7 +337,7 @@ def test_completions_of_vllm_keep_the_log_probabilities_they_were_drawn_with(bui
     more = {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_max": 9.0, "beta": 0.1}
     objective = {"objective": "grpo"} if settings is ROULETTE else {}
     trainer = build(trainer={"reward_funcs": tied_if_odd, "hooks": [watch]}, **{**settings, **more, **objective})
-    _trl.draw_from(trainer, Server(trainer))
+    use_vllm_server(trainer, Server(trainer))
     trainer.vllm_importance_sampling_correction = True
     trainer.train()
     asked = trainer.vllm_generation.asked

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from grpo_plus import GRPOPlusConfig, _trl
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.objectives.ratio_use import reads_old_logps
@@ -20,6 +20,7 @@ from grpo_plus.training.batch.reward_table import step_scores
 from grpo_plus.training.batch.subbatches import SubBatch, gather_scored, rows_of
 from grpo_plus.training.hooks import Completions, Hook, ScoredBatch
 from grpo_plus.training.scoring.turn_spans import state_number
+from grpo_plus.trl.scoring import score_without_gradient
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict

@@ -131,17 +131,17 @@ class Advantages(TrainerStage):
             )
             first = host.accelerator.process_index * len(rows)
             found, wrong = scorer_steps(steps, len(rows), first=first)
-            if wrong := _trl.gather_objects(wrong):  # on any rank
+            if wrong := gather_objects(wrong):  # on any rank
                 raise ValueError(wrong[0])
         elif self._recipe.own_turns:
             found = [turn_scores(turns, spans) for turns, spans in told]
         else:
-            seen = _trl.gather_objects([self._verification.steps_seen(ids, host.processing_class)])
+            seen = gather_objects([self._verification.steps_seen(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
             found = self._verification.steps(labels, completions, host.processing_class)
         local = [with_states(steps, *of_row) for steps, of_row in zip(found, told, strict=True)]
-        everywhere = _trl.gather_objects(local)
+        everywhere = gather_objects(local)
         if self._step_scorer is not None:
             everywhere = self._logged(self._unusable.steps(everywhere))
         return step_scores(everywhere, device=host.accelerator.device, dtype=torch.float32)
@@ -173,7 +173,7 @@ class Advantages(TrainerStage):
 
     def _logged(self, result: tuple[Any, Mapping[str, float]]) -> Any:
         """The first of the two; the metrics beside it are logged."""
-        _trl.log(self.host, result[1])
+        log_metrics(self.host, result[1])
         return result[0]
 
     def compute(self, batch: ScoredBatch, table: RewardTable | None) -> ScoredBatch:
@@ -184,8 +184,8 @@ class Advantages(TrainerStage):
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)
         metrics.pop("frac_reward_zero_std", None)  # TRL has logged its own
-        _trl.log(host, metrics)
-        _trl.replace_logged_advantages(host, per_completion(advantages_N, table))
+        log_metrics(host, metrics)
+        replace_logged_advantages(host, per_completion(advantages_N, table))
         if advantages_N.dim() == 2:
             _trl.log_extra(host, "advantages_per_token", per_token(advantages_N, table))
         rows, width = batch.output["completion_ids"].shape

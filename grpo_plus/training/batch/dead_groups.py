@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import COIN, KEEP, SHARE
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, live_groups, sources_of
@@ -178,7 +176,7 @@ class DeadGroupRefill(TrainerStage):
         rounds = [first]
         if back:
             rounds = [scored, self._again([held.group for held in back], size)]
-            _trl.log(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
+            log_metrics(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
         for number, place in enumerate(dead[: len(back)]):
             groups[place] = 1, number
         counts = {
@@ -196,7 +194,7 @@ class DeadGroupRefill(TrainerStage):
             [row for group in filled for row in group],
             rank=accelerator.process_index,
             ranks=accelerator.num_processes,
-            pad=_trl.pad_id(host),
+            pad=padding_token_id(host),
             multiple=host.pad_to_multiple_of,
             device=accelerator.device,
         )
@@ -206,7 +204,7 @@ class DeadGroupRefill(TrainerStage):
     def _prompts(self, rows: Sequence[PromptRow]) -> list[PromptRow]:
         """One row of each group of the batch, over all ranks."""
         size, first = self.host.num_generations, self.host.accelerator.process_index * len(rows)
-        return _trl.gather_objects([row for place, row in enumerate(rows) if (first + place) % size == 0])
+        return gather_objects([row for place, row in enumerate(rows) if (first + place) % size == 0])
 
     def _count(self, groups: int, size: int) -> int:
         """Groups of a round: every rank has as many rows."""
@@ -236,7 +234,7 @@ class DeadGroupRefill(TrainerStage):
         trainable_NT = subbatches.trainable(rounds, sources)
         advantages = self._advantages.estimate(scored, trainable_NT, size).clone()
         advantages[~trainable_NT.any(dim=1)] = 0
-        return _trl.from_main(lambda: live_groups(advantages, size))
+        return broadcast_from_main(lambda: live_groups(advantages, size))
 
     def _next_prompts(self, count: int, taken: Sequence[PromptRow]) -> Sequence[PromptRow]:
         """Rows from a way of its own through the data set; prompts come again where it has no others."""
@@ -288,7 +286,7 @@ class DeadGroupRefill(TrainerStage):
     def _joined(self, first: SubBatch, rows: Sequence[SubRow]) -> dict[str, Any]:
         host = self.host
         values, device = [row.values for row in rows], host.accelerator.device
-        output = join(values, pad=_trl.pad_id(host), multiple=host.pad_to_multiple_of, device=device)
+        output = join(values, pad=padding_token_id(host), multiple=host.pad_to_multiple_of, device=device)
         self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
         whole = {name: value for name, value in first.scored.output.items() if name not in output}
@@ -312,7 +310,7 @@ class DeadGroupRefill(TrainerStage):
         _trl.log_lists(host, subbatches.metrics(rounds))
         found = {name: count / groups for name, count in counts.items()}
         found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
-        _trl.log(host, found)
+        log_metrics(host, found)
 
 
 def _key(row: PromptRow) -> str:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from grpo_plus import _trl
 from grpo_plus.objectives.batch import COIN, SHARE
 from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
@@ -27,6 +26,10 @@ from grpo_plus.selection.prompts import PICTURES, Prompts
 from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.resume.data_position import DataPosition, Geometry
 from grpo_plus.training.scoring.verifiers import evenly
+from grpo_plus.trl.host import Repeats
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_plus.trl.rollout import sampler_sizes
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
@@ -109,7 +112,7 @@ class PromptSampler(TrainerStage):
 
     # Draws.
 
-    def sampler(self, own: _trl.Repeats) -> Any:
+    def sampler(self, own: Repeats) -> Any:
         """The sampler to draw by, where ``own`` is the host's; the host's itself where the selection draws nothing."""
         return SelectedSampler(self, own) if self.selection.draws else own
 
@@ -140,7 +143,7 @@ class PromptSampler(TrainerStage):
         state = self.host.state
         done = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
         history = replace(self.history, progress=done)
-        weights = _trl.from_main(lambda: selection_weights(self.selection, history, **self._keywords))
+        weights = broadcast_from_main(lambda: selection_weights(self.selection, history, **self._keywords))
         return distribution(weights, history.rows, self._explore)
 
     def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:
@@ -228,7 +231,7 @@ class PromptSampler(TrainerStage):
         index = [prompt for numbers, _, _ in rounds for prompt in numbers]
         totals, read = torch.cat([one for _, one, _ in rounds]), torch.cat([one for _, _, one in rounds])
         self._history = self.history.observed(index, totals, decay=self._decay, read_NK=read)
-        _trl.log(self.host, self._metrics())
+        log_metrics(self.host, self._metrics())
 
     def _metrics(self) -> dict[str, float]:
         history, count = self.history, len(self.history)
@@ -334,7 +337,7 @@ class SelectedSampler(Sampler[int]):
         return len(self._own)
 
     def __iter__(self) -> Iterator[int]:
-        prompts, copies, repeats, batches = _trl.repeats_of(self._own)
+        prompts, copies, repeats, batches = sampler_sizes(self._own)
         for number in range(batches):
             chosen = self._selecting.batch_of_pass(number, prompts)
             for _ in range(repeats):

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
@@ -18,6 +16,10 @@ from grpo_plus.training.batch.subbatches import SubBatch, SubRow, rows_of
 from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
 from grpo_plus.training.resume.data_position import UnstorableError, packed, unpacked
 from grpo_plus.training.scoring.turn_spans import NO_STATE
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import CompletionTable, map_column
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.scoring import score_without_gradient
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict
@@ -49,7 +51,7 @@ class StoredRow(NamedTuple):
     truncated: bool
     steps: Steps | None
     trainable: Tensor
-    table: _trl.Table
+    table: CompletionTable
 
 
 def store_groups(one: SubBatch, groups: Sequence[int], size: int, *, rank: int) -> list[list[StoredRow]]:
@@ -58,7 +60,7 @@ def store_groups(one: SubBatch, groups: Sequence[int], size: int, *, rank: int) 
     places = [group * size + member for group in groups for member in range(size)]
     mine = {place: here[place - first].on_cpu() for place in places if first <= place < first + one.rows}
     mine = {place: row._replace(values=_apart(row.values)) for place, row in mine.items()}
-    drawn = {place: row for part in _trl.gather_objects([mine]) for place, row in part.items()}
+    drawn = {place: row for part in gather_objects([mine]) for place, row in part.items()}
     scored, steps = one.scored, _steps_by_row(one.scored)
     assert scored.truncated is not None
     rewards, truncated, trainable = scored.rewards.cpu(), scored.truncated.tolist(), one.trainable.cpu()
@@ -93,9 +95,9 @@ def _steps_by_row(scored: ScoredBatch) -> dict[int, list[tuple[Any, ...]]] | Non
     return found
 
 
-def _row_of(table: _trl.Table, place: int) -> _trl.Table:
+def _row_of(table: CompletionTable, place: int) -> CompletionTable:
     """One row of a table: columns of one value, or of none."""
-    return {name: _trl.each_column(itemgetter(slice(place, place + 1)), column) for name, column in table.items()}
+    return {name: map_column(itemgetter(slice(place, place + 1)), column) for name, column in table.items()}
 
 
 def round_of(
@@ -121,8 +123,8 @@ def round_of(
     return SubBatch(scored, trainable.to(device), _joined([row.table for row in rows]), {})
 
 
-def _joined(rows: Sequence[_trl.Table]) -> _trl.Table:
-    found: _trl.Table = {}
+def _joined(rows: Sequence[CompletionTable]) -> CompletionTable:
+    found: CompletionTable = {}
     for name, column in rows[0].items():
         if isinstance(column, dict):
             found[name] = {key: [(row[name].get(key) or [None])[0] for row in rows] for key in column}

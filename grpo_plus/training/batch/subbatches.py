@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.advantages import StepScores
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
 from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
@@ -82,7 +81,7 @@ def local_rows(rounds: Sequence[SubBatch], sources: Sequence[Source], *, rank: i
             else:
                 leaving[place] = row.on_cpu()
     if any(place // each != owner for place, owner in enumerate(owners)):
-        for sent in _trl.gather_objects([leaving]):
+        for sent in gather_objects([leaving]):
             mine |= {place: row for place, row in sent.items() if place // each == rank}
     return [mine[place] for place in range(rank * each, (rank + 1) * each)]
 
@@ -140,7 +139,7 @@ def table(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> _trl.Table:
         "advantages": lambda _: 0.0,
         "rewards": lambda _: math.nan,  # TRL formats it as a number
     }
-    found: _trl.Table = {}
+    found: CompletionTable = {}
     for name, first in tables[0].items():
         if isinstance(first, dict):
             names = dict.fromkeys(inner for one in tables for inner in one[name])
@@ -156,7 +155,7 @@ def metrics(rounds: Sequence[SubBatch]) -> dict[str, list[float]]:
     found = {name: list(values) for name, values in rounds[0].metrics.items()}
     for later in rounds[1:]:
         for name, values in later.metrics.items():
-            if name == _trl.RUN_TOTAL:
+            if name == RUN_TOTAL:
                 found[name] = list(values)
             elif name in SUMMED:
                 found[name] = [sum(found.get(name, [])) + sum(values)]

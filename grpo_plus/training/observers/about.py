@@ -7,11 +7,12 @@ import socket
 from functools import cache
 from typing import Any
 
-from grpo_plus import __version__, _trl
+from grpo_plus import __version__
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import SCHEMA, plain
 from grpo_plus.training.observers.run import Run
+from grpo_plus.trl.ranks import adapter_configs
 from grpo_verifiers.redaction import redact as without_secrets
 
 
@@ -26,7 +27,7 @@ def about(trainer: Run) -> dict[str, Any]:
             "name": getattr(model.config, "_name_or_path", "") or type(model).__name__,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
-            "adapter": bool(_trl.adapters_of(trainer)),
+            "adapter": bool(adapter_configs(trainer)),
         },
         "parts": parts(trainer),
         "golds": trainer.pipeline.verifiers.golds,

@@ -10,6 +10,8 @@ import torch
 from grpo_plus import _trl
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.observers.step_metrics import PARTS, metric
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_training_metrics
 
 
 class StepClock(TrainerStage):
@@ -25,14 +27,14 @@ class StepClock(TrainerStage):
         self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """Start at zero; ``report`` takes a metric's name and seconds after every optimizer step, None logs them."""
-        self._report = report or (lambda name, seconds: _trl.log_training(self.host, {name: seconds}))
+        self._report = report or (lambda name, seconds: log_training_metrics(self.host, {name: seconds}))
         self._clock = clock
         self._open: list[str] = []
         self._since = 0.0
         self._waits = False
         self._seconds = dict.fromkeys(PARTS, 0.0)
 
-    def after_loading(self, host: _trl.Host) -> None:
+    def after_loading(self, host: Host) -> None:
         """See whether there is a card to wait for."""
         super().after_loading(host)
         self._waits = host.accelerator.device.type == "cuda"

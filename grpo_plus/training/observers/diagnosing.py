@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
@@ -109,7 +107,7 @@ class RunDiagnosis(TrainerStage):
             vars(host.args),
             advantage=estimator,
             grouped=estimator is None or any(part.group_relative for part, _ in self._recipe.estimator_parts),
-            lora=bool(_trl.adapters_of(host)),
+            lora=bool(adapter_configs(host)),
             verifiers=_described(self._recipe.verifiers),
             evaluating=_described(self._recipe.eval_verifiers),
         )
@@ -193,7 +191,7 @@ class RunDiagnosis(TrainerStage):
         if control.should_log and self._weights:
             fresh = self._sampled()
             moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
-            _trl.log(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
+            log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
         alarmed = self._monitor is not None and self._monitor.found is not None
         if alarmed and "hacking" not in self.watch.standing:
@@ -319,7 +317,7 @@ class RunDiagnosis(TrainerStage):
         held = self.watch.standing.get(name)
         self.stopped_by = held.finding if held is not None else Finding(name, "warning", name, "", "")
         control.should_training_stop = control.should_save = True
-        control.should_evaluate = evaluates and _trl.evaluates(self.host)
+        control.should_evaluate = evaluates and evaluation_enabled(self.host)
         if self.main:
             logger.warning("%s is in stop_on: this step is finished, a checkpoint is saved, and the run ends.", name)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.diagnosis import Finding, hacking
 from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.sampling.token_spans import decoder
@@ -19,6 +18,8 @@ from grpo_plus.training.hooks import Completions
 from grpo_plus.training.observers.run import Run
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.scoring.verifiers import TURNS
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.verdict import Verdict
@@ -97,7 +98,7 @@ class HackingMonitor:
             for gap, row, reward, verdict in shown[:EXAMPLES]
             if gap > 0 and reward > 0
         ]
-        everywhere = _trl.gather_objects([(mine, examples)])
+        everywhere = gather_objects([(mine, examples)])
         pairs: dict[int, list[tuple[float, float]]] = {}
         for group, reward, score in (each for part, _ in everywhere for each in part):
             pairs.setdefault(group, []).append((reward, score))
@@ -108,7 +109,7 @@ class HackingMonitor:
             return
         check = hacking.Check.of_prompts(step + 1, pairs.values())
         self.checks.append(check)
-        _trl.log(host, {"hacking/reward": check.reward, "hacking/judge": check.judge})
+        log_metrics(host, {"hacking/reward": check.reward, "hacking/judge": check.judge})
         self._look()
 
     def _scores(self) -> Sequence[Verdict]:

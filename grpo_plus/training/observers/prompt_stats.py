@@ -10,6 +10,7 @@ from grpo_plus.record.sample import as_text
 from grpo_plus.selection.history import digest_of
 from grpo_plus.training.hooks import ScoredBatch, TrainerStage
 from grpo_plus.training.observers.recorder import Recorder
+from grpo_plus.trl.ranks import gather_objects
 
 TEXT_KEPT = 600
 """Characters of a sampled prompt."""

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import (
     FINDINGS,

@@ -2,7 +2,6 @@
 
 from typing import Any, Protocol
 
-from grpo_plus._trl import Host
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.training.rollout.tool_loop import ToolLoop

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 
-from grpo_plus._trl import Host
+from grpo_plus.trl.host import Host
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.trackers")

@@ -15,11 +15,14 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state, together
 from grpo_plus.training.hooks import IN_MAIN_MEMORY, TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
+from grpo_plus.trl.checkpoint import evaluation_enabled, load_random_state, run_pending_evaluation
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import pending_logs, restore_pending_logs, snapshot_logs
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.rollout import micro_step, restore_batches, unfinished_batches
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
@@ -150,8 +153,8 @@ class GenerationBatch(TrainerStage):
         host = self.host
         if host.args.save_only_model or not self._trains:
             return {}, {}
-        state, tensors = _trl.between_logs(host)
-        batch = _trl.open_batch(host)
+        state, tensors = pending_logs(host)
+        batch = unfinished_batches(host)
         if batch is not None:
             found: dict[str, Tensor] = {}
             try:
@@ -189,17 +192,17 @@ class GenerationBatch(TrainerStage):
 
     def is_held(self) -> bool:
         """Every process has its part of a generation batch to go on with."""
-        return all(_trl.gather_objects(["batch" in self._state]))
+        return all(gather_objects(["batch" in self._state]))
 
     def begin(self, step: int, *, keep: bool) -> None:
         """Start at a micro-batch, with the generation batch of the checkpoint where it is to be kept."""
         batch = unpacked({"list": self._state["batch"]}, self._tensors, self.host.accelerator.device) if keep else None
-        _trl.set_batch(self.host, step, batch)
+        restore_batches(self.host, step, batch)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Go on with what is not logged yet."""
         if self._state or self._tensors:
-            _trl.set_between_logs(self.host, self._state, self._tensors)
+            restore_pending_logs(self.host, self._state, self._tensors)
         self._trains, self._state, self._tensors = True, {}, {}
 
 
@@ -237,7 +240,7 @@ class DataPosition(TrainerStage):
         """The present position."""
         if self._begun is not None:
             return self._begun
-        step = _trl.step_of(self.host)
+        step = micro_step(self.host)
         return Position(step, self._passes, step - self._origin, self._ended)
 
     def state_dict(self) -> dict[str, Any]:
@@ -319,8 +322,8 @@ class DataPosition(TrainerStage):
     def restored(self) -> None:
         """The random state of the checkpoint was just loaded: do what is owed."""
         checkpoint, self._checkpoint = self._checkpoint, None
-        if checkpoint is not None and self.evaluates and _trl.evaluates(self.host):
-            _trl.evaluate_owed(self.host, checkpoint)
+        if checkpoint is not None and self.evaluates and evaluation_enabled(self.host):
+            run_pending_evaluation(self.host, checkpoint)
         self.evaluates = False
 
     def evaluation(self, run: Callable[[], dict[str, float]], *, starts: bool) -> dict[str, float]:
@@ -334,7 +337,7 @@ class DataPosition(TrainerStage):
         self.evaluates = True
         devices = {parameter.device for parameter in host.model.parameters()}
         mode = partial(host.model.train, host.model.training)
-        undo = together(random_state(devices), _trl.noted_logs(host), mode)
+        undo = together(random_state(devices), snapshot_logs(host), mode)
         try:
             found = run()
         except BaseException:
@@ -345,7 +348,7 @@ class DataPosition(TrainerStage):
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
         """Count the passes."""
-        step = _trl.step_of(self.host)
+        step = micro_step(self.host)
         if self._begun is not None:
             self._passes, self._origin, self._ended = self._begun.passes, step - self._begun.taken, self._begun.ended
             self._begun = None
@@ -362,7 +365,7 @@ class DataPosition(TrainerStage):
             self._draw()
             if self._saved is not None:
                 self.host.model.train(self._saved["training"])  # TRL's lists of metrics go by it
-            _trl.load_random_state(self.host, self._checkpoint)
+            load_random_state(self.host, self._checkpoint)
         if self._finished:
             control.should_training_stop = True
         if self._ended:

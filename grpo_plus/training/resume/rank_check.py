@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import problem
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.run_fingerprint import differences, parts_of, plain
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact
@@ -76,7 +76,7 @@ def check(mine: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: it is not the same everywhere; the message names what differs, and where.
     """
-    if told := disagreement(_trl.gather_objects([(_name(), mine)])):
+    if told := disagreement(gather_objects([(_name(), mine)])):
         raise ConfigError([told])
 
 
@@ -133,11 +133,11 @@ def _versions() -> Iterable[tuple[str, str]]:
 
 def _look_at_folder(folder: Path, *, leads: bool) -> None:
     """Say what becomes of checkpoints where the machines do not share the output folder."""
-    word = _trl.from_main(lambda: os.urandom(16).hex())
+    word = broadcast_from_main(lambda: os.urandom(16).hex())
     probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
     try:
-        _trl.from_main(lambda: write_whole(probe, word))
-        seen = _trl.gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
+        broadcast_from_main(lambda: write_whole(probe, word))
+        seen = gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
     except OSError as error:
         raise ConfigError(
             [f"output_dir ({folder}) cannot be written: {error}. Free some space or choose another."]
@@ -160,7 +160,7 @@ def on_all_machines(checkpoint: Path) -> None:
     if machines() == 1:
         return
     mine = (problem(checkpoint, hashes=False) or "") if checkpoint.is_dir() else "there is no such folder"
-    lacking = [f"  {name}: {told}" for name, told in _trl.gather_objects([(_name(), mine)]) if told]
+    lacking = [f"  {name}: {told}" for name, told in gather_objects([(_name(), mine)]) if told]
     if lacking:
         text = f"resume_from_checkpoint: {checkpoint} is not whole on every machine:"
         remedy = (

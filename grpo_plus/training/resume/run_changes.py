@@ -19,6 +19,8 @@ from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.rank_check import check
 from grpo_plus.training.resume.run_fingerprint import differences, fingerprint, model_of
 from grpo_plus.training.resume.state import StateError, load, read
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
@@ -78,7 +80,7 @@ class ResumeCheck(TrainerStage):
         mine = self._fingerprint()
         if self.host.accelerator.num_processes > 1:
             check(_common(mine))
-        self._now = _trl.gather_objects([mine])[0]
+        self._now = gather_objects([mine])[0]
         yield
 
     def _fingerprint(self) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.qlora.model import bits_of, method_of
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.scoring.verifiers import evenly
+from grpo_plus.trl.fields import MIRRORED_FIELDS, RENAMED_FIELDS
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import adapter_configs, plain_model, unwrapped_model, zero_stage
 from grpo_plus.trl.sharded import piece
 from grpo_verifiers.redaction import redact
 
@@ -58,7 +59,7 @@ def fingerprint(host: Host, recipe: Recipe, *, weights: str, optimizer: str | No
 
 def fields_of(args: Any) -> dict[str, Any]:
     """The fields of a config that can change a result."""
-    left_out = {*_trl.OLD_NAMES, *_trl.MIRRORED}
+    left_out = {*RENAMED_FIELDS, *MIRRORED_FIELDS}
     values = {
         name: value for name, value in args.to_dict().items() if name not in left_out and not name.startswith(FREE)
     }
@@ -71,7 +72,7 @@ def fields_of(args: Any) -> dict[str, Any]:
 def sharding_of(host: Host) -> str | None:
     """The sharding of the weights and the layout of its checkpoints: one kind does not load the other's."""
     if host.is_deepspeed_enabled:
-        return f"DeepSpeed ({'ZeRO-3' if _trl.zero_stage(host) == 3 else 'weights whole'})"
+        return f"DeepSpeed ({'ZeRO-3' if zero_stage(host) == 3 else 'weights whole'})"
     if not host.is_fsdp_enabled:
         return None
     kind = getattr(host.accelerator.state.fsdp_plugin, "state_dict_type", None)
@@ -119,7 +120,7 @@ def data_of(data: Any) -> dict[str, Any] | None:
 
 def model_of(host: Host) -> dict[str, Any]:
     """Class, storage and config of the model; digests of its parameters and of those that are trained."""
-    model = _trl.plain_model(host, host.model)
+    model = plain_model(host, host.model)
     bits, config = bits_of(model), getattr(model, "config", None)
     stored = f"{bits} bits" if bits else method_of(config)
     base = [(name, tensor) for name, tensor in model.named_parameters() if _is_base(host, name)]
@@ -141,7 +142,7 @@ def model_of(host: Host) -> dict[str, Any]:
 
 def adapters_of(host: Host) -> dict[str, Any]:
     """The configs of the model's adapters by name; the copy that a reference policy is kept in is none of them."""
-    found = {name: config.to_dict() for name, config in _trl.adapters_of(host).items() if name != "ref"}
+    found = {name: config.to_dict() for name, config in adapter_configs(host).items() if name != "ref"}
     left_out = _ADAPTER_LEFT_OUT
     return {
         name: plain({key: value for key, value in keys.items() if key not in left_out}) for name, keys in found.items()
@@ -166,9 +167,9 @@ def _text(value: Any) -> Any:
 
 def _is_base(host: Host, name: str) -> bool:
     """Whether a parameter is the base model's own, not an adapter's."""
-    if not _trl.adapters_of(host):
+    if not adapter_configs(host):
         return True
-    prefix = getattr(getattr(_trl.unwrapped(host), "base_model", None), "prefix", "lora_")
+    prefix = getattr(getattr(unwrapped_model(host), "base_model", None), "prefix", "lora_")
     return prefix not in name and "modules_to_save" not in name
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.checkpoints import folder as checkpoints
 from grpo_plus.checkpoints.disk import FailedWrite, failed_write
 from grpo_plus.memory.undo import Undo, random_state
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.resume import state
+from grpo_plus.trl.checkpoint import next_checkpoint_folder, push_checkpoint, save_checkpoint_now, save_full_model
+from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.saving")
@@ -80,7 +81,7 @@ class Saving:
         unrotated = copy.copy(self._host.args)
         unrotated.save_total_limit = None
         try:
-            with _trl.replaced(self._host, "args", unrotated):
+            with temporary_attribute(self._host, "args", unrotated):
                 problem = self._write(folder, rest)
         finally:
             self._problems = None
@@ -105,15 +106,15 @@ class Saving:
         Before the next optimizer step the weights are still those; the rest was noted. In an evaluation, which follows
         a step, all is as it was. Every process takes part.
         """
-        folder = _trl.checkpoint_folder(self._host, None)
-        whole = _trl.from_main(lambda: checkpoints.last_checkpoint(folder.parent, hashes=False) == folder)
+        folder = next_checkpoint_folder(self._host, None)
+        whole = broadcast_from_main(lambda: checkpoints.last_checkpoint(folder.parent, hashes=False) == folder)
         if whole:
             return folder
         try:
             if self._noted is not None and self._noted[0] == self._host.state.global_step:
                 _, self._as_of, restore = self._noted
                 restore()
-            _trl.save_checkpoint(self._host)
+            save_checkpoint_now(self._host)
         finally:
             self._as_of = None
         return folder
@@ -127,7 +128,7 @@ class Saving:
         self._problems, self._args, self._folder = [], self._host.args, folder
         try:
             with self.holding():
-                _trl.save_model(self._host, folder)
+                save_full_model(self._host, folder)
             problem = self._agreed()
         finally:
             self._problems = None
@@ -159,7 +160,7 @@ class Saving:
     def _agreed(self) -> FailedWrite | None:
         """The first problem of all processes; each has written what it had to when this returns."""
         mine = next(iter(self._problems or []), None)
-        return next((problem for problem in _trl.gather_objects([mine]) if problem is not None), None)
+        return next((problem for problem in gather_objects([mine]) if problem is not None), None)
 
     def _written(self, folder: Path) -> None:
         if self._in_a_row:
@@ -167,7 +168,7 @@ class Saving:
         self.failed, self._in_a_row = None, 0
         if self._push:
             try:
-                _trl.push_checkpoint(self._host, folder)
+                push_checkpoint(self._host, folder)
             except Exception as error:  # noqa: BLE001 - a network that is down concerns the Hub's copy only
                 told = redact_text(f"{type(error).__name__}: {error}")
                 logger.warning("%s was not pushed to the Hub, training goes on: %s", folder.name, told)

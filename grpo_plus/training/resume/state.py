@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import STATE_FILE
 from grpo_plus.training.hooks import TrainerStage
 from grpo_verifiers.errors import ConfigError
@@ -73,7 +72,7 @@ def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool)
     for hook in hooks:
         state, arrays = hook.state_dict(), hook.tensors()
         mine = [{"state": state, "tensors": sorted(arrays)}]
-        ranks = _trl.gather_objects(mine) if hook.rank_local else mine
+        ranks = gather_objects(mine) if hook.rank_local else mine
         if not any(one["state"] or one["tensors"] for one in ranks):
             continue
         part: dict[str, Any] = {"version": hook.state_version, "identity": hook.identity}

@@ -6,8 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import SUPPORT, Host
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
 from grpo_plus.sampling.rollout import Rollout
@@ -34,7 +32,7 @@ class AllowedTokenScoring(TrainerStage):
     def after_loading(self, host: Host) -> None:
         """Name settings of the model's own generation config that change what is drawn."""
         super().after_loading(host)
-        stored = getattr(_trl.plain_model(host, host.model), "generation_config", None)
+        stored = getattr(plain_model(host, host.model), "generation_config", None)
         if stored is None or host.args.use_vllm or not host.accelerator.is_main_process:
             return
         explicit = {**vars(host.args), **mapping("generation_kwargs", host.args.generation_kwargs)}

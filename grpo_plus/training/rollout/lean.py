@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.decode import Decoded
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.retry import Retry
+from grpo_plus.trl.fields import other_samplers
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import metric_lists
+from grpo_plus.trl.ranks import is_fsdp2, zero_stage
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
 
@@ -44,8 +46,8 @@ class LeanRollouts(TrainerStage):
     def after_loading(self, host: Host) -> None:
         """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself."""
         super().after_loading(host)
-        elsewhere = _trl.other_samplers(vars(host.args)) or host.rollout_func is not None
-        self._in_step = _trl.is_fsdp2(host) and not elsewhere
+        elsewhere = other_samplers(vars(host.args)) or host.rollout_func is not None
+        self._in_step = is_fsdp2(host) and not elsewhere
         if host.tools and host.accelerator.num_processes > 1 and self._draws_together(elsewhere=bool(elsewhere)):
             told = (
                 "tools on several ranks under FSDP2, ZeRO-3 or a vLLM server: each rank draws as many turns as its own "
@@ -55,8 +57,8 @@ class LeanRollouts(TrainerStage):
             raise ConfigError([told])
         if self._recipe.rollout.how != "auto" or host.rollout_func is not None:
             return
-        fsdp1 = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
-        if not (fsdp1 or (_trl.zero_stage(host) == 3 and not host.args.ds3_gather_for_generation)):
+        fsdp1 = host.is_fsdp_enabled and not is_fsdp2(host)
+        if not (fsdp1 or (zero_stage(host) == 3 and not host.args.ds3_gather_for_generation)):
             self.rollout = Rollout(
                 self._recipe.rollout.rows,
                 self._report,
@@ -73,7 +75,7 @@ class LeanRollouts(TrainerStage):
         """All ranks take part in each drawing: by the weights that they gather, or at the server of all."""
         args = self.host.args
         served = bool(args.use_vllm) and args.vllm_mode == "server"
-        return served or self._in_step or (_trl.zero_stage(self.host) == 3 and not elsewhere)
+        return served or self._in_step or (zero_stage(self.host) == 3 and not elsewhere)
 
     def state_dict(self) -> dict[str, Any]:
         """The rows drawn at once, where memory has run out."""
@@ -102,7 +104,7 @@ class LeanRollouts(TrainerStage):
                 around.enter_context(in_step(model, self.host.accelerator.device))
             if self.rollout is not None:
                 # Asked for now: the model's mode tells the lists apart, and while it samples it is in another one.
-                self._lists = _trl.metrics_of(self.host)
+                self._lists = metric_lists(self.host)
                 around.enter_context(self.rollout.applied(model))
             yield
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from grpo_plus import _trl
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.tools import COLUMN, call_problems
 from grpo_plus.sampling.token_spans import decoder
@@ -21,6 +20,10 @@ from grpo_plus.training.rollout.call_rows import CallError, Row, calls_with_resu
 from grpo_plus.training.rollout.markers import Markers, markers_of
 from grpo_plus.training.rollout.stand_ins import environment_stand_in, tool_stand_in
 from grpo_plus.training.scoring.turn_spans import turns_of
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.tools import parse_turn, tools_by_row
 from grpo_verifiers.errors import Problem, VerifierFailedError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
@@ -266,7 +269,7 @@ class ToolLoop(TrainerStage):
         """TRL's loop and the turns of its completions; each call goes to the session of its row."""
         if not self._rows:
             self._rows = [Row({}) for _ in completions]
-        for place, tools in enumerate(_trl.tool_tables(self.host)):
+        for place, tools in enumerate(tools_by_row(self.host)):
             tools |= {name: self._giver(place, name) for name in self._rows[place].methods if name in tools}
         self._loop = _Loop(prompt_ids, completion_ids, completions)
         self._begin({place: messages[0] for place, messages in enumerate(completions)})
@@ -294,7 +297,7 @@ class ToolLoop(TrainerStage):
         messages = {}
         for place, before, own, room in zip(places, behind, ids, self.room(behind), strict=True):
             cut = list(own[:room])
-            messages[place] = _trl.parsed_turn(self.host, place, cut, list(before))
+            messages[place] = parse_turn(self.host, place, cut, list(before))
             if not cut:
                 loop.over.add(place)
         loop.rounds += 1
@@ -373,14 +376,14 @@ class ToolLoop(TrainerStage):
         if not self._environments:
             return
         here = [(row.part.label, row.asked_of()) for row in self._rows if row.part is not None]
-        everywhere = _trl.gather_objects(here)
+        everywhere = gather_objects(here)
         asked = Counter((label, name) for label, errors in everywhere for name in errors)
         failed: dict[tuple[str, str], list[str]] = {}
         for label, errors in everywhere:
             for name, text in errors.items():
                 if text is not None:
                     failed.setdefault((label, name), []).append(text)
-        _trl.log(self.host, {"tools/environment_errors": float(sum(map(len, failed.values())))})
+        log_metrics(self.host, {"tools/environment_errors": float(sum(map(len, failed.values())))})
         for (label, name), texts in failed.items():
             of_all = f"{len(texts)} of {asked[label, name]}"
             if name in _FOR_ALL and len(texts) == asked[label, name] > 1:
@@ -449,7 +452,7 @@ class ToolLoop(TrainerStage):
             values[f"tools/{name}/calls"] = float(len(own))
             if own:
                 values[f"tools/{name}/seconds"] = sum(own) / len(own)
-        _trl.log(self.host, values)
+        log_metrics(self.host, values)
 
 
 _FAILED = {

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.qlora.checks import Request
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
@@ -15,6 +13,9 @@ from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.quantised import request_for
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import unwrapped_model
+from grpo_plus.trl.vllm import build_vllm_with, sync_weights_with, weights_for_vllm
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
 
@@ -88,16 +89,16 @@ class ColocatedRollout(TrainerStage):
             self.llm = made(arguments, dtype=self._dtype, rank=self._rank)
             return self.llm
 
-        return _trl.vllm_made_by(make) if self._active else nullcontext()
+        return build_vllm_with(make) if self._active else nullcontext()
 
     def after_loading(self, host: Host) -> None:
         """Take the place of TRL's push of weights, where that would merge or fail."""
         super().after_loading(host)
         llm = self.llm
         if llm is not None and self._rank is not None:
-            _trl.push_by(host, lambda: llm.take_adapter(_trl.unwrapped(host)))
+            sync_weights_with(host, lambda: llm.take_adapter(unwrapped_model(host)))
         elif llm is not None and on_cpu():
-            _trl.push_by(host, lambda: llm.take_weights(_trl.weights_for_vllm(host)))
+            sync_weights_with(host, lambda: llm.take_weights(weights_for_vllm(host)))
 
 
 def _colocated(args: Any) -> bool:

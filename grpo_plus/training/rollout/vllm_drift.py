@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import SUPPORT
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.qlora.model import bits_of
 from grpo_plus.recipe.options import mapping
@@ -158,8 +156,8 @@ class LogpDrift(TrainerStage):
             self._check_vocabulary(input_ids)
 
     def _check_vocabulary(self, input_ids: Tensor) -> None:
-        size = int(_trl.plain_model(self.host, self.host.model).config.get_text_config().vocab_size)
-        highest = max(_trl.gather_objects([int(input_ids.max())]))
+        size = int(plain_model(self.host, self.host.model).config.get_text_config().vocab_size)
+        highest = max(gather_objects([int(input_ids.max())]))
         if highest >= size:
             raise DriftError(
                 f"vLLM drew the token {highest}, and the model in training knows those below {size}: vLLM serves a "
@@ -178,9 +176,9 @@ class LogpDrift(TrainerStage):
             sampled, scored = output["sampling_per_token_logps"], self._scored(output)
         compared_BC = output["completion_mask"] * output.get("tool_mask", 1) * self._known(output)
         part = Gap.of(sampled, scored, output["completion_ids"], compared_BC)
-        gap = Gap.over(_trl.gather_objects([part]))
+        gap = Gap.over(gather_objects([part]))
         if gap.tokens:
-            _trl.log(self.host, {MEAN: gap.mean, WORST: gap.worst})
+            log_metrics(self.host, {MEAN: gap.mean, WORST: gap.worst})
             self._judge(gap)
 
     def _known(self, output: Mapping[str, Any]) -> Tensor:
@@ -202,16 +200,16 @@ class LogpDrift(TrainerStage):
         """By a pass of its own, without dropout; as many on every rank."""
         self.host.model.eval()
         try:
-            return _trl.score_without_gradient(self.host, output)
+            return score_without_gradient(self.host, output)
         finally:
             self.host.model.train()
 
     def _judge(self, gap: Gap) -> None:
-        apart = self._apart and is_adapted(_trl.unwrapped(self.host))
+        apart = self._apart and is_adapted(unwrapped_model(self.host))
         verdict = judged(self._first, gap.mean, apart=apart)
         if verdict is None:
             return
-        unlike, word = self._unlike(), _trl.text_of(self.host, [gap.token])
+        unlike, word = self._unlike(), decode_tokens(self.host, [gap.token])
         first = statistics.median_low(self._first)
         if verdict == "foreign" and unlike:
             verdict = "large"

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
@@ -19,7 +17,11 @@ from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.saving import Saving
 from grpo_plus.training.update.quantised import request_for
+from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.ranks import broadcast_from_main, plain_model, unwrapped_model
+from grpo_plus.trl.rollout import encode_text
 from grpo_plus.trl.sharded import whole_tensors
+from grpo_plus.trl.vllm import use_vllm_server, vllm_sampling_parameters
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import get_logger
@@ -79,33 +81,33 @@ class ServerRollout(TrainerStage):
             longest = 0.8 * args.ddp_timeout if args.world_size > 1 else 1800.0
             client = Client(url, patience=args.vllm_server_timeout, timeout=min(1800.0, longest))
             if self._asked is None and means.doubtful:
-                means = means._replace(takes_adapters=_trl.from_main(lambda: _takes_adapters(client)))
+                means = means._replace(takes_adapters=broadcast_from_main(lambda: _takes_adapters(client)))
             way = choose(self._asked, means)
             if way.name == "nccl":
                 return
             asked = asked_about(truncation(args))
             push: Push = AdapterPush(rank, asked) if way.name == "adapter" else FilePush(asked)
-            _trl.from_main(lambda: check_server(client, name, push))
+            broadcast_from_main(lambda: check_server(client, name, push))
         except ServerError as error:
             raise ConfigError([str(error)]) from error
         self._client, self._push = client, push
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `use_vllm` from a host that would start its own client."""
-        return _trl.replaced(args, "use_vllm", args.use_vllm and self._client is None)
+        return temporary_attribute(args, "use_vllm", args.use_vllm and self._client is None)
 
     def after_loading(self, host: Host) -> None:
         """Connect the model with the server."""
         super().after_loading(host)
         if self._client is None or self._push is None:
             return
-        client, sampling = self._client, _trl.sampling_parameters(host)
-        model = _trl.plain_model(host, host.model)
+        client, sampling = self._client, vllm_sampling_parameters(host)
+        model = plain_model(host, host.model)
         divided = host.is_fsdp_enabled or host.is_deepspeed_enabled
         self.server = VllmServer(
             self._client,
             self._push,
-            weights=Weights(lambda: _trl.unwrapped(host), partial(whole_tensors, host) if divided else None),
+            weights=Weights(lambda: unwrapped_model(host), partial(whole_tensors, host) if divided else None),
             accelerator=host.accelerator,
             folder=Path(host.args.output_dir) / self._push.folder,
             sampling=sampling,
@@ -114,12 +116,12 @@ class ServerRollout(TrainerStage):
             vocabulary=getattr(model.get_input_embeddings(), "num_embeddings", None),
         )
         try:
-            _trl.from_main(self.server.meet)
+            broadcast_from_main(self.server.meet)
             if host.args.vllm_importance_sampling_correction:
-                _trl.from_main(lambda: warn_of_raw(client, sampling))
+                broadcast_from_main(lambda: warn_of_raw(client, sampling))
         except ServerError as error:
             raise ConfigError([str(error)]) from error
-        _trl.draw_from(host, self.server)
+        use_vllm_server(host, self.server)
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Note the step that the run begins at."""
@@ -158,7 +160,7 @@ class ServerRollout(TrainerStage):
                 f"max_completion_length is {needed}: start it with a larger --max-model-len."
             )
         theirs = self._client.tokens(str(base.get("id")), PROBE)
-        ours = _trl.token_ids(self.host, PROBE)
+        ours = encode_text(self.host, PROBE)
         if theirs is not None and theirs != ours:
             raise ServerError(
                 f"the vLLM server at {url} has another vocabulary than the model: {PROBE!r} is {theirs[:8]}… there and "

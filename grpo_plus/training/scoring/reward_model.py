@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
@@ -119,7 +117,7 @@ class RewardModelStage(TrainerStage):
             return [float(value) for value in scores]
         accelerator, rows = self.host.accelerator, len(scores)
         everywhere: Tensor = accelerator.gather(scores)
-        groups = group_ids(len(everywhere), _trl.group_size(self.host), scores.device)
+        groups = group_ids(len(everywhere), current_group_size(self.host), scores.device)
         found = rewards_of(everywhere, groups, self._options.reward_scale)
         first = accelerator.process_index * rows
         return [float(value) for value in found[first : first + rows]]
@@ -149,7 +147,7 @@ class RewardModelStage(TrainerStage):
         """Prompts and completions as they were sampled."""
         prompts = completions.prompt_ids
         if prompts is None:  # another part of the run has drawn them
-            prompts = [_trl.prompt_ids(self.host, prompt) for prompt in completions.prompts]
+            prompts = [encode_prompt(self.host, prompt) for prompt in completions.prompts]
         pairs = zip(prompts, completions.ids, strict=True)
         return [(tuple(map(int, prompt)), tuple(map(int, ids))) for prompt, ids in pairs]
 
@@ -177,12 +175,12 @@ class RewardModelStage(TrainerStage):
         first = host.accelerator.process_index * rows
         here = slice(first, first + rows)
         totals_B = self._totals(rewards_NK)[here].cpu()
-        groups_B = group_ids(len(rewards_NK), _trl.group_size(host), torch.device("cpu"))[here]
+        groups_B = group_ids(len(rewards_NK), current_group_size(host), torch.device("cpu"))[here]
         pairs_Q2 = ordered_pairs(totals_B, groups_B)
         scores_B = self._score().cpu()
         right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
         if count:
-            _trl.log(host, {"reward_model/fresh_accuracy": right / count})
+            log_metrics(host, {"reward_model/fresh_accuracy": right / count})
         if not (host.model.training and self._learns):
             return
         self._draw(completions)
@@ -231,7 +229,7 @@ class RewardModelStage(TrainerStage):
         """
         examples, again, generator = self.pairs.take()
         mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
-        told = _trl.gather_objects([(len(examples) - again, again, sorted(mine))])
+        told = gather_objects([(len(examples) - again, again, sorted(mine))])
         fresh, replayed = (sum(counts[place] for counts in told) for place in (0, 1))
         most = max(own + repeated for own, repeated, _ in told)
         logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
@@ -248,7 +246,7 @@ class RewardModelStage(TrainerStage):
             accuracy = self._accuracy()
         if accuracy is not None:
             logged["reward_model/accuracy"] = accuracy
-        _trl.log_training(self.host, logged)
+        log_training_metrics(self.host, logged)
         return logged
 
     def _epochs(self, examples: Sequence[Example], most: int, generator: torch.Generator) -> float:
@@ -280,7 +278,7 @@ class RewardModelStage(TrainerStage):
             for one, row in zip(labelled, found, strict=True)
             for score, label in zip(row, one.labels, strict=True)
         ]
-        told = [step for steps in _trl.gather_objects([mine]) for step in steps]
+        told = [step for steps in gather_objects([mine]) for step in steps]
         if len({label for _, label in told}) < 2:
             return None
         scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*told, strict=True))
@@ -301,7 +299,7 @@ class RewardModelStage(TrainerStage):
 
     def _sum(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
-        told = _trl.gather_objects([list(values)])
+        told = gather_objects([list(values)])
         return [float(sum(column)) for column in zip(*told, strict=True)]
 
     # -- checkpoints ------------------------------------------------------------------------------------------------

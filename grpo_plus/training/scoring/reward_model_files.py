@@ -11,8 +11,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
@@ -25,6 +23,8 @@ from grpo_plus.reward_model.losses import bradley_terry, process_losses
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Ids
 from grpo_plus.reward_model.saved import HEADS, read_kind, write_whole
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import plain_model, unwrapped_model
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 
@@ -80,7 +80,7 @@ def make(host: Host, options: RewardModelOptions, on: str) -> "Scorer":
 
 def _adapter(host: Host, options: RewardModelOptions) -> AdapterTrunk:
     rank, alpha = _rank_and_alpha(host, options)
-    return AdapterTrunk(_trl.unwrapped(host), ADAPTER, rank=rank, alpha=alpha, seed=int(host.args.seed))
+    return AdapterTrunk(unwrapped_model(host), ADAPTER, rank=rank, alpha=alpha, seed=int(host.args.seed))
 
 
 def _rank_and_alpha(host: Host, options: RewardModelOptions) -> tuple[int, float]:
@@ -94,14 +94,14 @@ def _rank_and_alpha(host: Host, options: RewardModelOptions) -> tuple[int, float
 
 
 def _policy_adapter(host: Host) -> LoraConfig:
-    adapted: Any = _trl.unwrapped(host)
+    adapted: Any = unwrapped_model(host)
     config: LoraConfig = adapted.peft_config[adapted.active_adapters[0]]
     return config
 
 
 def _model(host: Host, options: RewardModelOptions, tokenizer: Any) -> ModelTrunk:
     args: Any = host.args
-    own = str(_trl.plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
+    own = str(plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
     name = options.start or options.model or own
     if not name:
         raise HeadError("the policy was given as an object without a name: set model to a name or a folder.")
@@ -122,7 +122,7 @@ def _model(host: Host, options: RewardModelOptions, tokenizer: Any) -> ModelTrun
 
 def _check_base(host: Host, folder: Path) -> None:
     """Say that a saved adapter stood on another base, by its name."""
-    there, here = read_kind(folder).base, str(_trl.plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
+    there, here = read_kind(folder).base, str(plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
     if there and here and Path(there).expanduser().resolve() != Path(here).expanduser().resolve():
         text = "reward_model start (%s) was trained on %s, and stands on %s now: its scores are those of the first."
         logger.warning(text, folder, there, here)
@@ -191,7 +191,7 @@ def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
     """The config that the saved model has, or that a saved adapter's base gets."""
     adapter = isinstance(trunk, AdapterTrunk)
-    config = copy.deepcopy(_trl.plain_model(host, host.model).config if adapter else trunk.model.config)
+    config = copy.deepcopy(plain_model(host, host.model).config if adapter else trunk.model.config)
     config.num_labels, config.pad_token_id = 1, pad
     return config
 

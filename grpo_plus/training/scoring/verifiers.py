@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
 from grpo_plus.sampling.token_spans import decoder, token_ends
@@ -16,6 +14,8 @@ from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
 from grpo_plus.training.scoring.step_source import StepsSeen, steps_seen
 from grpo_plus.training.scoring.turn_spans import step_tokens
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import metric_logger
 from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
@@ -105,7 +105,7 @@ class Verifiers(TrainerStage):
         try:
             self.start(completions, self.host.processing_class, training=self.host.model.training)
             yield
-            self.log_evaluation(_trl.metric_logger(self.host))
+            self.log_evaluation(metric_logger(self.host))
         finally:
             self.settle()
 

@@ -3,19 +3,19 @@
 from contextlib import suppress
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.memory.advice import LOWER, capacity_of, optimizer_of, resident, settings_of, suggestion
 from grpo_plus.memory.estimate import Head, Settings, estimate
 from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.recipe.recipe import recipe_of
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import adapter_configs, plain_model
 
 
 def advice_for(host: Host) -> str:
     """Settings that would fit."""
-    plain = _trl.plain_model(host, host.model)
-    adapters = _trl.adapters_of(host)
+    plain = plain_model(host, host.model)
+    adapters = adapter_configs(host)
     if not adapters:
         return f"{LOWER}. {resident(plain, optimizer_of(host.args))}"
     stored = getattr(plain.config, "quantization_config", None)

@@ -26,6 +26,10 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import CRITIC_FEATURES, CRITIC_VALUES, ScoredBatch, Setup, TrainerStage, local_rows
 from grpo_plus.training.update.inner import InnerIterations
 from grpo_plus.training.update.retry import Retry
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import plain_model, unwrapped_model
+from grpo_plus.trl.rollout import mark_optimizer_step
 from grpo_verifiers.errors import raise_all
 
 CRITIC_RETURNS = "critic_returns"
@@ -89,7 +93,7 @@ class Critic(TrainerStage):
         super().after_loading(host)
         raise_all(distributed_problems(host, "critic"))
         try:
-            self.trunk = self._trunk(_trl.plain_model(host, host.model))
+            self.trunk = self._trunk(plain_model(host, host.model))
         except HeadError as error:
             raise_all([f"critic: {error}"])
         device = host.accelerator.device
@@ -115,7 +119,9 @@ class Critic(TrainerStage):
         if self._kind == "adapter":
             rank, alpha = options.lora_r, options.lora_alpha
             seed = host.args.seed
-            return AdapterTrunk(_trl.unwrapped(host), ADAPTER, rank=rank, alpha=alpha, freeze=options.freeze, seed=seed)
+            return AdapterTrunk(
+                unwrapped_model(host), ADAPTER, rank=rank, alpha=alpha, freeze=options.freeze, seed=seed
+            )
         name = options.model or getattr(plain.config, "_name_or_path", "")
         if not name:
             raise HeadError("the policy was given as a model in memory, with no name to load its start by: set model.")
@@ -214,22 +220,22 @@ class Critic(TrainerStage):
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """The schedule moves only with the policy."""
         if self._warmed:
-            _trl.mark_step(optimizer, skipped=True, by=_BY)
+            mark_optimizer_step(optimizer, skipped=True, by=_BY)
             self._inner.passed += 1
         elif self._marked and not self._inner.stops:
-            _trl.mark_step(optimizer, skipped=False, by=_BY)
+            mark_optimizer_step(optimizer, skipped=False, by=_BY)
         self._marked = self._warmed
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
         if self._marked:
-            _trl.mark_step(optimizer, skipped=False, by=_BY)
+            mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Learn from the rows of the step."""
         rows, self._rows = self._rows, []
         if self.options.warmup_steps:
-            _trl.log(self.host, {"critic/warmup": float(self._warmed)})
+            log_metrics(self.host, {"critic/warmup": float(self._warmed)})
         if rows:
             self._learn(rows)
 
@@ -256,7 +262,7 @@ class Critic(TrainerStage):
                 )
             self.updates += 1
             loss, clipped = (accelerator.reduce(sums, reduction="sum") / count).tolist()
-            _trl.log(self.host, {"critic/loss": loss, "critic/clipped": clipped, "critic/grad_norm": norm})
+            log_metrics(self.host, {"critic/loss": loss, "critic/clipped": clipped, "critic/grad_norm": norm})
 
     def _values(self, micro: Mapping[str, Any], mask_BT: Tensor) -> Tensor:
         """Those of the masked tokens, with a gradient into the critic's own weights."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, facts_of
 from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
@@ -34,7 +32,7 @@ class UpdateEngine(TrainerStage):
             self._recipe.engine.tokens_per_pass,
             facts=lambda: facts_of(host, self._recipe.objective),
             autocast=host.accelerator.autocast,
-            unwrap=partial(_trl.plain_model, host),
+            unwrap=partial(plain_model, host),
         )
         self.engine.check(host.model)
         leave_out_cudnn(host.accelerator.device)

@@ -64,19 +64,19 @@ class InnerIterations(TrainerStage):
 
     def step(self, run: Callable[[], Tensor]) -> Tensor:
         """A micro-batch, unless the iterations on its generation batch are over."""
-        step = _trl.step_of(self.host)
+        step = micro_step(self.host)
         if self.skips(step):
-            _trl.pass_over_step(self.host)
-            _trl.log(self.host, {"inner/skipped": 1.0})
+            skip_step(self.host)
+            log_metrics(self.host, {"inner/skipped": 1.0})
             return torch.zeros((), device=self.host.accelerator.device)
         loss = run()
         if (step + 1) % self.steps == 0:
-            _trl.log(self.host, self._finish())
+            log_metrics(self.host, self._finish())
         return loss
 
     def skips(self, step: int) -> bool:
         """Skip this step: no forward and no backward."""
-        if step % (self.steps * self.iterations) == 0 or _trl.buffer(self.host) is None:
+        if step % (self.steps * self.iterations) == 0 or buffered_batches(self.host) is None:
             self._begin_block()
         self._skipped = self._stopped
         return self._skipped
@@ -109,13 +109,13 @@ class InnerIterations(TrainerStage):
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Say whether the step that was just made is one, before the schedule moves."""
         if self.stops:
-            _trl.mark_step(optimizer, skipped=self._skipped, by=_BY)
+            mark_optimizer_step(optimizer, skipped=self._skipped, by=_BY)
             self.passed += self._skipped
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
         if self.stops:
-            _trl.mark_step(optimizer, skipped=False, by=_BY)
+            mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def state_dict(self) -> dict[str, Any]:
         """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""

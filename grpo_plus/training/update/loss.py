@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
@@ -34,6 +32,10 @@ from grpo_plus.training.update.minibatch import (
     trained_mask,
     window_counts,
 )
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.rollout import buffered_batches, current_group_size, last_entropy, micro_step, set_last_entropy
+from grpo_plus.trl.scoring import high_entropy_mask, off_policy_mask, score_micro_batch, score_without_gradient
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.rules import broken_rules
 
@@ -115,7 +117,7 @@ class ObjectiveLoss(TrainerStage):
         """Compute the pulls of the generation batch anew at the start of a later optimizer step on it."""
         parts = _trl.buffer(self.host)
         if self.objective.pulls_groups and self._moved and self._trains and parts is not None:
-            self._add_pulls(parts, [_trl.score_without_gradient(self.host, part) for part in parts])
+            self._add_pulls(parts, [score_without_gradient(self.host, part) for part in parts])
             self._moved = False
 
     def changed_in_a_pass(self) -> list[Any]:
@@ -139,7 +141,7 @@ class ObjectiveLoss(TrainerStage):
             state["beta"] = self.coefficient.beta
         if self.host.use_adaptive_entropy:
             state["entropy_coef"] = self.host.entropy_coef
-            state["last_world_entropy"] = _trl.last_entropy(self.host)
+            state["last_world_entropy"] = last_entropy(self.host)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -150,12 +152,12 @@ class ObjectiveLoss(TrainerStage):
         self.coefficient.beta = float(state.get("beta", self.coefficient.beta))
         if "entropy_coef" in state:
             self.host.entropy_coef = float(state["entropy_coef"])
-            _trl.set_last_entropy(self.host, float(state["last_world_entropy"]))
+            set_last_entropy(self.host, float(state["last_world_entropy"]))
 
     def loss(self, trl: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:  # noqa: ARG002 - replaces TRL's
         """The loss of a micro-batch, scaled for its accumulation window."""
         host, objective = self.host, self.objective
-        logps, entropies, aux_loss = _trl.score(host, model, inputs)
+        logps, entropies, aux_loss = score_micro_batch(host, model, inputs)
         batch = self._batch(inputs, logps, entropies)
         loss, unreduced = objective.loss(batch)
         metrics = {**unreduced.metrics, "entropy": Metric(entropies)}
@@ -196,8 +198,8 @@ class ObjectiveLoss(TrainerStage):
             counts,
             beta=self.beta(),
             max_completion_length=host.max_completion_length,
-            focus=_trl.high_entropy_mask(host, entropies, mask),
-            keep=_trl.off_policy_mask(host, inputs, logps, mask),
+            focus=high_entropy_mask(host, entropies, mask),
+            keep=off_policy_mask(host, inputs, logps, mask),
         )
 
     def _windows(self) -> float:
@@ -214,7 +216,7 @@ class ObjectiveLoss(TrainerStage):
         part = self._windows() / args.steps_per_generation if self._trains else 1.0
         tokens = inputs[TOKENS] * part / host.accelerator.num_processes * host.top_entropy_quantile
         bonus = batch.shared(torch.where(mask, entropies, 0.0)).sum() / tokens.clamp(min=1)
-        held_back = host.use_adaptive_entropy and _trl.last_entropy(host) > args.entropy_target
+        held_back = host.use_adaptive_entropy and last_entropy(host) > args.entropy_target
         coefficient = 0.0 if held_back else host.entropy_coef
         self._log({"policy_loss": float(host.accelerator.gather(policy_loss).nanmean())})
         if self._trains and host.use_adaptive_entropy:
@@ -230,7 +232,7 @@ class ObjectiveLoss(TrainerStage):
                     low=args.entropy_coef_min,
                     high=args.entropy_coef_max,
                 )
-                _trl.set_last_entropy(host, measured)
+                set_last_entropy(host, measured)
             self._log({"entropy_coef": host.entropy_coef})
         scaled: Tensor = coefficient * bonus
         return scaled
@@ -239,7 +241,7 @@ class ObjectiveLoss(TrainerStage):
         return reduce_metrics(metrics, mask, total=self._total, gather=self._gather, share=share)
 
     def _log(self, values: Mapping[str, float]) -> None:
-        _trl.log(self.host, values)
+        log_metrics(self.host, values)
 
     def _log_all(self, values: Mapping[str, float], metrics: Mapping[str, Metric]) -> None:
         """Log under TRL's names, and once more per inner iteration where there are several."""
@@ -247,7 +249,7 @@ class ObjectiveLoss(TrainerStage):
         if self.coefficient.moves:
             self._log({"beta": self.beta()})
         if self._trains and self.inner.iterations > 1:
-            number = self.inner.iteration(_trl.step_of(self.host))
+            number = self.inner.iteration(micro_step(self.host))
             self._log({f"iteration_{number}/{n}": v for n, v in values.items() if metrics[n].how == "mean"})
 
 
@@ -298,7 +300,7 @@ def _gathered(host: Host, tensor: Tensor) -> Tensor:
 
 def _groups(host: Host, output: Mapping[str, Any]) -> Tensor:
     """(B,) the number of each row's group over all ranks."""
-    ids, size = output["completion_ids"], _trl.group_size(host)
+    ids, size = output["completion_ids"], current_group_size(host)
     return group_ids((host.accelerator.process_index + 1) * len(ids), size, ids.device)[-len(ids) :]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from grpo_plus._trl import Host
 from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.advice import capacity_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
@@ -17,6 +16,7 @@ from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tens
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.advice import planned
+from grpo_plus.trl.host import Host
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 

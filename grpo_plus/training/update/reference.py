@@ -100,7 +100,7 @@ class AdapterReference(TrainerStage):
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
         """Keep `sync_ref_model` from a host that refuses it with adapters."""
-        return _trl.replaced(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
+        return temporary_attribute(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
 
     def after_loading(self, host: Host) -> None:
         """Add the copy."""
@@ -108,8 +108,8 @@ class AdapterReference(TrainerStage):
         if not (self._adapts and host.args.sync_ref_model):
             return
         self._active = True
-        model = _trl.unwrapped(host)
-        flat = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
+        model = unwrapped_model(host)
+        flat = host.is_fsdp_enabled and not is_fsdp2(host)
         raise_all(adapter_problems(model, host.args, flat=flat))
         if NAME not in model.peft_config:
             add_copy(model)
@@ -121,12 +121,12 @@ class AdapterReference(TrainerStage):
         if not self._active:
             return
         self._gathered = {}
-        copy_weights(_trl.unwrapped(self.host))
+        copy_weights(unwrapped_model(self.host))
         self.refreshed = int(self.host.state.global_step)
 
     def _copies(self) -> dict[str, Tensor]:
         """The weights of the copy."""
-        return {name: copied for name, (_, copied) in pairs_of(_trl.unwrapped(self.host)).items()}
+        return {name: copied for name, (_, copied) in pairs_of(unwrapped_model(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
@@ -187,7 +187,7 @@ class ModelReference(TrainerStage):
         if host.ref_model is None or not host.args.sync_ref_model:
             return
         self._active = True
-        self.rank_local = host.is_fsdp_enabled or _trl.zero_stage(host) == 3
+        self.rank_local = host.is_fsdp_enabled or zero_stage(host) == 3
         self._away = any(on_disk(weight) for weight in host.ref_model.parameters())
         if self._away and host.accelerator.is_main_process:
             logger.warning(

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.memory.advice import optimizer_of, optimizer_suggestion
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
 from grpo_plus.memory.undo import random_state
@@ -17,6 +15,10 @@ from grpo_plus.memory.update import Scoring, Seams, Update
 from grpo_plus.training.hooks import Prepare, TrainerStage
 from grpo_plus.training.update.advice import advice_for
 from grpo_plus.training.update.engine import UpdateEngine
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import metric_lists
+from grpo_plus.trl.ranks import plain_model
+from grpo_plus.trl.rollout import STEP_STATE
 
 RETRIES = "memory/retries"
 """The metric: how many passes ran again in smaller parts since the last log."""
@@ -119,7 +121,7 @@ class Retry(TrainerStage):
             if not is_out_of_memory(error):
                 raise
             if self._optimizer_runs:
-                plain = _trl.plain_model(self.host, self.host.model)
+                plain = plain_model(self.host, self.host.model)
                 where, advice = "in the optimizer's step", optimizer_suggestion(plain, optimizer_of(self.host.args))
             else:
                 where, advice = "between the passes", self._advice()
@@ -131,7 +133,7 @@ class Retry(TrainerStage):
         lists[RETRIES] = [sum(lists.get(RETRIES, [])) + failures]  # one value, so that the mean is the sum
 
     def _count(self, failures: int) -> None:
-        self.note(_trl.metrics_of(self.host), failures)
+        self.note(metric_lists(self.host), failures)
 
     def _scoring_refusal(self, *, router: bool) -> str | None:
         if router:
@@ -149,7 +151,7 @@ class Retry(TrainerStage):
 
         return Seams(
             host.model,
-            lists=lambda: _trl.metrics_of(host),
+            lists=lambda: metric_lists(host),
             state=state,
             flags=lambda: [(host.accelerator.gradient_state, ("sync_gradients",))],
             window=lambda: int(host.state.global_step),

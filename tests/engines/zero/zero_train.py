@@ -18,9 +18,10 @@ from datasets import Dataset
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig
 
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, _trl
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.engine import facts_of
 from grpo_plus.evaluation.measure import Measure
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers import verifier
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -145,8 +146,8 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
         said.append(measure.take("after"))
     kept = measure.found.items() if measure else ()
     measured = {when: [one.as_json() for one in found.samples] for when, found in kept}
-    every = _trl.gather_objects([seen])
-    metrics = _trl.gather_objects([trainer.engine.metrics])
+    every = gather_objects([seen])
+    metrics = gather_objects([trainer.engine.metrics])
     return {
         "kind": facts_of(trainer, trainer.objective).kind,
         "wrapper": type(trainer.model_wrapped).__name__,
