@@ -7,11 +7,9 @@ from typing import Any
 import torch
 
 from grpo_plus.config import GRPOPlusConfig
-from grpo_plus.trl.checkpoint import next_checkpoint_folder
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
 from grpo_plus.trl.logs import escape_printed_table
-from grpo_plus.trl.ranks import broadcast_from_main
 
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
@@ -58,7 +56,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.command: dict[str, Any] = {}  # settings of a command line beside the config, for the record
         self.recipe = recipe_of(args)
         self.pipeline = Pipeline(self.recipe, step_scorer, write_report, checked(hooks))
-        setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, _trl.trainer_arguments(further, kwargs))
+        setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, bind_trainer_arguments(further, kwargs))
         raise_all(self.pipeline.problems(setup))
         with self.pipeline.loading(setup):
             super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
@@ -191,13 +189,16 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
-        with self.pipeline.saving.holding(), _trl.replaced(self, "args", _without_secrets(self.pipeline.saving.args)):
+        with (
+            self.pipeline.saving.holding(),
+            temporary_attribute(self, "args", _without_secrets(self.pipeline.saving.args)),
+        ):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push to the Hub while training, which writes the config down once more."""
         if not self.pipeline.saving.postpones_push():
-            with _trl.replaced(self, "args", _without_secrets(self.args)):
+            with temporary_attribute(self, "args", _without_secrets(self.args)):
                 super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:

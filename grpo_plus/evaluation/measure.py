@@ -76,7 +76,7 @@ class Measure:
         self._trainer = trainer
         self._n = int(settings.get("n", 1))
         self._verifiers = [live.verifier for live in trainer.pipeline.verifiers.live]
-        rewards = [OwnReward(name) for name in _trl.rewarding_environments(trainer)]
+        rewards = [OwnReward(name) for name in rewarding_environments(trainer)]
         self._judges: list[Any] = [*self._verifiers, *rewards]
         problems = [
             f"measure has one result for each name, and {text}" for text in label_problems(self._verifiers, rewards)
@@ -85,7 +85,7 @@ class Measure:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
         if trainer.tools:
             problems += trainer.pipeline.tools.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
-        if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
+        if trainer.is_fsdp_enabled and not is_fsdp2(trainer):
             problems.append(
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
                 "grpo-plus eval on the trained model."
@@ -168,7 +168,7 @@ class Measure:
                     judged += samples
         if when == "after":  # training has closed what it had open
             trainer.pipeline.tools.close()
-        everybodys = [Sample.from_json(values) for values in _trl.gather_objects([s.as_json() for s in judged])]
+        everybodys = [Sample.from_json(values) for values in gather_objects([s.as_json() for s in judged])]
         with _unharmed():
             if store:
                 store.add(everybodys)

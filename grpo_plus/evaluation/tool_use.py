@@ -14,6 +14,8 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.training.hooks import Setup
 from grpo_plus.training.rollout.tool_loop import ToolLoop
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.tools import tiny_tool_trainer
 from grpo_verifiers.errors import ConfigError, raise_all
 
 

@@ -10,6 +10,8 @@ from grpo_plus.evaluation.results import PASSES, OwnReward, Sample
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.record.turns import turn_rows
 from grpo_plus.training.rollout.tool_loop import ToolLoop, Turns
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.tools import ToolRollouts, rewarding_environments, sample_tool_rollouts, tool_rollout_trainer
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Status
@@ -46,8 +48,8 @@ class TurnSampler:
         self._pairs: Sequence[tuple[int, int]] = ()
         self._seed = 0
         self._turns: Turns | None = None  # of the last batch that called a tool
-        self.rewards = [OwnReward(name) for name in _trl.rewarding_environments(host)]
-        self._drawer = _trl.turn_drawer(host, self._turn, self._loop, sampler.most)
+        self.rewards = [OwnReward(name) for name in rewarding_environments(host)]
+        self._drawer = tool_rollout_trainer(host, self._turn, self._loop, sampler.most)
 
     def borrowed(self) -> AbstractContextManager[None]:
         """Within the block completions can be drawn; at its end no session of a tool is left."""
@@ -62,14 +64,14 @@ class TurnSampler:
         calling = self._calling
         self._pairs, self._seed = pairs, seed
         calling.open(rows)
-        drawn = _trl.draw_turns(self._drawer, rows)
+        drawn = sample_tool_rollouts(self._drawer, rows)
         calling.ask_rewards()
         samples = [self._sample(place, *pair, rows[place], drawn) for place, pair in enumerate(pairs)]
         return Completed(
             drawn.prompts, drawn.completions, drawn.ids, None if self._turns is None else self._turns.turns, samples
         )
 
-    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: _trl.DrawnTurns) -> Sample:
+    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: ToolRollouts) -> Sample:
         assert self._turns is not None
         turns, spans = self._turns
         ids, prompt, said = drawn.ids[place], drawn.prompts[place], turns[place]

@@ -13,10 +13,10 @@ import torch
 from peft import PeftConfig
 from transformers import TrainerCallback
 
-from grpo_plus._trl import SUPPORT, Host
 from grpo_plus.advantages import StepScores
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.trl.host import Host
+from grpo_plus.trl.scoring import SUPPORT
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Verdict

@@ -13,8 +13,6 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.batch.advantages import Advantages, StepScorer
 from grpo_plus.training.batch.dead_groups import DeadGroupRefill
@@ -55,6 +53,8 @@ from grpo_plus.training.update.loss import ObjectiveLoss, StockLoss
 from grpo_plus.training.update.quantised import QuantisedGuard
 from grpo_plus.training.update.reference import AdapterReference, ModelReference
 from grpo_plus.training.update.retry import Retry
+from grpo_plus.trl.checkpoint import next_checkpoint_folder
+from grpo_plus.trl.host import Host
 from grpo_verifiers.errors import Problem
 
 
@@ -323,7 +323,7 @@ class Pipeline:
 
     def save(self, trl: Any, model: Any, trial: Any) -> None:
         """A checkpoint: the state of the stages, then TRL's files, then the manifest that says it is whole."""
-        self.saving.save(_trl.checkpoint_folder(self.host, trial), lambda: trl(model, trial))
+        self.saving.save(next_checkpoint_folder(self.host, trial), lambda: trl(model, trial))
 
     def restore(self, resume: Any, *, allow_changes: bool) -> Path | None:
         """The checkpoint to resume from, once the run agrees with it and the stages have their state."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import is_fsdp2, unwrapped_model, without_zero3_hooks, zero_stage
 
 
 def whole(weights: Iterable[Tensor], *, change: bool = False) -> AbstractContextManager[Any]:

@@ -82,7 +82,7 @@ def test_secrets_do_not_reach_the_record(place):
 
 @pytest.mark.parametrize("tools", [True, False])
 def test_a_rank_sends_turns_and_the_values_of_trained_tokens_of_the_rows_that_are_kept(tools, monkeypatch):
-    monkeypatch.setattr(recorder._trl, "stop_ids", lambda _: {0})
+    monkeypatch.setattr(recorder, "stop_token_ids", lambda _: {0})
     pipeline = SimpleNamespace(verifiers=SimpleNamespace(at_work=lambda **_: []))
     parts = {"accelerator": SimpleNamespace(process_index=0), "model": SimpleNamespace(training=True)}
     run = SimpleNamespace(**parts, pipeline=pipeline)

@@ -29,7 +29,7 @@ def carried(trainer):
         for name, value in vars(trainer).items()
         if name not in {"hooks", "callback_handler", "args", "generated"}
     }
-    _walk(found, "host", own | {"_buffered_inputs": _trl.open_batch(trainer)}, seen)  # one that is used up is gone
+    _walk(found, "host", own | {"_buffered_inputs": unfinished_batches(trainer)}, seen)  # one that is used up is gone
     for hook in trainer.pipeline.stages:
         _walk(found, f"{type(hook).__name__}", vars(hook), seen)
     for callback in trainer.callback_handler.callbacks:

@@ -6,8 +6,8 @@ Lines that may stand in either order are listed, with the reason.
 import ast
 import re
 import shutil
-import sys
 import types
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,17 @@ from tests.trainer.conftest import capture
 
 pytestmark = pytest.mark.cpu  # exact bits
 SOURCE = Path(pipeline.__file__).read_text(encoding="utf-8")
-METHODS = {"loading", "loaded", "training", "make_batch", "sample_and_score", "sample", "run_tools", "score", "micro_batch"}
+METHODS = {
+    "loading",
+    "loaded",
+    "training",
+    "make_batch",
+    "sample_and_score",
+    "sample",
+    "run_tools",
+    "score",
+    "micro_batch",
+}
 METHODS |= {"step", "loss", "logps", "restore", "sampler", "begin", "after_step"}
 DOUBLE = f"{Path(__file__).with_name('tools_of_tests.py')}:double"
 LORA = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0, task_type="CAUSAL_LM")
@@ -100,10 +110,10 @@ def swaps():
             continue
         for node in ast.walk(method):
             body = node.body if isinstance(getattr(node, "body", None), list) else []
-            pairs = list(zip(body, body[1:], strict=False))
+            pairs = [*pairwise(body)]
             if isinstance(node, ast.With):
                 items = [item.context_expr for item in node.items]
-                pairs += zip(items, items[1:], strict=False)
+                pairs += pairwise(items)
             for pair in pairs:
                 if isinstance(pair[0], ast.Expr) and isinstance(pair[0].value, ast.Constant):
                     continue  # a docstring
@@ -129,7 +139,11 @@ def result(run, batches):
     found = {("batch", number): batch for number, batch in enumerate(batches)}
     found |= {("weights", name): weight for name, weight in run.model.named_parameters()}
     found |= {("tensors", stage.name): stage.tensors() for stage in run.pipeline.stages}
-    found |= {("state", stage.name): stage.state_dict() for stage in run.pipeline.stages if stage.name not in ("record", "clock")}
+    found |= {
+        ("state", stage.name): stage.state_dict()
+        for stage in run.pipeline.stages
+        if stage.name not in ("record", "clock")
+    }
     found |= {("log", number): entry for number, entry in enumerate(run.state.log_history)}
     if run.pipeline.recorder is not None:
         record = open_run(run.args.output_dir)
@@ -144,7 +158,11 @@ def train(build, request, tmp_path, monkeypatch):
 
     def train(name, source=SOURCE):
         module = types.ModuleType(pipeline.__name__)
-        more = {"adapter": {"peft_config": LORA}, "out of memory": {"hooks": [Short()]}, "critic": {"hooks": [Halves()]}}.get(name, {})
+        more = {
+            "adapter": {"peft_config": LORA},
+            "out of memory": {"hooks": [Short()]},
+            "critic": {"hooks": [Halves()]},
+        }.get(name, {})
         if name == "evaluation":
             more = {"eval_dataset": request.getfixturevalue("sums").select(range(2))}
         if name == "tools":

@@ -40,7 +40,7 @@ class Kept(Hook):
         output = batch.output
         self.batches.append({k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in output.items()})
         self.rewards.append(batch.rewards.flatten().tolist())
-        self.now.append(_trl.score_without_gradient(self.host, output))
+        self.now.append(score_without_gradient(self.host, output))
 
 
 def contrast(live, began, count):

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
@@ -19,6 +17,10 @@ from grpo_plus.training.hooks import CRITIC_VALUES, Completions, ScoredBatch, Se
 from grpo_plus.training.scoring.step_source import StepSource
 from grpo_plus.training.scoring.turn_spans import turn_scores, with_states
 from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_extra_column, log_metrics, replace_logged_advantages
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.rollout import current_group_size, stop_token_ids
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.verdict import LARGEST, Verdict
@@ -75,7 +77,7 @@ class Advantages(TrainerStage):
             return batch
         accelerator, ids = self.host.accelerator, completions.ids
         lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
-        truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
+        truncated = torch.tensor(is_truncated(ids, stop_token_ids(self.host)), device=accelerator.device)
         steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
         return replace(batch, lengths=accelerator.gather(lengths), truncated=accelerator.gather(truncated), steps=steps)
 
@@ -87,7 +89,7 @@ class Advantages(TrainerStage):
         if self.estimator is None:
             return None
         values_NT = self._everywhere(batch.output[CRITIC_VALUES]) if CRITIC_VALUES in batch.output else None
-        size = _trl.group_size(self.host)
+        size = current_group_size(self.host)
         return self._table(batch, self.trainable(batch.output), size, penalty_NT, values_NT)
 
     def estimate(self, batch: ScoredBatch, trainable_NT: torch.Tensor, num_generations: int) -> torch.Tensor:
@@ -187,7 +189,7 @@ class Advantages(TrainerStage):
         log_metrics(host, metrics)
         replace_logged_advantages(host, per_completion(advantages_N, table))
         if advantages_N.dim() == 2:
-            _trl.log_extra(host, "advantages_per_token", per_token(advantages_N, table))
+            log_extra_column(host, "advantages_per_token", per_token(advantages_N, table))
         rows, width = batch.output["completion_ids"].shape
         rank = host.accelerator.process_index
         return batch.adding(advantages=local_rows(advantages_N, rank=rank, rows=rows, width=width))

@@ -19,6 +19,10 @@ from grpo_plus.training.batch.replay import ReplayBuffer, StoredRow, round_of, s
 from grpo_plus.training.batch.subbatches import SubBatch, SubRow
 from grpo_plus.training.hooks import Completions, PromptRow, Sample, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
+from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.logs import capture_logs, extend_table, log_metric_lists, log_metrics
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_plus.trl.rollout import padding_token_id
 from grpo_verifiers.errors import ConfigError, Problem
 
 ExtraPrompts = Callable[[int, Sequence[PromptRow]], Sequence[PromptRow]]
@@ -223,7 +227,7 @@ class DeadGroupRefill(TrainerStage):
         return [dict(prompts[place // size]) for place in range(first, first + rows)]  # TRL may write into a row
 
     def _round(self, sample: Sample, rows: Sequence[PromptRow], size: int) -> SubBatch:
-        with _trl.replaced(self.host, "num_generations", size), _trl.logging_apart(self.host) as (table, metrics):
+        with temporary_attribute(self.host, "num_generations", size), capture_logs(self.host) as (table, metrics):
             scored = sample(rows)
         return SubBatch(scored, self._advantages.trainable(scored.output), table, metrics)
 
@@ -275,7 +279,7 @@ class DeadGroupRefill(TrainerStage):
                 batch = batch.adding(**{name: rows_N.chunk(ranks)[rank].clone()})
             keep = torch.tensor(self._keywords["keep"], dtype=torch.float64, device=host.accelerator.device)
             batch = batch.adding(**{KEEP: keep})
-        _trl.extend_table(host, table)
+        extend_table(host, table)
         self._log(rounds, counts, groups)
         return replace(
             batch,
@@ -296,7 +300,7 @@ class DeadGroupRefill(TrainerStage):
         """Refuse log-probabilities of other padding, where the model sees it."""
         width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
         padded = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
-        if any(_trl.gather_objects([padded])) and (reason := self._shifted()) is not None:
+        if any(gather_objects([padded])) and (reason := self._shifted()) is not None:
             problem = (
                 f"dead_groups is {self._way!r}, which joins rows whose prompts were {min(widths | {width})} to {width} "
                 f"columns wide when they were scored, but {reason}. Set pad_to_multiple_of to the tokens of the "
@@ -307,7 +311,7 @@ class DeadGroupRefill(TrainerStage):
     def _log(self, rounds: Sequence[SubBatch], counts: Mapping[str, int], groups: int) -> None:
         host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before
         completions = sum(len(one.scored.rewards) for one in rounds)
-        _trl.log_lists(host, subbatches.metrics(rounds))
+        log_metric_lists(host, subbatches.metrics(rounds))
         found = {name: count / groups for name, count in counts.items()}
         found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
         log_metrics(host, found)

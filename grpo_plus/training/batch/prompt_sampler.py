@@ -208,7 +208,7 @@ class PromptSampler(TrainerStage):
     def _observed(self, batch: ScoredBatch) -> tuple[list[int], Tensor, Tensor]:
         """All ranks' prompts of a round by number, their total rewards, and the rewards that the estimator compares."""
         rewards_NK = batch.rewards
-        numbers = _trl.gather_objects([self._number(row["prompt"]) for row in batch.completions.rows])
+        numbers = gather_objects([self._number(row["prompt"]) for row in batch.completions.rows])
         weights_K = self.host.reward_weights.to(rewards_NK)
         scorable = ~rewards_NK.isnan().all(dim=1)
         totals_N = (rewards_NK * weights_K).nansum(dim=1).masked_fill(~scorable, math.nan)
@@ -330,7 +330,7 @@ class PromptSampler(TrainerStage):
 class SelectedSampler(Sampler[int]):
     """The structure of the host's sampler, each generation batch drawn when it is asked for."""
 
-    def __init__(self, selecting: PromptSampler, own: _trl.Repeats) -> None:
+    def __init__(self, selecting: PromptSampler, own: Repeats) -> None:
         self._selecting, self._own = selecting, own
 
     def __len__(self) -> int:

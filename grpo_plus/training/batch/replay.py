@@ -38,7 +38,7 @@ def with_old_logps(one: SubBatch, host: Host) -> SubBatch:
     if OLD in one.scored.output:
         return one
     undo = random_state([host.accelerator.device])
-    logps = _trl.score_without_gradient(host, dict(one.scored.output))
+    logps = score_without_gradient(host, dict(one.scored.output))
     undo()
     return replace(one, scored=one.scored.adding(**{OLD: logps}))
 

@@ -10,6 +10,8 @@ import torch
 from grpo_plus.advantages import StepScores
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
 from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
+from grpo_plus.trl.logs import RUN_TOTAL, CompletionTable
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.verdict import Status, Verdict
 
 NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
@@ -32,7 +34,7 @@ class SubBatch:
 
     scored: ScoredBatch
     trainable: torch.Tensor
-    table: _trl.Table
+    table: CompletionTable
     metrics: Mapping[str, Sequence[float]]
 
     @property
@@ -123,7 +125,7 @@ def trainable(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> torch.Te
     return picked([one.trainable for one in rounds], sources, 0)
 
 
-def table(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> _trl.Table:
+def table(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> CompletionTable:
     """These rows of TRL's table of completions."""
     tables = [one.table for one in rounds]
     counts = [len(one.scored.rewards) for one in rounds]

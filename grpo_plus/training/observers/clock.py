@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.observers.step_metrics import PARTS, metric
 from grpo_plus.trl.host import Host

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.record.files import PROMPTS
 from grpo_plus.record.sample import as_text
 from grpo_plus.selection.history import digest_of
@@ -48,7 +47,7 @@ class PromptStats(TrainerStage):
         for part in batch.rounds or (batch,):
             prompts = [row.get("prompt") for row in part.completions.rows]
             texts = {digest_of(prompt).hex(): as_text(prompt)[:TEXT_KEPT] for prompt in prompts}
-            for of_rank in _trl.gather_objects([texts]):
+            for of_rank in gather_objects([texts]):
                 self._texts |= of_rank
         with self._recorder.unharmed():
             if self._missing is None:

@@ -39,6 +39,9 @@ from grpo_plus.training.batch.reward_table import is_truncated
 from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage
 from grpo_plus.training.observers.about import about
 from grpo_plus.training.observers.run import Run
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.rollout import stop_token_ids
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.verdict import Verdict
@@ -191,7 +194,7 @@ class Recorder(TrainerStage):
         mine: dict[str, Any] = {"rows": [], "advantages": []}
         with self.unharmed():
             mine = rank_rows(trainer, batch, groups=groups, size=size)
-        everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
+        everywhere = gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._failing:
             with self.unharmed(), self._budget.spending():
                 self._keep(everywhere, groups, size, rewards, steps_by_row(batch.steps))
@@ -327,7 +330,7 @@ def rank_rows(run: Run, batch: ScoredBatch, *, groups: Sequence[int], size: int)
         trained_BT = mask_BT.to("cpu", torch.float64)
         means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
-    truncated = is_truncated(completion_ids, _trl.stop_ids(run))
+    truncated = is_truncated(completion_ids, stop_token_ids(run))
     labels = [live.verifier.label for live in run.pipeline.verifiers.at_work(training=run.model.training)]
     turns, spans = completions.turns, completions.turn_tokens
     chosen, rows = set(groups), []

@@ -7,6 +7,7 @@ from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.training.rollout.tool_loop import ToolLoop
 from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_plus.training.update.quantised import QuantisedGuard
+from grpo_plus.trl.host import Host
 
 
 class Stages(Protocol):

@@ -10,8 +10,6 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.checkpoints.choice import resume_choice
 from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.recipe.recipe import Recipe
@@ -20,7 +18,7 @@ from grpo_plus.training.resume.rank_check import check
 from grpo_plus.training.resume.run_fingerprint import differences, fingerprint, model_of
 from grpo_plus.training.resume.state import StateError, load, read
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
@@ -96,7 +94,7 @@ class ResumeCheck(TrainerStage):
             return resume.checkpoint
         if not resume:
             return None
-        choice = _trl.from_main(lambda: resume_choice(resume, Path(self.host.args.output_dir)))
+        choice = broadcast_from_main(lambda: resume_choice(resume, Path(self.host.args.output_dir)))
         if self.host.is_world_process_zero():
             for line in choice.passed_over:
                 resume_logger.warning("%s", line)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grpo_plus.checkpoints.folder import STATE_FILE
 from grpo_plus.training.hooks import TrainerStage
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole
 from grpo_verifiers.redaction import get_logger

@@ -11,6 +11,9 @@ from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
 from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.sampling.support import Support, fitting, unknown
 from grpo_plus.training.hooks import Score, TrainerStage
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import plain_model
+from grpo_plus.trl.scoring import SUPPORT
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)

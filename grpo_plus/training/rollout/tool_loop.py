@@ -226,7 +226,7 @@ class ToolLoop(TrainerStage):
     # -- around TRL's loop ------------------------------------------------------------------------------------------
 
     @contextmanager
-    def borrowed_by(self, host: _trl.Host) -> Iterator[None]:
+    def borrowed_by(self, host: Host) -> Iterator[None]:
         """Within the block another trainer of TRL's samples with the tools."""
         own, self.host = self.host, host
         try:
@@ -438,7 +438,7 @@ class ToolLoop(TrainerStage):
         """Calls of a generation batch, those that failed, turns of a completion, seconds of a call."""
         here = [call for turns in turns_of_rows for turn in turns for call in turn.calls]
         told = [CallSummary(call.name, call.status, call.seconds) for call in here]
-        everywhere = _trl.gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), told)])
+        everywhere = gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), told)])
         calls = [call for _, _, made in everywhere for call in made]
         statuses = Counter(call.status for call in calls)
         count, turns = (sum(each[at] for each in everywhere) for at in (0, 1))

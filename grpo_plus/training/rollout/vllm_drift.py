@@ -21,6 +21,10 @@ from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Setup, TrainerStage
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import gather_objects, plain_model, unwrapped_model
+from grpo_plus.trl.rollout import decode_tokens
+from grpo_plus.trl.scoring import SUPPORT, score_without_gradient
 from grpo_verifiers.redaction import RedactedError, get_logger
 
 logger = get_logger(__name__)

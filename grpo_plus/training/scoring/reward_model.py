@@ -28,6 +28,10 @@ from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
 from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of
 from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics, log_training_metrics
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.rollout import current_group_size, encode_prompt
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
 

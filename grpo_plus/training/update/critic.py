@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
@@ -186,7 +184,7 @@ class Critic(TrainerStage):
             metrics = {"critic/value": float(values.mean()), "critic/return": float(returns.mean())}
             if (explained := explained_variance(values, returns)) is not None:
                 metrics["critic/explained_variance"] = explained
-            _trl.log(self.host, metrics)
+            log_metrics(self.host, metrics)
         rows, width = batch.output["completion_ids"].shape
         rank = self.host.accelerator.process_index
         return batch.adding(**{CRITIC_RETURNS: local_rows(returns_NT.float(), rank=rank, rows=rows, width=width)})

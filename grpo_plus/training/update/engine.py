@@ -12,6 +12,10 @@ from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.in_step import let_go
 from grpo_plus.training.hooks import Score, TrainerStage
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.ranks import plain_model
+from grpo_plus.trl.rollout import reorder_buffer
 
 
 class UpdateEngine(TrainerStage):
@@ -43,7 +47,7 @@ class UpdateEngine(TrainerStage):
 
     def arrange(self, micro: Any) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""
-        return _trl.arranged(self.host, micro, self.engine.arrange)
+        return reorder_buffer(self.host, micro, self.engine.arrange)
 
     def logps(self, trl: Score, *arguments: Any, **keywords: Any) -> Any:
         """Log-probabilities and entropies from fewer tokens than TRL's own pass."""
@@ -59,7 +63,7 @@ class UpdateEngine(TrainerStage):
         """Around the loss of a micro-batch: rows without a gradient need not run."""
         with self.engine.loss_on(inputs):
             yield
-        _trl.log(self.host, self.engine.metrics)
+        log_metrics(self.host, self.engine.metrics)
 
     def state_dict(self) -> dict[str, Any]:
         """The bound on a pass that running out of memory has left, and the entropy that other ranks may wait for."""

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.training.hooks import TrainerStage
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.rollout import buffered_batches, mark_optimizer_step, micro_step, skip_step
 from grpo_verifiers.errors import raise_all
 
 _BY = "stop_fraction"

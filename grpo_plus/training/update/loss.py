@@ -73,7 +73,7 @@ class ObjectiveLoss(TrainerStage):
         """The batch with log-probabilities of before the update, which only some objectives need."""
         if not self.objective.needs_old_logps or "old_per_token_logps" in batch.output:
             return batch
-        return batch.adding(old_per_token_logps=_trl.score_without_gradient(self.host, dict(batch.output)))
+        return batch.adding(old_per_token_logps=score_without_gradient(self.host, dict(batch.output)))
 
     def kl_penalty(self, batch: ScoredBatch) -> Tensor | None:
         """(N, T) the part of all ranks' rewards that placement ``reward`` takes away by token; None without it."""
@@ -115,7 +115,7 @@ class ObjectiveLoss(TrainerStage):
 
     def refresh_pulls(self) -> None:
         """Compute the pulls of the generation batch anew at the start of a later optimizer step on it."""
-        parts = _trl.buffer(self.host)
+        parts = buffered_batches(self.host)
         if self.objective.pulls_groups and self._moved and self._trains and parts is not None:
             self._add_pulls(parts, [score_without_gradient(self.host, part) for part in parts])
             self._moved = False

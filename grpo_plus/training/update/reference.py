@@ -12,9 +12,9 @@ from peft import PeftConfig, load_peft_weights, set_peft_model_state_dict
 from torch import Tensor
 from torch.nn import Parameter
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.training.hooks import Setup, TrainerStage
+from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.ranks import is_fsdp2, unwrapped_model, zero_stage
 from grpo_plus.trl.sharded import gathered, on_disk, piece, release, spread_like, whole
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -255,7 +255,7 @@ def load_adapter(host: Host, folder: Path) -> None:
     TRL's reference is the base without adapter, which is not the model that the run begins with: with a KL term it
     gets a frozen copy of the warm-started adapter.
     """
-    model = _trl.unwrapped(host)
+    model = unwrapped_model(host)
     adapter = [weight for weight in model.parameters() if weight.requires_grad]
     with whole(adapter, change=True):
         _load_weights(model, folder)

@@ -147,7 +147,7 @@ class Retry(TrainerStage):
             self._engine.engine.tokens_per_pass = tokens
 
         def state() -> list[tuple[Any, Any]]:
-            return [*((part, None) for part in self._changed), (host, _trl.STEP_STATE)]
+            return [*((part, None) for part in self._changed), (host, STEP_STATE)]
 
         return Seams(
             host.model,
