@@ -15,7 +15,6 @@ from typing import Annotated, Any, TypedDict
 from transformers import TrainerCallback
 
 from grpo_plus import _trl
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, label_problems
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
@@ -29,6 +28,7 @@ from grpo_plus.training.run import Run
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
+from grpo_verifiers.stats import Estimate
 
 logger = get_logger("grpo_plus.measure")
 

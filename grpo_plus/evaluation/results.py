@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.estimators import Estimate, maj_at_k, mean, pass_at_k, share
+from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
+from grpo_verifiers.stats import Estimate, mean, share
 from grpo_verifiers.verdict import Status
 
 if TYPE_CHECKING:

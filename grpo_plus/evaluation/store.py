@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_verifiers.files import open_own, read_text, write_whole
 from grpo_verifiers.redaction import redact
+from grpo_verifiers.stats import Estimate
 
 
 class StoreError(ValueError):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Results
+from grpo_verifiers.stats import Estimate
 
 WIDTH = 100
 """Of a table outside a terminal."""

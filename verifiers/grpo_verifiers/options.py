@@ -16,7 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-from grpo_verifiers.errors.messages import did_you_mean, short, unknown
+from grpo_verifiers.errors.messages import counted, did_you_mean, short, unknown
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
@@ -115,7 +115,7 @@ class IsPattern:
             return f"a pattern (no regular expression: {error})"
         if self.groups is None or groups == self.groups:
             return None
-        return f"a pattern with {self.groups} group{'' if self.groups == 1 else 's'}, not {groups}"
+        return f"a pattern with {counted(self.groups, 'group')}, not {groups}"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from grpo_verifiers.errors import UnavailableError, VerifierFailedError
 from grpo_verifiers.errors.messages import exact, short
+from grpo_verifiers.stats import percentile
 
 Kind = Literal["raised", "timeout", "died", "outside", "broken"]
 """The ways in which a call may give no verdict: this is the one place for their meaning.
@@ -225,12 +226,3 @@ def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]
         found[f"verifiers/{label}/latency_p50"] = percentile(seconds, 0.5)
         found[f"verifiers/{label}/latency_p95"] = percentile(seconds, 0.95)
     return found
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between the two nearest values."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -35,9 +35,38 @@ def unknown(kind: str, name: object, names: Iterable[str]) -> str:
 
 def show(text: object, limit: int = 60) -> str:
     """A value for a message: quoted, cut, free of control characters and lone surrogates."""
-    raw = text if isinstance(text, str) else repr(text)[: 4 * limit]
-    cut = raw if len(raw) <= limit else f"{raw[:limit]}…"
-    return repr(cut)
+    return repr(cut(text if isinstance(text, str) else repr(text)[: 4 * limit], limit))
+
+
+def cut(text: str, limit: int) -> str:
+    """The first characters of a text, with ``…`` where some are missing."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def without_middle(text: str, limit: int, gap: str = "\n[… {} characters …]\n") -> str:
+    """A long text without its middle, since the answer is at the end; ``gap`` gets the number of missing characters."""
+    half = limit // 2
+    return text if len(text) <= limit else text[:half] + gap.format(len(text) - 2 * half) + text[-half:]
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def size_text(count: float) -> str:
+    """A number of bytes, for people.
+
+    >>> size_text(2048), size_text(3e9)
+    ('2.0 KiB', '2.8 GiB')
+    """
+    unit = next((unit for unit in (1, 2**10, 2**20) if count < 1024 * unit), 2**30)
+    name = {1: "bytes", 2**10: "KiB", 2**20: "MiB", 2**30: "GiB"}[unit]
+    return f"{count / unit:.{unit > 1:d}f} {name}"
 
 
 def exact(text: str, limit: int) -> str:

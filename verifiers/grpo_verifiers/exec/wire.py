@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.errors.messages import exact, short, type_name
+from grpo_verifiers.errors.messages import counted, exact, short, type_name
 from grpo_verifiers.exec.outcome import Refused
 from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
 
@@ -132,7 +132,7 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
         raise _miscounted(_shown(value), rows)
     if len(value) != rows:
-        raise _miscounted(_results(len(value)), rows)
+        raise _miscounted(counted(len(value), "result"), rows)
     found: list[list[Any] | str] = []
     for item in islice(value, rows):
         try:
@@ -142,17 +142,13 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
                 raise
             found.append(_story(error))
     if len(found) != rows:
-        raise _miscounted(_results(len(found)), rows)
+        raise _miscounted(counted(len(found), "result"), rows)
     return found
-
-
-def _results(count: int) -> str:
-    return f"{count} result{'s' * (count != 1)}"
 
 
 def _miscounted(returned: str, rows: int) -> VerifierFailedError:
     return VerifierFailedError(
-        f"returned {returned} for {rows} completion{'s' * (rows != 1)}, expected a list with one for each"
+        f"returned {returned} for {counted(rows, 'completion')}, expected a list with one for each"
     )
 
 

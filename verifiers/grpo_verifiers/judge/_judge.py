@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.errors.messages import show
+from grpo_verifiers.errors.messages import show, without_middle
 from grpo_verifiers.exec.loop import submit_http
-from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
+from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, transcript
 from grpo_verifiers.judge._request import (
     Endpoint,
     JudgeConfigurationError,
@@ -31,6 +31,7 @@ from grpo_verifiers.verdict import Status, Verdict, excused
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _LONG = 20_000
 """Characters of a reply from which on reading it would hold up the other requests."""
+_GAP = "\n[… {} characters left out …]\n"
 _OURS = ("max_tokens", "messages", "model", "n", "stream", "temperature")
 
 
@@ -177,7 +178,7 @@ async def judge(
         "REFERENCE ANSWER": "" if answer is None else str(answer),
         "RESPONSE": response,
     }
-    sections = {title: shorten(text, max_characters) for title, text in sections.items() if text.strip()}
+    sections = {title: without_middle(text, max_characters, _GAP) for title, text in sections.items() if text.strip()}
     body: dict[str, Any] = {"model": model, "stream": False, **(extra_body or {})}
     body |= {} if temperature is None else {"temperature": temperature}
     body |= {} if max_tokens is None else {"max_tokens": max_tokens}

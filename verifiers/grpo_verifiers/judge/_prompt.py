@@ -37,14 +37,6 @@ def messages(
     ]
 
 
-def shorten(text: str, limit: int) -> str:
-    """At most ``limit`` characters of a text, its middle left out and said to be."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
-
-
 def transcript(prompt: Any) -> str:
     """A prompt as one text: as it is, or its messages with their roles."""
     if prompt is None or isinstance(prompt, str):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers.errors.messages import show, unknown
+from grpo_verifiers.errors.messages import cut, show, unknown
 from grpo_verifiers.tools.part import Method
 
 MAX_DEPTH = 64
@@ -176,4 +176,4 @@ def _shown(value: Any) -> str:
 
 def _cut(name: Any) -> str:
     text = name if isinstance(name, str) else type(name).__name__
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return cut(text, 60)
