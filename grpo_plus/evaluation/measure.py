@@ -44,10 +44,10 @@ class MeasureSettings(TypedDict, total=False):
     n: Whole
     k: Whole
     limit: Whole
-    seed: Annotated[int, Range(0, told="a whole number of at least 0")]
+    seed: Annotated[int, Range(0, text="a whole number of at least 0")]
     batch: Whole
     max_completion_length: Whole
-    temperature: Annotated[float, Range(0, finite=True, told="0 (greedy) or more")]
+    temperature: Annotated[float, Range(0, finite=True, text="0 (greedy) or more")]
 
 
 KEYS = tuple(MeasureSettings.__annotations__)

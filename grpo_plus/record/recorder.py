@@ -43,7 +43,7 @@ from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.reward_table import CRITIC_VALUES, is_truncated
 from grpo_plus.training.run import Run
 from grpo_plus.training.token_spans import decoder
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.record")
@@ -290,7 +290,7 @@ class Recorder(Hook):
         return written
 
     def _write_status(self) -> None:
-        write_whole(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
+        write_atomic(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
 
     @contextlib.contextmanager
     def _careful(self) -> Iterator[None]:

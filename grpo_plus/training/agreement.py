@@ -14,7 +14,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.resuming.run_fingerprint import differences, parts_of, plain
 from grpo_verifiers.errors import ConfigError, Problem
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import get_logger, redact
 
 logger = get_logger("grpo_plus")
@@ -136,7 +136,7 @@ def _look_at_folder(folder: Path, *, leads: bool) -> None:
     word = _trl.from_main(lambda: os.urandom(16).hex())
     probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
     try:
-        _trl.from_main(lambda: write_whole(probe, word))
+        _trl.from_main(lambda: write_atomic(probe, word))
         seen = _trl.gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
     except OSError as error:
         raise ConfigError(

@@ -109,7 +109,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def difference(ones: Sequence[float], others: Sequence[float], confidence: float = 0.95) -> Interval:
+def difference(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Interval:
     """The difference of two means over independent runs, with Welch's interval (Biometrika 34, 1947).
 
     >>> round(difference([3.0, 5.0], [1.0, 1.0, 1.0]).value, 6)
@@ -121,9 +121,9 @@ def difference(ones: Sequence[float], others: Sequence[float], confidence: float
     Raises:
         ValueError: one of them has fewer than two values, which say nothing of the spread.
     """
-    if min(len(ones), len(others)) < 2:
+    if min(len(first), len(second)) < 2:
         raise ValueError("a difference of means needs two values of each at least.")
-    sides = ones, others
+    sides = first, second
     means, spreads = zip(*map(mean_and_spread, sides), strict=True)
     errors = [spread**2 / len(values) for spread, values in zip(spreads, sides, strict=True)]
     gap, error = means[0] - means[1], sum(errors)

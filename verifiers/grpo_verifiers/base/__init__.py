@@ -18,7 +18,7 @@ class Pending:
 
     def __init__(self, collect: Callable[[], tuple[list[Verdict], list[float]]]) -> None:
         self._collect: Callable[[], tuple[list[Verdict], list[float]]] | None = collect
-        self._found: tuple[list[Verdict], list[float]] = ([], [])
+        self._result: tuple[list[Verdict], list[float]] = ([], [])
         self._error: BaseException | None = None
         self._lock = threading.Lock()
 
@@ -39,13 +39,13 @@ class Pending:
         with self._lock:
             if self._collect is not None:
                 try:
-                    self._found = self._collect()
-                except Exception as error:  # noqa: BLE001 - kept, so that a second call does not take it for success
+                    self._result = self._collect()
+                except Exception as error:  # noqa: BLE001 - raised again by each later call
                     self._error = error
                 self._collect = None
             if self._error is not None:
                 raise self._error
-            return self._found
+            return self._result
 
 
 class Verifier(ABC):
@@ -54,7 +54,7 @@ class Verifier(ABC):
     Columns map a parameter to the dataset column that fills it. Methods that a class leaves out ask its ``parts``.
 
     Attributes:
-        parts: the verifiers that it is made of.
+        parts: the verifiers of a composition.
         required_columns: those that it needs.
         optional_columns: those that it uses where the dataset has them.
         named_columns: as its user named them: a training set must have them, needed or not.
@@ -106,7 +106,7 @@ class Verifier(ABC):
         """Its settings, for people."""
 
     def warm(self) -> None:
-        """Start what it runs in, without waiting; before the first generation, say."""
+        """Start its workers without waiting, for example before the first generation."""
         for part in self.parts:
             part.warm()
 
@@ -116,7 +116,7 @@ class Verifier(ABC):
         return {"parts": states} if any(states) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         for part, own in zip(self.parts, state["parts"] if self.parts else (), strict=True):
             if own:
                 part.load_state_dict(own)
@@ -127,8 +127,8 @@ class Verifier(ABC):
         None for a verifier without gold answers that it can check.
         """
         reports = [(part.label, part.check_golds(rows)) for part in self.parts]
-        found = tuple((label, report) for label, report in reports if report is not None)
-        return GoldReports(found) if found else None
+        present = tuple((label, report) for label, report in reports if report is not None)
+        return GoldReports(present) if present else None
 
     def verify(
         self,
@@ -175,14 +175,14 @@ class Verifier(ABC):
 
 def merged(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Columns of several verifiers under their parameters; a parameter that means two columns shows as ``a, b``."""
-    found: dict[str, str] = {}
+    by_parameter: dict[str, str] = {}
     for columns in maps:
         for parameter, column in columns.items():
             name = parameter
-            while found.get(name, column) != column:  # keys only tell where the column goes
+            while by_parameter.get(name, column) != column:  # keys are for messages only
                 name = f"{name}'"
-            found[name] = column
-    return found
+            by_parameter[name] = column
+    return by_parameter
 
 
 def log_verdicts(

@@ -9,14 +9,14 @@ MOST = 60
 """Names that a message lists: a module may have hundreds."""
 MAX_LABEL = 200
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line ends and tabs aside, and those that turn the direction of what follows."""
+"""Control characters except line ends and tabs, and characters that change the text direction."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The most similar of ``names``, or None when nothing comes close."""
-    lower = {known.lower(): known for known in names}
-    found = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.6)
-    return lower[found[0]] if found else None
+    lower = {each.lower(): each for each in names}
+    matches = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.6)
+    return lower[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -27,10 +27,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 def unknown(kind: str, name: object, names: Iterable[str]) -> str:
     """A message that names the unknown thing, the nearest match and everything there is."""
-    known = sorted(names)
-    hint = did_you_mean(str(name), known)
-    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
-    return f"unknown {kind} {name!r}.{hint} There is: {', '.join(known[:MOST]) or 'nothing'}{more}."
+    listed = sorted(names)
+    hint = did_you_mean(str(name), listed)
+    more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
+    return f"unknown {kind} {name!r}.{hint} There is: {', '.join(listed[:MOST]) or 'nothing'}{more}."
 
 
 def show(text: object, limit: int = 60) -> str:

@@ -215,7 +215,7 @@ def _part(  # noqa: PLR0917 - what both take
 
 
 def _find(kind: str, name: Any, base: Path | str | None) -> Definition:
-    return _REGISTRIES[kind].meant(name, base=None if base is None else Path(base))
+    return _REGISTRIES[kind].resolve(name, base=None if base is None else Path(base))
 
 
 def _own_name(kind: str, definition: Definition) -> str:
