@@ -28,7 +28,7 @@ from grpo_plus.training.run import Run
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
-from grpo_verifiers.stats import Estimate
+from grpo_verifiers.stats import MeanEstimate
 
 logger = get_logger("grpo_plus.measure")
 
@@ -206,7 +206,7 @@ class Measure:
         """Both measurements in a few words, for a model card."""
         return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
 
-    def _gains(self, after: Evaluation) -> dict[str, Estimate]:
+    def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
         """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
         before = self.found.get("before")
         earlier = {} if before is None else before.results

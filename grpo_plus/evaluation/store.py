@@ -13,7 +13,7 @@ from typing import Any
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_verifiers.files import open_own, read_text, write_atomic
 from grpo_verifiers.redaction import redact
-from grpo_verifiers.stats import Estimate
+from grpo_verifiers.stats import MeanEstimate
 
 
 class StoreError(ValueError):
@@ -58,7 +58,7 @@ class Store:
                 "goes on from there."
             ) from error
 
-    def finish(self, evaluation: Evaluation, gains: Mapping[str, Estimate] | None = None) -> None:
+    def finish(self, evaluation: Evaluation, gains: Mapping[str, MeanEstimate] | None = None) -> None:
         """Write the results beside the samples, with the ``gains`` since an earlier evaluation by label."""
         self._file.close()
         results = {label: found.as_json() for label, found in evaluation.results.items()}

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.errors.messages import counted, unknown
-from grpo_verifiers.testing.contract import Check, as_tests, failures, in_words
+from grpo_verifiers.testing.contract import ContractCheck, as_tests, failures, in_words
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +38,7 @@ class Kit:
     """The checks of one kind of part; ``resolve`` finds the subject that a `Part` stands for."""
 
     resolve: Callable[[Part], Subject]
-    checks: tuple[Check[Subject], ...]
+    checks: tuple[ContractCheck[Subject], ...]
 
     def run(self, part: Part) -> None:
         """Run every check that applies to a part, and raise one AssertionError that lists all that failed."""

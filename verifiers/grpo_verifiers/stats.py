@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean over ``questions`` questions, and its 95% confidence interval."""
 
     value: float
@@ -34,7 +34,7 @@ class Estimate:
     questions: int
 
 
-def share(values: Sequence[float], samples: float = 1.0) -> Estimate:
+def share(values: Sequence[float], samples: float = 1.0) -> MeanEstimate:
     """The mean of one number in [0, 1] for each question, with its interval.
 
     >>> share([0.0, 1.0, 1.0, 1.0], samples=4).value
@@ -57,10 +57,10 @@ def share(values: Sequence[float], samples: float = 1.0) -> Estimate:
     middle = (mean + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
     half = Z / (1 + Z * Z / trials) * sqrt(mean * (1 - mean) / trials + Z * Z / (4 * trials * trials))
     # At 0 and 1, rounding could put the mean itself outside.
-    return Estimate(mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half)), questions)
+    return MeanEstimate(mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half)), questions)
 
 
-def mean(values: Sequence[float]) -> Estimate:
+def mean(values: Sequence[float]) -> MeanEstimate:
     """The mean of one number for each question, such as a score or a paired difference, with a normal interval.
 
     >>> mean([0.25, 0.75]).value
@@ -69,10 +69,10 @@ def mean(values: Sequence[float]) -> Estimate:
     questions = _count(values)
     middle = sum(values) / questions
     if questions == 1:
-        return Estimate(middle, float("-inf"), float("inf"), 1)
+        return MeanEstimate(middle, float("-inf"), float("inf"), 1)
     spread = sum((value - middle) ** 2 for value in values) / (questions - 1)
     half = Z * sqrt(spread / questions)
-    return Estimate(middle, middle - half, middle + half, questions)
+    return MeanEstimate(middle, middle - half, middle + half, questions)
 
 
 def _count(values: Sequence[float]) -> int:

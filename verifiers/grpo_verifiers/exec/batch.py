@@ -14,7 +14,7 @@ Call = tuple[Any, dict[str, Any], int | None]
 
 
 def pack(call: Call) -> bytes:
-    """The arguments of one call as bytes; raises whatever pickle raises for what cannot leave this process."""
+    """The arguments of one call as bytes; pickle raises for objects that cannot leave this process."""
     return pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -22,7 +22,7 @@ def pack(call: Call) -> bytes:
 class Item:
     """One call of one check."""
 
-    batch: "Batch"
+    batch: "CallBatch"
     index: int
     died: bool = False
     lost_loads: int = 0
@@ -34,7 +34,7 @@ def only_in(owner: int) -> None:
         raise RuntimeError("these checks were submitted before this process was forked: collect them in its parent.")
 
 
-class Batch:
+class CallBatch:
     """The calls of one submission, and their outcomes in the same order."""
 
     def __init__(

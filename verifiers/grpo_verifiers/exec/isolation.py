@@ -23,7 +23,7 @@ def is_elsewhere(isolation: Any) -> bool:
 
 
 def isolation_problems(isolation: Any) -> list[str]:
-    """A name that stands for no place."""
+    """The name of an unknown place."""
     if isinstance(isolation, str) and (isolation in HERE or isolation in ELSEWHERE):
         return []
     return [unknown("isolation", isolation, [*HERE, *ELSEWHERE])]

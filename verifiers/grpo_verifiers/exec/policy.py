@@ -1,4 +1,4 @@
-"""Verdicts from outcomes: what failures of a check mean for its completions, and when they end the run."""
+"""Verdicts from outcomes: the effect of a failure on its completions, and the failures that end the run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Policy:
     """The policy of one verifier, with its failures in a row across steps.
 
     Attributes:
-        fn: the check, for messages; None: one of this package, whose source says nothing to users.
+        fn: the check, for messages; None: one of this package, whose source is no help to users.
         on_error: as its user set it; None: score 0, but stop where the check does nothing but fail.
         batch: one call judges many completions.
         failures: failures in a row so far, as `HOPELESS` counts them.
@@ -60,8 +60,8 @@ class Policy:
         self.failures += min(rows, BATCH_FAILURE) if self.batch else 1
         if self.failures >= HOPELESS and self.on_error != "zero":
             counted, self.failures = self.failures, 0
-            what = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
-            raise VerifierFailedError(self._story(what, outcome))
+            problem = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
+            raise VerifierFailedError(self._story(problem, outcome))
         if outcome.kind == "outside":
             return [excused(outcome.message)] * rows
         return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
@@ -117,7 +117,7 @@ class Policy:
             self._warned.add("failed")
             _log.warning("%s", self._story("failed on a completion", outcome))
 
-    def _story(self, what: str, outcome: Outcome) -> str:
+    def _story(self, problem: str, outcome: Outcome) -> str:
         where = "" if self.fn is None else f" ({source_of(self.fn)})"
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
-        return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
+        return f"verifier {self.label!r}{where} {problem}: {readable(outcome.message, MAX_DETAIL)}{trace}"

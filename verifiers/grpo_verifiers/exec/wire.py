@@ -38,7 +38,7 @@ def pack_call(head: tuple[Any, ...], payload: bytes = b"") -> bytes:
 
 
 def read_call(sock: socket.socket) -> tuple[tuple[Any, ...], bytes] | None:
-    """The next message of the trainer; None once the trainer has gone."""
+    """The next message of the trainer; None once the connection is closed."""
     header = read_exactly(sock, _CALL.size)
     if header is None:
         return None
@@ -75,7 +75,7 @@ def pack_reply(reply: dict[str, Any]) -> bytes:
 
 
 class ReplyBuffer:
-    """Collects what a worker sends and hands out whole replies; never holds more than one reply's worth."""
+    """Split the bytes of a worker into complete replies; buffer at most one reply."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -113,7 +113,7 @@ def receive_replies(sock: socket.socket, buffer: ReplyBuffer, until: float) -> l
 
 
 def duration_of(reply: Mapping[str, Any]) -> float:
-    """The seconds that a call took, from a stranger's reply."""
+    """The seconds that a call took, from an untrusted reply."""
     seconds = reply.get("s")
     if isinstance(seconds, float | int) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST:
         return float(seconds)
@@ -123,9 +123,9 @@ def duration_of(reply: Mapping[str, Any]) -> float:
 def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
     """The return value of a check as rows for the wire.
 
-    A batch function was given so many ``rows``; None: one that judges a single completion. A result of a batch that is
-    no verdict is a row of its own, the text of what is wrong with it: the other completions have nothing to do with it.
-    TypeError or ValueError where that is so of every row; VerifierFailedError where there is not one a completion.
+    ``rows`` is the number of completions of a batch function; None: a function of a single completion. An invalid
+    result in a batch becomes a row with the text of its problem, and the remaining rows are valid. TypeError or
+    ValueError if every row is invalid; VerifierFailedError if their number is wrong.
     """
     if rows is None:
         return [_row(value)]
@@ -133,17 +133,17 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
         raise _miscounted(_shown(value), rows)
     if len(value) != rows:
         raise _miscounted(counted(len(value), "result"), rows)
-    found: list[list[Any] | str] = []
+    sent: list[list[Any] | str] = []
     for item in islice(value, rows):
         try:
-            found.append(_row(item))
+            sent.append(_row(item))
         except Exception as error:
-            if len(found) == rows - 1 and all(isinstance(row, str) for row in found):
+            if len(sent) == rows - 1 and all(isinstance(row, str) for row in sent):
                 raise
-            found.append(_story(error))
-    if len(found) != rows:
-        raise _miscounted(counted(len(found), "result"), rows)
-    return found
+            sent.append(_story(error))
+    if len(sent) != rows:
+        raise _miscounted(counted(len(sent), "result"), rows)
+    return sent
 
 
 def _miscounted(returned: str, rows: int) -> VerifierFailedError:
@@ -155,19 +155,19 @@ def _miscounted(returned: str, rows: int) -> VerifierFailedError:
 def _row(value: Any) -> list[Any]:
     if isinstance(value, Verdict):
         try:
-            made = remade(value)
+            verdict = remade(value)
         except (TypeError, ValueError) as error:
             raise type(error)(f"returned a verdict that is none: {error}") from error
     elif value is None or isinstance(value, bool | int | float) or is_scalar(value):
         try:
-            made = Verdict(None if value is None else score_of("the score", value))
+            verdict = Verdict(None if value is None else score_of("the score", value))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"returned {_shown(value)}, expected a finite number, or None where it cannot say: {error}"
             ) from error
     else:
         raise TypeError(f"returned {_shown(value)}, expected {_STATUSES}")
-    return row_of(made)
+    return row_of(verdict)
 
 
 def row_of(verdict: Verdict) -> list[Any]:
@@ -190,7 +190,7 @@ def _shown(value: Any) -> str:
 
 
 def from_rows(rows: Any, expected: int) -> list[Verdict | Refused]:
-    """Verdicts from a worker's rows, checked as what they are: a stranger's data."""
+    """Verdicts from a worker's rows, validated as untrusted data."""
     if not isinstance(rows, list) or len(rows) != expected:
         raise WireError(
             f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"

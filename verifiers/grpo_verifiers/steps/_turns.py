@@ -46,7 +46,7 @@ def tool_used(
 
     Args:
         completion: the model's text, which is not looked at.
-        turns: what the model did.
+        turns: the turns of the completion.
         names: the tools that count; empty: all.
         least: calls that there must be.
         most: calls that there may be; null: any number.
@@ -65,7 +65,7 @@ def tool_used(
 
 
 _WRONG: tuple[CallStatus, ...] = ("unknown", "bad_arguments")
-"""What is the model's own fault. A tool that raises, dies or is late was called in the right way."""
+"""Statuses that are the model's fault. A tool that raises, dies or is late was called correctly."""
 
 
 @Traits(home="inline", pure=True, steps=True)
@@ -75,7 +75,7 @@ def tool_valid(
     *,
     without: float | None = None,
 ) -> Verdict:
-    """Score the share of calls of known tools with arguments that fit their schema; each turn with calls is a step.
+    """Score the share of calls of existing tools with arguments that fit their schema; each turn with calls is a step.
 
     >>> from grpo_verifiers.turns import Call, Turn
     >>> turn = Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"), Call("clock", {}, "", "unknown")))
@@ -93,7 +93,7 @@ def tool_valid(
 
     Args:
         completion: the model's text, which is not looked at.
-        turns: what the model did.
+        turns: the turns of the completion.
         without: the score of a completion without a call; null: the check does not apply to it.
     """
     shares: list[float | None] = [
@@ -135,7 +135,7 @@ def turn_reward(
 
     Args:
         completion: the model's text, which is not looked at.
-        turns: what the model did.
+        turns: the turns of the completion.
         aggregate: the completion's score from those of its turns: min, mean, last or product.
     """
     spans = [turn.span for turn in turns]
@@ -164,7 +164,7 @@ def turns_overlong(
     >>> turns_overlong("", [Turn(0, 1, "a"), Turn(2, 3, "b"), Turn(4, 5, "c")], expected=2, most=4).score
     -0.5
 
-    Use it when a model goes on calling tools long after it could answer.
+    Use it when a model keeps calling tools long after it could answer.
 
     Scores: 0 correct; between 0 and ``max_penalty`` partial; ``max_penalty`` wrong.
 
@@ -174,10 +174,10 @@ def turns_overlong(
 
     Args:
         completion: the model's text, which is not looked at.
-        turns: what the model did.
+        turns: the turns of the completion.
         expected: turns that cost nothing.
-        most: turns at which the penalty is whole.
-        max_penalty: the whole penalty.
+        most: turns from which the penalty is full.
+        max_penalty: the full penalty.
     """
     share = min(1.0, max(0.0, (len(turns) - expected) / (most - expected)))
     status = Status.CORRECT if share == 0 else Status.WRONG if share == 1 else Status.PARTIAL

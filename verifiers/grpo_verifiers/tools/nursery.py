@@ -1,7 +1,7 @@
 """The process that has imported the tools, and is forked for each completion: ``-m grpo_verifiers.tools.nursery``.
 
-It is a worker (`exec.worker`) that makes others: it never sees what a model wrote. A fork comes as two processes, the
-one that runs the tools, and its keeper, which ends what that leaves behind.
+It is a worker (`exec.worker`) that makes others: it never sees text of a model. A fork comes as two processes, the
+one that runs the tools, and its keeper, which ends all remaining processes.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from grpo_verifiers.tools.part import ToolPart
 
 
 def serve(control: socket.socket) -> None:
-    """Load, fork and end as the trainer asks, until it goes away."""
+    """Load, fork and end on request, until the connection is closed."""
     loaded: list[tuple[ToolPart, Any]] = []
     keepers: set[int] = set()
     helpers: set[int] = set()
@@ -41,7 +41,7 @@ def serve(control: socket.socket) -> None:
                 importlib.invalidate_caches()
                 loaded += [(part, _load(part)) for part in pickle.loads(payload)]  # noqa: S301 - from the trainer
                 gc.collect()
-                gc.freeze()  # a fork shares what it does not write to
+                gc.freeze()  # a fork shares unmodified memory
                 helpers = proc.descendants(me)
             elif kind == "fork":
                 _, fds, _, _ = socket.recv_fds(control, 1, 1)
@@ -50,9 +50,9 @@ def serve(control: socket.socket) -> None:
             else:
                 keepers.discard(extra)
                 proc.reap([extra, *proc.end_tree(extra)])
-                # What a keeper left that its own tool killed is below this process now.
+                # Processes of a killed keeper are children of this process now.
                 proc.end_descendants(me, keep=keepers | helpers)
-        except BaseException as error:  # noqa: BLE001 - told to the trainer
+        except BaseException as error:  # noqa: BLE001 - reported to the trainer
             reply["e"] = error_fields(error)
         control.sendall(pack_reply(reply))
 
