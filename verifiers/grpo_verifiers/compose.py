@@ -88,7 +88,7 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
     neither does the composition.
 
     Args:
-        gate: the verifier that has to pass, or its name.
+        gate: the verifier that must pass, or its name.
         then: the verifier whose score counts.
         threshold: the score of ``gate`` from which it passes.
         lazy: run ``then`` only on completions that passed, after the gate: for parts that cost money.
@@ -101,7 +101,7 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
 
 
 class Composite(Verifier):
-    """A verifier with parts, whose verdicts on a completion ``merge`` makes one of."""
+    """A verifier with parts; ``merge`` combines their verdicts on a completion."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Composite(Verifier):
         self.gives_steps = True if True in steps else None if None in steps else False
 
     def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
+        """Settings for people."""
         parts = [part.describe() for part in self.parts]
         return {"label": self.label, "kind": self.kind, "parts": parts, **self.settings}
 

@@ -1,6 +1,6 @@
 """Safe file access in shared folders, and temporary and locked folders.
 
-No name can be guessed, no link is written through, nothing is waited for and nothing endless is read.
+Draft names are random, links are not followed, opening never blocks, and reads are bounded.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 MOST_BYTES = 1 << 28
-"""Of a file that is read as one text."""
+"""Size limit of a file that is read as one text."""
 _WAIT = 600.0
 
 
@@ -45,13 +45,13 @@ def open_to_read(path: Path) -> BufferedReader:
 
 
 def write_atomic(path: Path, text: str | bytes, *, sync: bool = False) -> None:
-    """Replace a file in one go: a reader sees the old or the new one, never half of it.
+    """Replace a file atomically: a reader sees the old or the new file, never a part of it.
 
-    A symbolic link at ``path`` is replaced; the file that it points to stays as it is. With ``sync`` the bytes are on
-    the disk before they take the name.
+    A symbolic link at ``path`` is replaced; its target is not changed. With ``sync`` the bytes are on the disk before
+    the replacement.
 
     Raises:
-        OSError: it cannot be written, or is a device, which root would replace for everybody.
+        OSError: it cannot be written, or is a device, which root could replace.
     """
     if _is_device(path):
         raise OSError(errno.EINVAL, "A device is not replaced by a file", str(path))
@@ -155,7 +155,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         try:
             _tidy(folder)
             yield
-        finally:  # while it is held: who waits for it looks whether its file is still there
+        finally:  # before the release: a waiting process checks that the file still exists
             with contextlib.suppress(OSError):
                 Path(lock.lock_file).unlink()
 
@@ -193,7 +193,7 @@ def restore_folder(folder: Path) -> None:
 
 
 def _draft_and_old(folder: Path) -> tuple[Path, Path]:
-    """The new folder until it is complete, and the old one once it is moved away."""
+    """The paths of the incomplete new folder, and of the old folder after its move."""
     return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
 
 

@@ -70,7 +70,7 @@ class FunctionVerifier(Verifier):
     # -- settings
 
     def _map_columns(self) -> None:
-        """Parameters that no option fills, with their columns."""
+        """Map the parameters without an option to columns."""
         columns, form = self.columns, self.form
         open_to = {name: needed for name, needed in form.columns.items() if name not in self.options}
         self.named_columns = {name: column for name, column in columns.items() if name not in self.options}
@@ -97,7 +97,7 @@ class FunctionVerifier(Verifier):
     def timeout(self) -> float | None:
         """Seconds that one call may take; None: no limit."""
         if self.traits.timeout is not None:
-            # One of a wrong type is for `check` to report.
+            # `check` reports a wrong type.
             return float(self.traits.timeout) if fits(self.traits.timeout, float) else self.traits.timeout
         if self.isolation == "inline":
             return DEFAULT_ASYNC_TIMEOUT if self.form.is_async else None
@@ -109,7 +109,7 @@ class FunctionVerifier(Verifier):
         return self.traits.on_error or "zero"
 
     def stated(self, completion: str) -> Any:
-        """The answer that a completion states, as the check's own function gives it."""
+        """The answer in a completion, from the check's own function."""
         return None if self.traits.stated is None else self.traits.stated(completion, **self._options)
 
     def _read(self, completion: str) -> str | None:
@@ -131,7 +131,7 @@ class FunctionVerifier(Verifier):
         options: Mapping[str, Any] | None = None,
         **changed: Any,
     ) -> "FunctionVerifier":
-        """A copy with other settings; everything else stays."""
+        """A copy with changed settings."""
         return type(self)(
             self.fn,
             self.name,
@@ -143,7 +143,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def stricter(self) -> dict[str, Any]:
-        """Options of its stricter twin that differ from its own; empty where it is as strict as it can be."""
+        """Options of the stricter variant that differ from its own; empty if there is none."""
         parameters = inspect.signature(self.fn).parameters
         return {
             name: value
@@ -157,11 +157,11 @@ class FunctionVerifier(Verifier):
         return counts if any(counts.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from there."""
+        """Restore the counts."""
         self._policy.failures, self._policy.late = int(state["failures"]), int(state["late"])
 
     def check(self) -> list[str]:
-        """The problems with its settings, options and columns; empty when there are none."""
+        """Problems with its settings, options and columns."""
         form, subject = self.form, f"verifier {self.label!r}"
         unset = form.columns.keys() - self.options.keys()
         skip = {form.first, *form.reserved, *form.extras, *form.logs, *unset}
@@ -180,7 +180,7 @@ class FunctionVerifier(Verifier):
         return problems
 
     def _place_problems(self) -> Iterator[str]:
-        """Problems with where it is to run."""
+        """Problems with its place."""
         if self.isolation == "inline" and self._timeout_needs_process():
             yield (
                 f"timeout is {self.traits.timeout!r}, but isolation is 'inline': only a worker process can be "
@@ -209,7 +209,7 @@ class FunctionVerifier(Verifier):
         form = self.form
         fixed = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
         parameters = [*form.columns, *self.traits.gold_columns]
-        mapped: Mapping[str, Any] = self.columns  # from a config, so anything
+        mapped: Mapping[str, Any] = self.columns  # from a config: values of any type
         for parameter, column in mapped.items():
             if parameter in fixed:
                 yield f"columns maps {parameter!r}, which is not filled from the dataset."
@@ -221,7 +221,7 @@ class FunctionVerifier(Verifier):
                 yield f"{parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns."
 
     def check_golds(self, rows: Any) -> GoldReport | None:
-        """Check the gold answers, or the tests, of a dataset; None where there are none to check."""
+        """Check the gold answers, or the tests, of a dataset; None without any."""
         golds, trials = self.traits.golds, self.traits.trials
         check: Callable[[], GoldReport | None]
         if trials is not None:
@@ -246,7 +246,7 @@ class FunctionVerifier(Verifier):
         return report if sound else BrokenReport(f"{kind} gave {short(report)}, expected a report or None.")
 
     def _columns_of(self, rows: Any, needed: Iterable[str]) -> list[str]:
-        """The columns of a dataset, or of a mapping, which has to have those that are needed."""
+        """The column names of a dataset or a mapping; ColumnError if a needed one is missing."""
         names = getattr(rows, "column_names", None)
         if names is None and not isinstance(rows, Mapping):
             raise ColumnError(
@@ -271,7 +271,7 @@ class FunctionVerifier(Verifier):
         return check_trials(values, lambda row: trials(**fixed, **row, **self._options), verify)
 
     def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
+        """Settings for people."""
         return {
             "name": self.name,
             "label": self.label,
@@ -287,7 +287,7 @@ class FunctionVerifier(Verifier):
 
     @functools.cached_property
     def spec(self) -> Any:
-        """The function as workers know it."""
+        """The function for workers."""
         from grpo_verifiers.exec.runner import default_memory
         from grpo_verifiers.exec.spec import make_spec
 
@@ -354,7 +354,7 @@ class FunctionVerifier(Verifier):
         return arguments(self.form, samples, self.columns, self.options, raw=self.traits.raw, inline=inline)
 
     def _in_parts(self, samples: Samples, failed: Outcome) -> list[tuple[Sequence[int], Outcome]]:
-        """The completions of a batch whose one call raised, each checked alone: its row, and its own outcome.
+        """Check each completion of a failed batch alone: its row, and its own outcome.
 
         A check that fails on all of ``HOPELESS`` completions, sampled with a fixed seed, is not run on the rest: its
         one failure is the failure of the batch.

@@ -59,7 +59,7 @@ class Range:
         return inside and not at_open_end and not broken and not too_large
 
     def problem(self, value: Any) -> str | None:
-        """The range in words where a number lies outside; None for anything that is no number."""
+        """The range in words for a number outside of it; None for any other value."""
         if isinstance(value, bool) or not isinstance(value, Real) or self.holds(value):
             return None
         return self.words()
@@ -101,7 +101,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class IsPattern:
-    """Text that is a regular expression with so many groups; None: any number."""
+    """Text that is a regular expression with ``groups`` groups; None: any number."""
 
     groups: int | None = None
 
@@ -148,7 +148,7 @@ def option_problems(
     bare: bool = False,
     more: Mapping[str, inspect.Parameter] = types.MappingProxyType({}),
 ) -> list[str]:
-    """Problems of calling ``fn`` with the options ``values``; empty when there are none.
+    """Problems of calling ``fn`` with the options ``values``.
 
     Unknown names (with the nearest match), missing ones, and values that the annotations do not admit: ``int`` passes
     for ``float``, ``bool`` for no number, NaN for nothing. The caller fills the parameters in ``skip`` itself.
@@ -308,7 +308,7 @@ def spell(hint: Any) -> str:
 
 
 def _spell(kind: Any, marks: Collection[Constraint], *, finite: bool = True) -> str:
-    """One alternative in words; ``finite`` is left out for a value that is no number."""
+    """One alternative in words; ``finite`` is False for a value that is no number."""
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(repr(arg) for arg in typing.get_args(kind))
     if typing.get_origin(kind) in (list, Sequence) and typing.get_origin(typing.get_args(kind)[0]) is Annotated:

@@ -33,7 +33,7 @@ _import_lock = threading.RLock()
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """One name of a registry and where it came from."""
+    """A name of a registry and its source."""
 
     name: str
     way: Way
@@ -236,7 +236,7 @@ class Registry(Generic[T]):
         return sorted({*self._builtins, *self._registered, *self._entry_points()})
 
     def way(self, name: str) -> Way:
-        """Where a name comes from."""
+        """The kind of source of a name."""
         if name in self._registered:
             return "registered"
         if name in self._builtins:

@@ -71,7 +71,7 @@ def excludes(target: str, why: str, *only: Any, way: str = "", when: Test | None
 
 
 def replaces(target: str, why: str) -> PartRule:
-    """A field of TRL that this part makes inert; ``why`` says how the same is written."""
+    """A field of TRL that has no effect with this part; ``why`` has the equivalent setting."""
     return PartRule("replaces", target, why)
 
 

@@ -1,6 +1,6 @@
 """The turns of a completion, each with its tool calls and their results.
 
-A turn is what the model writes in one go: up to its end, or up to calls of tools, whose results follow it.
+A turn is text that the model writes without interruption: up to its end, or up to calls of tools and their results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from grpo_verifiers.reading.messages import content_text
 
 CallStatus = Literal["ok", "error", "late", "died", "unknown", "bad_arguments", "cut"]
-"""How a call ended: ``error`` the tool raised, ``late`` it was ended at its deadline, ``died`` its process ended,
+"""End of a call: ``error`` the tool raised, ``late`` it was killed at its deadline, ``died`` its process ended,
 ``cut`` the completion ended before its result."""
 
 
@@ -21,7 +21,7 @@ class Call:
     Attributes:
         name: the tool's, as the model wrote it.
         arguments: by name; the text itself where it is no JSON object.
-        result: the text that the model got; an error's text where there was one.
+        result: the text for the model: a result or an error.
         status: how the call ended.
         seconds: how long it took.
     """
@@ -63,7 +63,7 @@ class Turn:
 
 
 _TRL_ERROR = "{'error': "
-"""How TRL begins the result of a call that failed."""
+"""Start of TRL's result of a failed call."""
 
 
 def turns_of_messages(completion: Any) -> tuple[Turn, ...]:

@@ -54,7 +54,7 @@ class Step:
     Attributes:
         start: offset of its first character in the completion as sampled.
         end: one past its last character; past the end of the completion it means the end.
-        score: None where the step states nothing that can be judged.
+        score: None for a step without a judgement.
     """
 
     start: int
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One completion's score, how it came about, and why.
+    """The score of one completion, with its status and reason.
 
     >>> Verdict(1.0).status, Verdict(0.4).status, Verdict(None).status
     (<Status.CORRECT: 'correct'>, <Status.PARTIAL: 'partial'>, <Status.NOT_APPLICABLE: 'not_applicable'>)

@@ -120,7 +120,7 @@ def verifier(
         timeout: seconds that one call may take.
         isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the
             trainer, for functions that are quick and cannot hang (the default for async functions); ``"ray"``: in a
-            worker as of ``"process"``, on a node of a Ray cluster.
+            worker as for ``"process"``, on a node of a Ray cluster.
         home: like ``isolation``, but a timeout that a user sets moves an inline check to a worker.
         on_error: the effect of an exception, or of a result that is no verdict: ``"zero"`` scores the
             completion 0, ``"null"`` leaves it out, ``"raise"`` stops the run. Unset: zero, and the run stops where it
@@ -129,7 +129,7 @@ def verifier(
         memory: GiB of address space of a worker; 0 for no cap, 2 by default.
         env: environment variables that its workers keep although they look like secrets.
         pure: its verdicts depend on its arguments only: equal calls run once.
-        steps: whether it gives scores of steps; None: only running it can tell.
+        steps: it scores steps (True), never does (False), or only a run can tell (None).
         fast: a function of the same arguments for the trainer's process, in bounded time: it returns a verdict, or None
             to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
         option_problems: takes the options and returns problems that the signature cannot express; an error
@@ -137,7 +137,7 @@ def verifier(
         golds: takes gold answers and options, and returns a report on those that cannot be used.
         trials: takes the values of a row and options, and returns completions with expected verdicts.
         gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, besides its own.
-        gold_sample: rows that are looked at when training starts; None: all.
+        gold_sample: number of rows to check when training starts; None: all.
         stated: takes a completion and options, and returns the answer that it states, as the column ``answer`` would
             hold it, or None: with it samples can vote (maj@k).
         stricter: values of options that close its loopholes and that an honest completion still passes;
@@ -166,7 +166,7 @@ def verifier(
 
 
 def _names(value: Any) -> Any:
-    """A tuple of several names; one text, which would fall into letters, stays for the check of declarations."""
+    """A tuple of several names; a single text is returned unchanged, for the check of declarations."""
     return value if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
 
 

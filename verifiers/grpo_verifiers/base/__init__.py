@@ -51,16 +51,16 @@ class Pending:
 class Verifier(ABC):
     """Judges completions; also a TRL reward function, picklable and with a name, its ``label``.
 
-    Columns map a parameter to the dataset column that fills it. Methods that a class leaves out ask its ``parts``.
+    Columns map a parameter to the dataset column that fills it. Inherited methods delegate to ``parts``.
 
     Attributes:
         parts: the verifiers of a composition.
-        required_columns: those that it needs.
-        optional_columns: those that it uses where the dataset has them.
-        named_columns: as its user named them: a training set must have them, needed or not.
-        tried_columns: those that its check of golds reads where the dataset has them, and that it does not need.
-        gold_sample: rows that its check of golds looks at when training starts; None: all.
-        gives_steps: True: its verdicts have steps; False: they have none; None: only running it can tell.
+        required_columns: columns that it needs.
+        optional_columns: columns that it uses if the dataset has them.
+        named_columns: mapped by the user: a training set must have them.
+        tried_columns: optional columns of its gold check.
+        gold_sample: number of rows of its gold check when training starts; None: all.
+        gives_steps: its verdicts have steps (True), never have (False), or only a run can tell (None).
         reader: reads the answer that a completion states, written as a gold answer; None: its samples cannot vote.
     """
 
@@ -90,7 +90,7 @@ class Verifier(ABC):
 
     @property
     def gold_columns(self) -> dict[str, str]:
-        """All columns that its check of golds reads where the dataset has them."""
+        """All columns of its gold check, as far as the dataset has them."""
         return merged([self.required_columns, self.tried_columns])
 
     def failed(self, reason: str) -> Verdict:
@@ -98,12 +98,12 @@ class Verifier(ABC):
         return blamed(reason)
 
     def check(self) -> list[str]:
-        """The problems with its settings; empty when there are none."""
+        """Problems with its settings."""
         return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
+        """Settings for people."""
 
     def warm(self) -> None:
         """Start its workers without waiting, for example before the first generation."""

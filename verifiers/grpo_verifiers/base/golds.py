@@ -12,7 +12,7 @@ from grpo_verifiers.verdict import Verdict
 
 MAX_SHOWN = 60
 BATCH = 64
-"""Rows that are tried at a time."""
+"""Rows in one batch of trials."""
 CLAIM = "rows pass with their reference solution, where they have one, and fail with programs that do nothing"
 CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (there are no reference solutions)"
 RIGHT_FAILS = "right programs may score 0"
@@ -33,7 +33,7 @@ class GoldReport(Protocol):
 
 @dataclass(frozen=True)
 class BrokenReport:
-    """The report of a check of golds that does not work; the reason is a sentence."""
+    """The report of a failed check of golds; ``reason`` is a sentence."""
 
     reason: str
 
@@ -42,7 +42,7 @@ class BrokenReport:
         """Always False: no gold was checked."""
         return False
 
-    def lines(self, limit: int | None = 20) -> Iterator[str]:  # noqa: ARG002 - as of all reports
+    def lines(self, limit: int | None = 20) -> Iterator[str]:  # noqa: ARG002 - the signature of all reports
         """The reason."""
         yield f"the golds were not checked: {self.reason}"
 
@@ -65,12 +65,12 @@ class GoldReports:
                 yield f"{label}: {line}"
 
     def at(self, places: Sequence[int]) -> "GoldReports":
-        """The reports on rows that were chosen from a dataset, with their places there."""
+        """The reports on selected rows, with their numbers in the dataset."""
         return GoldReports(tuple((label, placed(report, places)) for label, report in self.parts))
 
 
 def placed(report: GoldReport, places: Sequence[int]) -> GoldReport:
-    """A report on chosen rows with their places in the dataset, where it can tell them."""
+    """A report on selected rows, with their numbers in the dataset if it supports that."""
     at: Callable[[Sequence[int]], GoldReport] | None = getattr(report, "at", None)
     return report if at is None else at(places)
 
@@ -120,7 +120,7 @@ class ColumnReport:
             yield f"... and {len(self.problems) - len(shown)} more."
 
     def at(self, places: Sequence[int]) -> "ColumnReport":
-        """The report on rows that were chosen from a dataset, with their places there."""
+        """The report on selected rows, with their numbers in the dataset."""
         moved = tuple(replace(problem, row=places[problem.row]) for problem in self.problems)
         return replace(self, problems=moved)
 

@@ -17,15 +17,15 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 Seconds = Annotated[float, Range(0, 1e9, open_low=True, open_high=True, text="seconds greater than 0")]
 _ATTRIBUTE = "__verifier_traits__"
 _REMEMBERED = 1024
-"""Combinations of options that need no second look, for each check."""
+"""Limit of remembered valid combinations of options, for each check."""
 
 
 @dataclass(frozen=True)
 class Traits:
     """The default settings of a check (place, limits), and its further abilities.
 
-    As a decorator it leaves a plain function, whose options are checked on direct calls, too. ``@verifier`` takes the
-    same keywords, says what they mean, and registers the function under a name.
+    As a decorator it returns a plain function that checks its options on direct calls, too. ``@verifier`` takes the
+    same keywords, documents them, and registers the function under a name.
 
     >>> from typing import Annotated
     >>> from grpo_verifiers import Verdict, get_verifier
@@ -85,7 +85,7 @@ class Traits:
         return [f"{subject}: {problem}" for problem in problems]
 
     def more_problems(self, fn: Callable[..., Any], values: Mapping[str, Any], *, here: bool = True) -> list[str]:
-        """Problems that the check itself finds, with the defaults filled in; none while an option has a wrong type.
+        """Problems from the check's ``option_problems``, with defaults filled in; none if an option has a wrong type.
 
         ``here``: it runs on this machine.
 
@@ -105,7 +105,7 @@ class Traits:
         return self.option_problems(**options, here=here) if self.boxes else self.option_problems(**options)
 
     def declared_problems(self, fn: Callable[..., Any], values: Mapping[str, Any], *, here: bool = True) -> list[str]:
-        """The problems that the check itself finds with its options, errors of this package included."""
+        """The problems from `more_problems`, with its exceptions as problems in words."""
         try:
             problems: Any = self.more_problems(fn, values, here=here)
         except VerifierError as error:

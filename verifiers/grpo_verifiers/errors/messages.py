@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MOST = 60
-"""Names that a message lists: a module may have hundreds."""
+"""Limit of the names in a message: a module may have hundreds."""
 MAX_LABEL = 200
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters except line ends and tabs, and characters that change the text direction."""
@@ -83,7 +83,7 @@ def short(value: Any, limit: int = 80) -> str:
 
 
 def type_name(kind: type) -> str:
-    """The name of a class, whose metaclass may lie about it or raise."""
+    """The name of a class; its metaclass may return a wrong one or raise."""
     try:
         return exact(kind.__name__, 200)
     except BaseException:  # noqa: BLE001 - as above
@@ -96,7 +96,7 @@ def readable(text: str, limit: int) -> str:
 
 
 def label_problem(label: Any) -> str | None:
-    """The problem with a verifier's label, which names metrics and columns of tables; None when there is none."""
+    """The problem with a verifier's label, a name of metrics and table columns; None if it is valid."""
     if isinstance(label, str) and label.strip() and label.isprintable() and len(label) <= MAX_LABEL:
         return None
     return f"label is {short(label)}, expected a name: printable characters, at most {MAX_LABEL} of them."

@@ -13,11 +13,11 @@ from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.wire import from_rows, to_rows
 
 GRACE = 2.0
-"""Seconds past an item's deadline after which its event loop must be blocked: nothing else keeps a timer waiting."""
+"""Seconds past a deadline after which the event loop counts as blocked: only that delays a timer."""
 
 
 class Gate:
-    """At most so many calls of one verifier at a time, over all its batches."""
+    """A limit on the concurrent calls of one verifier, over all its batches."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -31,7 +31,7 @@ class Gate:
 
 
 class AsyncBatch:
-    """Running calls of one coroutine function."""
+    """Concurrent calls of one coroutine function."""
 
     def __init__(
         self,

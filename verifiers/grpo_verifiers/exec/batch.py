@@ -40,7 +40,7 @@ class CallBatch:
     def __init__(
         self, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None = None
     ) -> None:
-        """Calls as they are, or as ``pack`` makes them, with the numbers of results that they owe."""
+        """Calls, plain or packed by ``pack``, with their expected numbers of results."""
         self.spec, self.timeout = spec, timeout
         self.payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
         self.rows = rows or [None if isinstance(call, bytes) else call[2] for call in calls]
@@ -61,7 +61,7 @@ class CallBatch:
                 self._done.set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:
-        """Every outcome, in order; TimeoutError where not all are there in time."""
+        """Every outcome, in order; TimeoutError if one is missing at the deadline."""
         if not self._done.is_set():
             only_in(self._owner)
         if not self._done.wait(timeout):

@@ -30,7 +30,7 @@ class ThisThread:
         self._fn = fn
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Nothing starts before it is collected."""
+        """Start nothing until the outcomes are collected."""
         return lambda: [self._one(each) for each in calls]
 
     def _one(self, call: Call) -> Outcome:

@@ -9,7 +9,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples
 
 SETTINGS = frozenset({"base", "label", "columns", "timeout", "on_error", "isolation"})
-"""Keywords of ``get_verifier`` itself, which no option of a check may be called."""
+"""Keywords of ``get_verifier`` itself: no option of a check may have such a name."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ def _named(fn: Any) -> str:
 def arguments(
     form: Form, samples: Samples, columns: Mapping[str, str], options: Mapping[str, Any], *, raw: bool, inline: bool
 ) -> list[tuple[Any, dict[str, Any], int | None]]:
-    """The calls that judge these samples: one for each, or one in all for a batch function.
+    """The calls that judge these samples: one for each, or a single one for a batch function.
 
     ``columns`` maps parameter to column, where they differ; an option that names a column parameter takes its place.
-    ``raw`` gives the completions as the trainer has them (chats stay chats), as TRL does. ``inline`` calls stay in this
+    ``raw`` passes the completions unchanged (chats as chats), as TRL does. ``inline`` calls stay in this
     process, where TRL's logging functions are.
     """
     filled: dict[str, Any] = {}

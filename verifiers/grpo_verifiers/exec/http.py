@@ -19,7 +19,7 @@ _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
 
 
 _OTHER_ERRORS = (ImportError, OverflowError, RuntimeError, ExceptionGroup)
-"""A proxy of a kind that is not installed, a port beyond 65535 (bare or in a group), an interpreter that ends."""
+"""Errors of a missing proxy package, a port beyond 65535 (bare or in a group), an interpreter at its end."""
 
 
 class ResponseTooLargeError(OSError):

@@ -22,7 +22,7 @@ class LoopThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
-        """Run for ever: where a check raises SystemExit, asyncio leaves the loop with all other checks in it."""
+        """Run for ever: asyncio would leave the loop, with all other checks, when a check raises SystemExit."""
         left = True
         while left:
             left = False
@@ -51,7 +51,7 @@ def submit_http(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def wait_http(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The same, for callers without a loop, and for those whose own one is busy: wait for its result."""
+    """Like `submit_http`, but wait for the result: for callers without a loop, or with a busy one."""
     future = submit_http(coroutine)
     try:
         return future.result()

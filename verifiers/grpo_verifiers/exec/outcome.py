@@ -7,12 +7,12 @@ from typing import Literal
 from grpo_verifiers.verdict import Kind, Verdict
 
 MARK = "GRPO_VERIFIERS_WORKER"
-"""Environment variable of worker processes; every worker has a value of its own, and so has all that it starts."""
+"""Environment variable of worker processes: each worker has its own value, and its descendants inherit it."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """One result of a batch function that is no verdict, and why."""
+    """The reason why one result of a batch function is no verdict."""
 
     reason: str
 

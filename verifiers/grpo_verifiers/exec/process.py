@@ -1,4 +1,4 @@
-"""One worker process as the trainer sees it: start, talk without blocking, kill with everything below it."""
+"""The trainer's side of one worker process: start it, talk without blocking, kill it with its descendants."""
 
 import collections
 import contextlib
@@ -173,7 +173,7 @@ class WorkerProcess(Child):
                 return replies
 
     def booted(self, first: Mapping[str, Any]) -> None:
-        """Drop the log of the start; ``first``, the first reply, tells the group of the worker."""
+        """Drop the log of the start; ``first``, the first reply, has the group of the worker."""
         group = first.get("group")
         self._group = group if isinstance(group, int) and group > 1 else self.pid
         self._log.close()

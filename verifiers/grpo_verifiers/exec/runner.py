@@ -22,7 +22,7 @@ from grpo_verifiers.exec.spec import CheckSpec
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
 DEFAULT_MEMORY = 2 << 30
 CUDA_LIBRARIES = 4 << 30
-"""Address space that a torch for CUDA takes when it is imported, and more: 3.0 GiB with 2.11."""
+"""Address space for the import of a torch with CUDA; torch 2.11 takes 3.0 GiB."""
 
 
 def worker_count() -> int:
@@ -56,7 +56,7 @@ def default_memory() -> int | None:
 
 @functools.cache
 def _torch_has_cuda() -> bool:
-    """Torch is installed, and built for CUDA; it is not imported to see that."""
+    """True if torch is installed and built for CUDA; tested without an import."""
     spec = importlib.util.find_spec("torch")
     places = [] if spec is None else spec.submodule_search_locations or []
     return any(Path(place, "lib", name).exists() for place in places for name in ("libtorch_cuda.so", "torch_cuda.dll"))
@@ -68,8 +68,8 @@ class Runner:
     def __init__(self, workers: int | None = None) -> None:
         """Start nothing yet.
 
-        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; unless given, the
-        process's share of the cores.
+        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; by default
+        the process's share of the cores.
         """
         if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
             raise ValueError(f"workers is {workers!r}, expected an integer of at least 1, or None.")
@@ -88,8 +88,8 @@ class Runner:
     ) -> CallBatch:
         """Hand over calls without waiting; each may take ``timeout`` seconds from its own start.
 
-        A call is the first argument, the keyword arguments, and for a batch function the number of results it owes
-        (None for one that judges a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
+        A call is the first argument, the keyword arguments, and for a batch function the expected number of results
+        (None for a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
         """
         batch = CallBatch(spec, calls, timeout, rows)
         if batch.payloads:
@@ -106,7 +106,7 @@ class Runner:
         return dict(self._scheduler.confinement) if self._scheduler else {}
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive now: of the processes that were started, each of which keeps one."""
+        """Process ids of the live workers, or of their keepers."""
         return self._scheduler.pids() if self._scheduler else []
 
     def close(self) -> None:
@@ -154,7 +154,7 @@ _shared_lock = threading.Lock()
 def shared_runner(isolation: str = "process") -> Runner:
     """The runner that all verifiers of this process use; created on first use, shared by all steps.
 
-    Its workers are of this machine, or where another ``isolation`` has them.
+    Its workers run on this machine, or in the place of another ``isolation``.
     """
     with _shared_lock:
         if isolation not in _shared or _shared[isolation].closed:

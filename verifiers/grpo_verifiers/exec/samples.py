@@ -1,4 +1,4 @@
-"""A batch as trainers hand it over (TRL's reward signature), and the parts of it that a check may ask for."""
+"""A batch in TRL's reward signature, and the values that a check may request from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
-"""The thread that owns all workers of a runner: it starts them, hands out items, holds the clock, kills and replaces.
+"""The thread that owns all workers of a runner: it starts them, assigns items, keeps the deadlines, kills and replaces.
 
-It has to be one long-lived thread: the kernel ties a worker's life to the thread that started it.
+It must be one long-lived thread: the kernel ties a worker's life to the thread that started it.
 """
 
 import collections
@@ -117,7 +117,7 @@ class Scheduler:
         try:
             while True:
                 self._take()
-                if self.closing:  # looked at after the bell is drained: its ring may have been for this
+                if self.closing:  # checked after the bell is drained, because closing rings it too
                     break
                 self._go_on()
                 for key, events in self._selector.select(self._pause()):
@@ -324,7 +324,7 @@ class Scheduler:
         self._next(worker)
 
     def _next(self, worker: _Worker) -> None:
-        """Give an idle worker its own item, the next of the queue, or a check to load."""
+        """Assign an idle worker its own item, the next of the queue, or a check to load."""
         pool = worker.pool
         if worker not in pool.workers:
             return
@@ -433,7 +433,7 @@ def _cap(worker: _Worker) -> str:
 def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
     try:
         seconds = duration_of(reply)
-        if seconds > item.batch.timeout:  # late by its own clock, however late this one looked
+        if seconds > item.batch.timeout:  # late by its own clock
             return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)
         failure = reply.get("e")
         if isinstance(failure, dict):

@@ -30,7 +30,7 @@ _by_value = threading.RLock()  # a function may hold a verifier, whose pickle ha
 
 @dataclass(frozen=True)
 class CheckSpec:
-    """One check function and the kind of worker it runs in.
+    """One check function and the kind of its workers.
 
     Attributes:
         target: ``module:attr`` or ``/path/file.py:attr``; empty when the function travels by value.
@@ -77,7 +77,7 @@ class CheckSpec:
 
 
 def reference_to(fn: Any) -> str | None:
-    """``module:attr`` or ``/path/file.py:attr`` under which a fresh process finds ``fn``; None if there is none."""
+    """The import path of ``fn`` in a fresh process: ``module:attr`` or ``/path/file.py:attr``, else None."""
     module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
     home = sys.modules.get(module) if isinstance(module, str) else None
     if home is None or module == "__main__" or not isinstance(name, str) or "<" in name or not _holds(home, name, fn):
@@ -133,7 +133,9 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
         registered[module.__name__] = module
     with _by_value, contextlib.ExitStack() as afterwards:
         try:
-            for name in registered.keys() - cloudpickle.list_registry_pickle_by_value():  # the user's own stay
+            for name in (
+                registered.keys() - cloudpickle.list_registry_pickle_by_value()
+            ):  # keep the user's own
                 cloudpickle.register_pickle_by_value(registered[name])
                 afterwards.callback(cloudpickle.unregister_pickle_by_value, registered[name])
             payload: bytes = cloudpickle.dumps(fn)

@@ -1,8 +1,8 @@
 """Messages between trainer and worker: pickle to the worker, JSON of bounded size back.
 
-A worker runs checks on model text, so nothing it sends is trusted: the trainer never unpickles it. That is why the
-process pools of the standard library, pebble and loky do not serve here: all of them unpickle results in the parent
-(pebble's ``channel.recv``, loky's result queue), and none starts an item's clock when the item starts.
+A worker runs checks on model text, so nothing it sends is trusted: the trainer never unpickles it. The process
+pools of the standard library, pebble and loky are unsuitable: all of them unpickle results in the parent (pebble's
+``channel.recv``, loky's result queue), and none starts an item's deadline when the item starts.
 """
 
 import json
@@ -21,7 +21,7 @@ from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
 
 MAX_REPLY = 8 << 20
 LONGEST = 1e9
-"""Seconds that a call may say it took."""
+"""Largest duration of a call that a reply may report, in seconds."""
 _CALL = struct.Struct("!IQ")
 _REPLY = struct.Struct("!I")
 _STATUSES = "a number, True or False, None (does not apply) or a Verdict"
@@ -50,7 +50,7 @@ def read_call(sock: socket.socket) -> tuple[tuple[Any, ...], bytes] | None:
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes | None:
-    """So many bytes; None where the connection ends before."""
+    """Read exactly ``size`` bytes; None if the connection ends early."""
     parts = []
     while size:
         try:

@@ -1,7 +1,7 @@
 """The process that runs checks: ``python -m grpo_verifiers.exec.worker``, never started by a file's path.
 
-It takes one item at a time from the socket it inherited, runs the check, and answers in JSON. It trusts the trainer and
-is trusted with nothing: the trainer holds the clock, and kills it by SIGKILL.
+It takes one item at a time from the socket it inherited, runs the check, and answers in JSON. It trusts the trainer,
+which does not trust it: the trainer keeps the deadline, and kills it by SIGKILL.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def _serve(sock: socket.socket) -> None:
                 importlib.invalidate_caches()
                 checks[key] = pickle.loads(payload).load()  # noqa: S301 - from the trainer
             else:
-                # Dies by itself should the trainer be unable to kill it: no Python code has to run for that.
+                # A timer of the system kills it if the trainer cannot.
                 signal.setitimer(signal.ITIMER_REAL, 2 * extra + 10)
                 reply["v"] = printed.after_first(_run(checks[key], payload))
         except MemoryError:
@@ -90,8 +90,8 @@ def keep(
 ) -> NoReturn:
     """Wait for the end of the worker or of the trainer (a pidfd), then end everything below; end as the worker did.
 
-    No check runs here, so nothing that one does holds this process up. Of more than ``most`` processes below this one,
-    the rest is ended at once, and ``overrun`` is called.
+    No check runs here, so none can block this process. Beyond ``most`` processes below this one all are
+    ended at once, and ``overrun`` is called.
     """
     confine.adopt_orphans()
     watch = select.poll()

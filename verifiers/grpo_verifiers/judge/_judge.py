@@ -125,7 +125,7 @@ async def judge(
     injection harder, not impossible: combine a judge with rules where you can.
 
     A reply without exactly one score in range is *unparsable*, a request that failed for good an *error*; both score
-    None. A score that the reply only quotes is none. Rate limits, server errors and broken connections are tried again
+    None. A quoted score does not count. Rate limits, server errors and broken connections are tried again
     with growing, jittered pauses, never before the server's ``Retry-After``. A wrong key, address or model raises
     ``JudgeConfigurationError``.
 
@@ -165,7 +165,7 @@ async def judge(
             ``timeout`` above it, which counts as the completion's fault.
         cache_size: verdicts to remember; identical pending requests are merged. 0: no cache.
         max_characters: of each text; a longer one is cut in the middle, with a note.
-        think: tag of the thinking section that is not shown to the judge; None shows everything.
+        think: tag of the thinking section to hide from the judge; None shows everything.
     """
     endpoint = Endpoint(
         f"{base_url.rstrip('/')}/chat/completions", _key(api_key_env), float(request_timeout), retries, float(backoff)

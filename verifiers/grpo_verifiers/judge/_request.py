@@ -1,6 +1,6 @@
 """Requests to the judge: retries with backoff, and the classification of failures.
 
-Of those in flight the number is bounded, identical ones are merged, and answers are remembered.
+The number in flight is limited, identical requests are merged, and answers are cached.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _jitter = random.SystemRandom()  # not the global generator: seeded runs must no
 
 
 class JudgeConfigurationError(VerifierFailedError):
-    """The endpoint, the key or the model is wrong: no completion can be judged until that is repaired."""
+    """The endpoint, the key or the model is wrong: no completion can be judged before a repair."""
 
 
 class JudgeRequestError(Exception):
@@ -111,7 +111,7 @@ async def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
 
 
 def content_of(reply: bytes) -> str:
-    """The text of a chat completion's only choice; ValueError where there is none."""
+    """The text of a chat completion's only choice; ValueError without one."""
     try:
         value = json.loads(reply)
         text = value["choices"][0]["message"]["content"]

@@ -13,7 +13,7 @@ _LINE = re.compile(
     re.IGNORECASE,
 )
 _MARKUP = r"*_`#$\u200b-\u200d\u2060\ufeff"
-# Between two digits it stays, or "1_0" would be ten.
+# Not removed between two digits, or "1_0" would be ten.
 _DECORATION = re.compile(rf"(?<![0-9{_MARKUP}])[{_MARKUP}]++|[{_MARKUP}]++(?![0-9])")
 _FENCE = re.compile(r"\s{0,12}(`{3,}|~{3,})")
 _BLOCK_QUOTE = re.compile(r"\s*(?:>|&gt;|\||│|┃|▌)")

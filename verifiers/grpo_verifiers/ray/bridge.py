@@ -66,7 +66,7 @@ class _Actor:
 
 
 class ClusterError(Exception):
-    """There is no cluster, or it gives no actor."""
+    """There is no cluster, or it runs no actor."""
 
 
 class Bridge:
@@ -97,7 +97,7 @@ class Bridge:
         """Serve until the connection is closed.
 
         Raises:
-            ClusterError: no actor runs any more, and none can be had.
+            ClusterError: no actor runs, and none can be started.
         """
         threading.Thread(target=self._read, name="trainer", daemon=True).start()
         self._say({"ready": {"nodes": sum(bool(node["Alive"]) for node in self._ray.nodes())}})
@@ -156,12 +156,12 @@ class Bridge:
             raise ClusterError(self._shortage())
 
     def _recount(self) -> None:
-        """How many actors of how many CPUs are this process's share of the cluster."""
+        """Compute the number and the CPUs of this process's actors: its share of the cluster."""
         resource, ranks = self._settings["resource"], max(1, self._settings["ranks"])
         offers = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         sizes = [each.get("CPU", 0.0) for each in offers if not resource or each.get(resource, 0)]
         sizes = [size for size in sizes if size > 0] or [1.0] * ranks  # none yet: ask for some
-        if not self._actors:  # actors of one size: it stays
+        if not self._actors:  # all actors have one size, chosen at the start
             self._cpus = float(self._settings["cpus"] or actor_size(sizes, ranks))
         self._target = self._settings["actors"] or max(1, room(sizes, self._cpus) // ranks)
 
@@ -223,7 +223,7 @@ class Bridge:
             self._ask(actor, "ran", reply, call)
 
     def _free(self, call: _Call) -> _Actor | None:
-        """The actor with the fewest calls, where it takes one more; one without any for a call that has lost one."""
+        """The free actor with the fewest calls; one without calls for a call that has lost an actor."""
         most = 1 if call.deaths else PER_WORKER * self.workers
         able = [
             actor
@@ -238,7 +238,7 @@ class Bridge:
         if error is None:
             try:
                 outcome = unpack_outcome(read_fields(reply), call.rows)
-            except WireError as wrong:  # here, or the trainer would end this process for it, and all actors with it
+            except WireError as wrong:  # checked here: the trainer would end this process with all its actors
                 self._lose(actor, f"it {wrong}", blame=True)
                 return
             del actor.calls[call.number]
@@ -291,7 +291,7 @@ class Bridge:
 
 
 def room(sizes: Sequence[float], cpus: float) -> int:
-    """Actors of so many CPUs that nodes of these sizes hold: none is on two nodes."""
+    """The number of actors of ``cpus`` CPUs that fit on nodes of these sizes, each on one node."""
     return sum(int(size / cpus + 1e-6) for size in sizes)
 
 

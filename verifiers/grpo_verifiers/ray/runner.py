@@ -1,4 +1,4 @@
-"""Calls that run on the nodes of a Ray cluster, as the trainer sees them.
+"""The trainer's side of calls that run on the nodes of a Ray cluster.
 
 The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
 outcome, in order: a dead child is started again, and an absent cluster fails all open calls.
@@ -98,7 +98,7 @@ class _Link(Child):
             return readable(self.printed(), 2000)
 
     def forget(self) -> None:
-        """In a forked child: let go of it without touching it."""
+        """In a forked child: release it without any message."""
         self.sock.close()
         self._log.close()
         disown(self.process)
@@ -152,7 +152,7 @@ class _Cluster(Scheduler):
         return [link.process.pid] if link is not None else []
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's connection."""
+        """In a forked child: close the parent's connection."""
         if self._link is not None:
             self._link.forget()
 

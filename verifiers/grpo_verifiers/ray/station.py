@@ -27,7 +27,7 @@ from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Kind
 
 JUDGES = ("mpmath", "jsonschema")
-"""Packages whose versions change verdicts."""
+"""Packages with an influence on verdicts."""
 MOST_SPECS = 64
 """Checks that a station remembers."""
 
@@ -49,7 +49,7 @@ class Station:
     """Runs calls on its node, several at a time."""
 
     def __init__(self, workers: int) -> None:
-        """Start nothing yet; so many worker processes, and programs in boxes, at a time."""
+        """Start nothing yet; ``workers`` limits the worker processes, and the programs in boxes."""
         os.environ[WORKERS_VARIABLE] = str(workers)  # the pool of boxes reads it
         self._runner = Runner(workers)
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Station:
         self._places: dict[str, Any] = {}
 
     def hello(self) -> bytes:
-        """Its node and its code."""
+        """Its node and the digest of its code."""
         about = {
             "node": platform.node(),
             "digest": code_digest(),
@@ -132,7 +132,7 @@ def read_fields(body: Any) -> dict[str, Any]:
 
 
 def unpack_outcome(reply: Mapping[str, Any], rows: int | None) -> Outcome:
-    """The outcome of a call that owes so many rows, validated as untrusted data."""
+    """The outcome of a call with ``rows`` results, validated as untrusted data."""
     seconds, kind = duration_of(reply), reply.get("k")
     if kind is None:
         return Outcome("value", from_rows(reply.get("v"), rows or 1), seconds=seconds)

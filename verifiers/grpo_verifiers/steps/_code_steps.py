@@ -135,7 +135,7 @@ async def code_steps(
         verifiers: [code, {name: code_steps, weight: 0.0}]
 
     Args:
-        completion: the model's text; ``completion_text`` is looked at.
+        completion: the model's text; unused, see ``completion_text``.
         completion_text: the completion as sampled.
         tests: as ``code`` takes them.
         turn_spans: the spans of the model's own turns; results of tools are not read.
@@ -143,8 +143,8 @@ async def code_steps(
         time_limit: seconds that one run may take.
         memory: GiB for a run and all its processes.
         max_source: characters of a program.
-        level: the least confinement to run under, as of ``code``.
-        highest: the most confinement to use, as of ``code``.
+        level: the least confinement to run under, as for ``code``.
+        highest: the most confinement to use, as for ``code``.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     del completion
@@ -267,7 +267,7 @@ def _load(case: _Case, last: int) -> Ran:
 
 
 def _failed_call(case: _Case, test: CallTest | CodeTest) -> int | None:
-    """The statement that defines the function whose call raises, or never returns; None where none does."""
+    """The statement that defines a function with a failing or endless call; None if the call succeeds."""
     if isinstance(test, CallTest):
         question: dict[str, Any] = {"name": test.function, "args": test.args, "kwargs": test.kwargs}
         names = {test.function.partition(".")[0]}

@@ -94,7 +94,7 @@ def math_steps(
         verifiers: [math, {name: math_steps, weight: 0.0, steps: newline}]
 
     Args:
-        completion: the model's text; ``completion_text`` is looked at.
+        completion: the model's text; unused, see ``completion_text``.
         completion_text: the completion as sampled.
         prompt: the question; equations quoted from it state nothing.
         turn_spans: the spans of the model's own turns; results of tools state nothing.

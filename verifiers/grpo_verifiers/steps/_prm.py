@@ -83,7 +83,7 @@ def prm(
     Use it when there is a process reward model for the task, and rules (``math_steps``) see too little of a solution.
 
     Scores: that of the steps by ``aggregate``; each step is a probability from 0 to 1; 0 unparsable, where the text
-    makes separators of its own; None, not applicable, where there is no step.
+    makes separators of its own; None, not applicable, without steps.
 
     Config:
         advantage: process
@@ -95,7 +95,7 @@ def prm(
             style: qwen
 
     Args:
-        completions: the models' texts; ``completion_text`` is looked at.
+        completions: the models' texts; unused, see ``completion_text``.
         prompts: the questions: texts, or chats, of which the last user message is the question.
         completion_text: the completions as sampled.
         turn_spans: the spans of the model's own turns; results of tools are no steps.

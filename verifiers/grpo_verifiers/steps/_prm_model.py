@@ -37,7 +37,7 @@ class PrmQuestion(NamedTuple):
 def load(  # noqa: PLR0917 - the identity of a loaded model
     name: str, style: str, device: str, dtype: str, revision: str | None, trust_remote_code: bool
 ) -> Loaded:
-    """Load a checkpoint once for this process; random numbers of the process are left as they are."""
+    """Load a checkpoint once for this process; the random state of the process does not change."""
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if trust_remote_code:
         _refuse_foreign_code(name)

@@ -29,7 +29,7 @@ def tool_used(
     most: Annotated[int, Range(0)] | None = None,
     successful: bool = True,
 ) -> Verdict:
-    """Score 1 where there are from ``least`` to ``most`` calls of a tool, else 0; a turn with a call is a step of 1.
+    """Score 1 for ``least`` to ``most`` calls of a tool, else 0; a turn with a call is a step of 1.
 
     >>> from grpo_verifiers.turns import Call, Turn
     >>> tool_used("4", [Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"),)), Turn(30, 31, "4")]).score
@@ -45,7 +45,7 @@ def tool_used(
         verifiers: [math, {name: tool_used, weight: 0.1, names: [calculator]}]
 
     Args:
-        completion: the model's text, which is not looked at.
+        completion: the model's text; unused.
         turns: the turns of the completion.
         names: the tools that count; empty: all.
         least: calls that there must be.
@@ -92,7 +92,7 @@ def tool_valid(
         verifiers: [math, {name: tool_valid, weight: 0.1}]
 
     Args:
-        completion: the model's text, which is not looked at.
+        completion: the model's text; unused.
         turns: the turns of the completion.
         without: the score of a completion without a call; null: the check does not apply to it.
     """
@@ -134,7 +134,7 @@ def turn_reward(
         verifiers: [{name: turn_reward, weight: 0.0}]
 
     Args:
-        completion: the model's text, which is not looked at.
+        completion: the model's text; unused.
         turns: the turns of the completion.
         aggregate: the completion's score from those of its turns: min, mean, last or product.
     """
@@ -173,7 +173,7 @@ def turns_overlong(
         verifiers: [math, {name: turns_overlong, expected: 2, most: 6}]
 
     Args:
-        completion: the model's text, which is not looked at.
+        completion: the model's text; unused.
         turns: the turns of the completion.
         expected: turns that cost nothing.
         most: turns from which the penalty is full.

@@ -1,4 +1,4 @@
-"""One score for a completion out of those of its steps."""
+"""The score of a completion from the scores of its steps."""
 
 import math
 from collections.abc import Callable, Sequence

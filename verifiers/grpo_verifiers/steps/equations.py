@@ -34,7 +34,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _DASHED = re.compile(r"^[ \t]*+[-–][ \t]++", re.MULTILINE)
-# The mark of an item of a list; "(3) + 4" is none.
+# The mark of an item of a list; "(3) + 4" has no mark.
 _ITEM = re.compile(r"^[ \t]*+(?:[-–*+•]|\(?(?:\d{1,3}|[a-zA-Z])[.)](?=[ \t]++[^-+*/^=×÷·!\s]))(?=[ \t])", re.MULTILINE)
 _SIGNS = ("=", "≈", "≡", "approx", "simeq", "equiv", *WORD_SIGNS)
 _MARKUP = re.compile(r"</?[A-Za-z]\w{0,30}>")  # a tag ends the text before it
@@ -72,7 +72,7 @@ class _Token(NamedTuple):
 
 @dataclass(frozen=True)
 class EquationChain:
-    """``a = b = c`` as it is written.
+    """A written chain ``a = b = c``.
 
     Attributes:
         sides: of the signs, in LaTeX or plain text; empty where a side is missing or cannot be trusted.

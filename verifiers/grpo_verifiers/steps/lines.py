@@ -91,7 +91,7 @@ def sentence(text: str) -> list[Span]:
 def tags(text: str) -> list[Span]:
     """Each ``<step>…</step>`` is a step, its tags included; text outside of them belongs to none.
 
-    A tag that opens inside an open step ends that one. A step that is never closed, being cut off, reaches to the end.
+    A tag that opens inside an open step ends that one. An unclosed step of a cut completion reaches to the end.
 
     Use it when the prompt asks for ``<step>`` tags, so that the model itself marks its steps.
 

@@ -49,7 +49,7 @@ from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.steps.equations import EquationChain
 
 MIN_ROUNDED, MIN_CUT = 2, 4
-"""Significant digits of a decimal that is rounded, and of one that is cut."""
+"""Least significant digits of a rounded decimal, and of a cut one."""
 FARTHEST = Fraction(1, 20)
 """Largest relative error of a rounded number: that of two digits."""
 _MAX_EXPONENT = 400
@@ -152,7 +152,7 @@ class RoundingDrift:
 _OPTIONS = Options(evaluated=False, reduced=False, percent="value", decimals=0)
 _NOT_VALUES = STRUCTURES | {"rel", "pm", "unit", "currency", "big"}
 _MAX_TERMS = 400
-"""Of an identity in letters: more are not multiplied out."""
+"""Limit for multiplying out an identity in letters."""
 _ABOUT = Fraction(1, 200)
 """Largest relative difference of two expressions that are about equal and no numbers."""
 ZERO, ONE, HUNDRED = number(0), number(1), number(100)
@@ -227,7 +227,7 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
         except NoFormError:
             pass
     if is_symbolic(left) or is_symbolic(right):
-        # As an identity it is right; if it is none, it may be a definition or a condition.
+        # An identity holds; any other equation may be a definition or a condition.
         return (Holds.YES, None) if sign == "=" and quick(left, right, _OPTIONS)[0] else nothing
 
     compare = _about if sign == "~=" else partial(_equal, rounding=rounding, full=full)
@@ -293,7 +293,7 @@ def _in_degrees(node: Node) -> Node:
 
 
 def _terms(node: Node) -> float:
-    """At most so many terms in the letters of an expression, once it is multiplied out."""
+    """An upper bound on the terms of an expression in letters after multiplying out."""
     if not is_symbolic(node):
         return 1.0
     kind = node[0]

@@ -39,7 +39,7 @@ _SPECIAL = re.compile(
 
 
 def without_specials(text: str) -> str:
-    """The text with special tokens (``<|im_end|>``, ``</s>`` and the like) blanked out; every offset stays."""
+    """The text with special tokens (``<|im_end|>``, ``</s>`` and the like) blanked out; offsets do not change."""
     return _SPECIAL.sub(lambda match: " " * len(match.group()), text)
 
 
@@ -89,7 +89,7 @@ def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = 
 
     Raises:
         UnknownNameError: no segmenter has that name.
-        VerifierError: the function returned something that is no list of spans, in order, disjoint and in range.
+        VerifierError: the function did not return a list of spans in order, disjoint and in range.
     """
     segmenter = SEGMENTERS.get(by)
     own = is_reference(by)
@@ -139,5 +139,5 @@ def tiled(starts: Sequence[int], end: int) -> list[Span]:
 
 
 def first_visible(text: str, start: int, end: int) -> int:
-    """Offset of the first character in ``[start, end)`` that is no white space; ``end`` if there is none."""
+    """Offset of the first visible character in ``[start, end)``, else ``end``."""
     return end - len(text[start:end].lstrip())

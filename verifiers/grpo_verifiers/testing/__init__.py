@@ -58,7 +58,7 @@ class Contract:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """All of them."""
+        """All completions of the contract."""
         return (*self.accept, *self.reject)
 
     def batch(self, cases: Sequence[Case]) -> tuple[list[Any], list[Any], dict[str, list[Any]]]:
@@ -156,7 +156,7 @@ def _parts(verifier: Verifier) -> Iterator[Verifier]:
 
 
 def check_missing_values(contract: Contract) -> None:
-    """A row whose columns are None does not make it raise; it may call that an error itself, and score None."""
+    """A row with None in its columns does not make it raise; it may return an error with score None."""
     verifier = contract.verifier
     strict = verifier.derive(on_error="raise") if isinstance(verifier, FunctionVerifier) else verifier
     for completion, columns in contract.cases[:2]:

@@ -12,7 +12,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class ContractCheck(Generic[S]):
-    """One property that every part of a kind must have: ``run`` raises AssertionError when the subject lacks it.
+    """One property that every part of a kind must have; ``run`` raises AssertionError if the subject lacks it.
 
     ``applies`` tests whether a subject must pass it; ``name`` is for reports and ``expected_failures``.
     """

@@ -47,7 +47,7 @@ class ToolContract:
         return value if self.part.kind == "function" else value(**self.part.kwargs)
 
     def play(self, subject: Any, row: Mapping[str, Any] | None) -> list[Any]:
-        """The result of ``reset``, where there is one, and of each call, in order."""
+        """The results of ``reset`` (with a row) and of each call, in order."""
         results = [] if row is None else [subject.reset(**self.row_for(row))]
         for name, arguments in self.calls:
             if self.part.kind == "environment":
@@ -65,7 +65,7 @@ class ToolContract:
         return {name: value for name, value in row.items() if everything or name in named}
 
     def first_row(self) -> Mapping[str, Any] | None:
-        """Of an environment the first row, else None."""
+        """The first row of an environment, else None."""
         return self.rows[0] if self.part.kind == "environment" else None
 
 
@@ -82,7 +82,7 @@ def check_calls_fit(contract: ToolContract) -> None:
 
 
 def check_schema(contract: ToolContract) -> None:
-    """Its schemas are JSON, with the names that the model calls, and a description each."""
+    """Its schemas are JSON, with the names of its methods, and a description each."""
     for method in contract.part.methods:
         assert json.loads(json.dumps(method.schema)) == method.schema, f"the schema of {method.name} is no JSON"
         function = method.schema["function"]
@@ -138,7 +138,7 @@ def check_reward(contract: ToolContract) -> None:
 
 
 def check_state_key(contract: ToolContract) -> None:
-    """Its state key is a text, an integer or a tuple of such; equal states have equal keys; asking changes none."""
+    """Its state key is a text, an integer or a tuple of such; equal states have equal keys; reading it changes none."""
     if not contract.part.states:
         return
     keys = []

@@ -115,7 +115,7 @@ def written(value: Fraction, digits: int = 12) -> str:
 def _python(text: str) -> str:
     """The expression in Python: numbers are texts, and ``√``, ``!`` and the percent sign are calls and quotients."""
     out: list[str] = []
-    opened: list[int] = []  # where the operands begin whose parentheses are open
+    opened: list[int] = []  # starts of operands with open parentheses
     start = at = 0
     while at < len(text):
         in_call = bool(opened) and out[opened[-1]] in _FUNCTIONS
@@ -151,7 +151,7 @@ def _python(text: str) -> str:
 
 
 def _rooted(out: list[str], start: int) -> int:
-    """Put the operand that begins there under the roots before it; the beginning of all that."""
+    """Wrap an operand in the roots before it; return the new start."""
     while start and out[start - 1] == "√":
         start -= 1
         out[start] = "sqrt("
@@ -248,7 +248,7 @@ def _root(value: Fraction, degree: int = 2) -> Fraction:
 
 
 def _integer_root(number: int, degree: int) -> int:
-    """The largest integer whose power is not above a number."""
+    """The integer part of the root of a number."""
     if degree == 2:
         return math.isqrt(number)
     low, high = 1, 1 << (number.bit_length() // degree + 1)
@@ -280,7 +280,7 @@ def _comb(of: Fraction, chosen: Fraction) -> Fraction:
 
 
 def _round(value: Fraction, places: Fraction = Fraction(0)) -> Fraction:
-    """Halves away from zero, as on paper."""
+    """Round halves away from zero, as on paper."""
     count = _integer(places, "round")
     if abs(count) > MAX_FRACTION:
         raise ValueError(f"round takes at most {MAX_FRACTION} places.")

@@ -23,7 +23,7 @@ from grpo_verifiers.tools.part import ToolPart
 
 
 class ProcessLostError(Exception):
-    """A process did not answer; the text says why."""
+    """A process did not answer; the message has the reason."""
 
     def __init__(self, status: Any, why: str) -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ class ProcessLostError(Exception):
 
 
 class Nursery:
-    """The process that has imported the tools, started anew where one of them has ended it."""
+    """The process that has imported the tools; started again if a tool ended it."""
 
     def __init__(self, parts: Sequence[ToolPart], memory: int | None) -> None:
         self._parts, self._memory = parts, memory
@@ -152,7 +152,7 @@ class Fork:
         self._replies = ReplyBuffer()
 
     def ask(self, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Its answer; `ProcessLostError` where there is none, and then it has to be ended."""
+        """Return its answer; after a `ProcessLostError` it must be ended."""
         number = secrets.randbits(62)
         body = json.dumps({**question, "id": number}).encode("ascii")
         try:

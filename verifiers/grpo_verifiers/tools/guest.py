@@ -114,7 +114,7 @@ def _key_part(value: Any) -> str:
 
 
 def _lists(value: Any) -> bool:
-    """An array or a tensor, whose own text leaves out the middle."""
+    """True for an array or a tensor, whose own text omits the middle."""
     return not isinstance(value, type) and callable(getattr(value, "tolist", None))
 
 

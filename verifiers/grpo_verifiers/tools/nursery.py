@@ -68,7 +68,7 @@ def _load(part: ToolPart) -> Any:
 
 
 def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> int:
-    """A keeper and below it the process of a completion; the keeper's process id."""
+    """Fork a keeper and below it the process of a completion; return the keeper's process id."""
     nursery = os.pidfd_open(os.getpid())
     parent = os.getpid()
     keeper = os.fork()
@@ -103,7 +103,7 @@ def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> in
 
 
 def _tell_overrun(trainer: socket.socket) -> None:
-    """In a keeper: tell the trainer why there is no answer, if it still listens."""
+    """In a keeper: report to the trainer why there is no answer, if still connected."""
     with contextlib.suppress(OSError):
         trainer.send(pack_reply({"over": MAX_PROCESSES}), socket.MSG_DONTWAIT)
 

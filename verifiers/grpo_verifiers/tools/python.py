@@ -40,7 +40,7 @@ def python(
         code: the program; the value of its last line is shown beside what it prints
         memory: GiB for the program and all its processes.
         output: characters of a result that the model gets.
-        level: the least confinement to run under, as of the verifier ``code``.
+        level: the least confinement to run under, as for the verifier ``code``.
         highest: the most confinement to run under.
         preload: modules to import before programs are forked, such as ``numpy``.
 
@@ -65,7 +65,7 @@ class PythonBox:
         self._ended = self._used = False
 
     def run(self, code: str, seconds: float) -> tuple[str, str]:
-        """How it ended (ok, late, died) and the text for the model."""
+        """Run code; return its status (ok, late, died) and the text for the model."""
         question = {**self._question, "box": self._kind, "code": code, "seconds": seconds}
         for attempt in (0, 1):
             try:
@@ -98,7 +98,7 @@ class PythonBox:
 
 
 def take_turn(question: dict[str, Any], boxes: BoxSet) -> list[str]:
-    """In the referee: run a piece of the program, which is started where there is none."""
+    """In the referee: run a piece of the program; start the program first if necessary."""
     if not _open:
         limits = Limits(
             wall=_FOREVER, cpu=_FOREVER, memory=question["memory"], message=8 * question["output"] + 4096, sent=1 << 62

@@ -306,7 +306,7 @@ def _of_the_model(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> set[str]
 
 
 def _configurable(fn: Any) -> Callable[..., Any]:
-    """The callable whose parameters a config sets."""
+    """The callable with the parameters of the config."""
     return (lambda: None) if inspect.isclass(fn) and fn.__init__ is object.__init__ else fn
 
 
@@ -354,7 +354,7 @@ class PartDescription:
 
 
 def show_part(name: str, base: Path | str | None = None) -> PartDescription:
-    """A tool or an environment by name or reference, whether its options are complete or not.
+    """Describe a tool or an environment by name or reference, even with incomplete options.
 
     >>> show_part("calculator").keywords
     ('digits',)
@@ -374,7 +374,7 @@ def show_part(name: str, base: Path | str | None = None) -> PartDescription:
 
 
 def _reference(fn: Any) -> str | None:
-    """That of `reference_to`, or the path of the script that defines it."""
+    """The reference of `reference_to`, or one by the path of the defining script."""
     main = sys.modules.get("__main__")
     file, name = str(getattr(main, "__file__", "")), getattr(fn, "__qualname__", "")
     of_main = getattr(fn, "__module__", None) == "__main__" and getattr(main, name, None) is fn

@@ -15,7 +15,7 @@ NOT_TOOLS = ("reset", "get_reward", "get_turn_reward", "state_key")
 def signature_problems(fn: Callable[..., Any], hidden: Collection[str] = ()) -> list[str]:
     """Reasons why a function has no schema, except the types of its hints and the arguments of its docstring.
 
-    ``hidden`` parameters are not the model's to fill.
+    The model does not fill ``hidden`` parameters.
     """
     problems = []
     for each in inspect.signature(fn).parameters.values():
@@ -79,7 +79,7 @@ _MISSING = (
 
 
 def _without(fn: Callable[..., Any], hidden: Collection[str]) -> Callable[..., Any]:
-    """A stand-in with the same name and docstring that has some parameters less."""
+    """A stand-in with the same name and docstring, without hidden parameters."""
 
     @functools.wraps(fn)
     def shown() -> None: ...
@@ -102,15 +102,15 @@ def environment_members(cls: type) -> list[str]:
 
 
 def blank(cls: Any) -> Any:
-    """An object of the class without its ``__init__``: to look at bound methods, never to call them."""
+    """An object of the class without its ``__init__``, to inspect bound methods without calls."""
     try:
         return object.__new__(cls)
-    except TypeError:  # a class that is built on one written in C
+    except TypeError:  # a subclass of a class in C
         return cls.__new__(cls)
 
 
 def reset_columns(cls: type) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The columns that ``reset`` cannot do without, and all that it takes; None: any."""
+    """The required columns of ``reset``, and all that it takes (None: any)."""
     named = [each for each in _of_reset(cls) if each.kind is not each.VAR_KEYWORD]
     needed = tuple(each.name for each in named if each.default is each.empty)
     return needed, tuple(each.name for each in named) if len(named) == len(_of_reset(cls)) else None

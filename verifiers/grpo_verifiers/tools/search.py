@@ -23,7 +23,7 @@ from grpo_verifiers.options import FolderPath, Range
 MOST = 20
 """Passages of one answer."""
 MAX_BYTES = 256 << 20
-"""Of all documents together: the index is in memory."""
+"""Limit for all documents together: the index is in memory."""
 MAX_PASSAGE = 4_000
 """Characters of a passage, however long its words are."""
 _WORD = re.compile(r"\w+")

@@ -42,10 +42,10 @@ class Reply:
     """The result of a call.
 
     Attributes:
-        status: how it ended.
+        status: how the call ended.
         text: ``str`` of the tool's result, cut at its limit; of an error, its message.
         seconds: how long it took.
-        number: of ``reward``, the reward; None elsewhere, and where there is none.
+        number: the reward of ``reward``; None without one, and for other calls.
         ended: the environment had ended before the call.
     """
 
@@ -79,7 +79,7 @@ class Sessions:
         _all.add(self)
 
     def open(self, environment: str | None = None) -> "Session":
-        """The session of one completion, with the environment of that label where there are several."""
+        """The session of one completion; ``environment`` is a label, needed if there are several."""
         environments = [part for part in self.parts if part.kind == "environment"]
         if environment is not None:
             environments = [part for part in environments if part.label == environment]
@@ -148,7 +148,7 @@ class Sessions:
             self._room.release()
 
     def left(self, session: "Session") -> None:
-        """A session has ended."""
+        """Remove an ended session."""
         with self._lock:
             self._open.discard(session)
 
@@ -189,7 +189,7 @@ class Session:
         return self._own("reset", dict(row))
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> "Future[Reply]":
-        """Call a method whose arguments fit its schema. The future never raises."""
+        """Call a method; its arguments must fit the schema. The future never raises."""
         part = self._methods.get(method)
         if part is None:
             return _done(Reply("unknown", f"Tool {method} not found."))
@@ -229,7 +229,7 @@ class Session:
             self._sessions.left(self)
 
     def join(self, seconds: float) -> None:
-        """Wait until nothing of it is left, once it was closed."""
+        """Wait for the end of a closed session."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(seconds)
 
@@ -375,7 +375,7 @@ def row_problem(row: Mapping[str, Any]) -> str:
 
 
 def _strange(value: Any) -> str | None:
-    """The type in a value that JSON has no form for."""
+    """The first type in a value that JSON cannot represent."""
     left = [value]
     for count in itertools.count():
         if not left:
