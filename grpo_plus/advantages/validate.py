@@ -5,8 +5,6 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from grpo_verifiers.errors.messages import counted
-
 
 def fail(what: str, expected: str, value: object) -> NoReturn:
     """Raise an error that names the field, what is allowed there and what was given."""
@@ -18,7 +16,7 @@ def as_tensor(what: str, value: object, dims: int, dtype: torch.dtype) -> Tensor
     if not isinstance(value, Tensor):
         raise TypeError(f"{what}: expected a tensor, got {type(value).__name__}. RewardTable.of([...]) takes lists.")
     if value.dim() != dims:
-        fail(what, counted(dims, "dimension"), f"shape {tuple(value.shape)}")
+        fail(what, f"{dims} dimension{'s' * (dims > 1)}", f"shape {tuple(value.shape)}")
     if value.is_complex() or (dtype is torch.long and (value.is_floating_point() or value.dtype is torch.bool)):
         fail(what, "integers" if dtype is torch.long else "real numbers", value.dtype)
     return value.detach().to(dtype)

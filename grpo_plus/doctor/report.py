@@ -99,12 +99,8 @@ def data_report(examination: Examination) -> dict[str, Any]:
 
 def _summary(examination: Examination) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
-    told = [
-        f"{counted(counts[severity], severity.value)}"
-        for severity in (Severity.PROBLEM, Severity.WARNING)
-        if counts[severity]
-    ]
-    return ", ".join(told) or "nothing is wrong"
+    severe = (Severity.PROBLEM, Severity.WARNING)
+    return ", ".join(counted(counts[each], each.value) for each in severe if counts[each]) or "nothing is wrong"
 
 
 def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:

@@ -54,8 +54,7 @@ def result_table(plan: Plan, manifest: Manifest) -> Table:
 def verdict_lines(plan: Plan, manifest: Manifest) -> list[str]:
     """A sentence for each figure: which variant is best, or that no difference can be seen over the seeds."""
     figures = _figures(plan, manifest)
-    told = [verdict(title, values)[1] for title, values in figures.items() if title != SECONDS]
-    return [sentence for sentence in told if sentence]
+    return [text for title, values in figures.items() if title != SECONDS and (text := verdict(title, values)[1])]
 
 
 def _cell(title: str, values: Sequence[float]) -> str:
@@ -68,8 +67,7 @@ def _cell(title: str, values: Sequence[float]) -> str:
 
 def console(file: TextIO) -> Console:
     """A console; outside a terminal it is wide enough for labels."""
-    terminal = file.isatty()
-    return Console(file=file, width=None if terminal else 120, highlight=False)
+    return Console(file=file, width=None if file.isatty() else 120, highlight=False)
 
 
 @dataclass

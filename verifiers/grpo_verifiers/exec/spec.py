@@ -133,9 +133,7 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
         registered[module.__name__] = module
     with _by_value, contextlib.ExitStack() as afterwards:
         try:
-            for name in (
-                registered.keys() - cloudpickle.list_registry_pickle_by_value()
-            ):  # keep the user's own
+            for name in registered.keys() - cloudpickle.list_registry_pickle_by_value():  # keep the user's own
                 cloudpickle.register_pickle_by_value(registered[name])
                 afterwards.callback(cloudpickle.unregister_pickle_by_value, registered[name])
             payload: bytes = cloudpickle.dumps(fn)
