@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import NO_MODEL, check_rows, import_function, load_rows, pick_split
 from grpo_plus.cli._prompts import check_columns
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import cut, unknown
 from grpo_verifiers.files import restore_folder
 from grpo_verifiers.registry import is_reference
 
@@ -182,7 +182,7 @@ def _fitting(name: str, scores: Any, wanted: int | None) -> Any:
     ):
         return scores  # a tensor or an array
     else:
-        told = repr(scores) if len(repr(scores)) <= 200 else f"{repr(scores)[:200]}…"
+        told = cut(repr(scores), 200)
     raise UserError(
         f"reward_funcs: {name!r} returned {told}, expected a list of {wanted} numbers, one a completion (None: the "
         "reward does not apply)."

@@ -11,7 +11,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import end_with_parent
 from grpo_plus.sweep.check import Checked
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
-from grpo_verifiers.files import read_text, write_whole
+from grpo_verifiers.files import read_text, write_atomic
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -51,4 +51,4 @@ if __name__ == "__main__":
     with exits_caught():
         ask, answer = map(Path, sys.argv[1:])
         found = check_variants(json.loads(read_text(ask)))
-        write_whole(answer, json.dumps(asdict(found)))
+        write_atomic(answer, json.dumps(asdict(found)))

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.record.files import plain
-from grpo_verifiers.errors.messages import readable, unknown
+from grpo_verifiers.errors.messages import readable, unknown, without_middle
 from grpo_verifiers.exec.printed import has_reason
 from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
@@ -20,6 +20,7 @@ from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 GOLD_KEPT = 8000
 """Characters of a gold answer; tests of programs may be megabytes."""
+GAP = "[… {} characters …]"
 SHOWN = 1200
 """Characters of a completion or gold that are printed; the file has all of them."""
 ALL, DISAGREE = "all", "disagree"
@@ -116,7 +117,10 @@ def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mappi
         "status": verdict.status.value,
         "detail": redact_text(readable(verdict.detail, MAX_DETAIL)),
         "completion": redact(plain(completion)),
-        "gold": {name: _cut(kept, GOLD_KEPT) if isinstance(kept, str) else kept for name, kept in golds.items()},
+        "gold": {
+            name: without_middle(kept, GOLD_KEPT, GAP) if isinstance(kept, str) else kept
+            for name, kept in golds.items()
+        },
     }
 
 
@@ -140,17 +144,10 @@ def shown_row(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _text(name: str, value: Any) -> list[str]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    lines = _cut(text, SHOWN).splitlines()
+    lines = without_middle(text, SHOWN, GAP).splitlines()
     if len(lines) < 2:
         return [f"  {name}: {text if lines else repr(text)}"] if len(text) <= SHOWN else [f"  {name}: {lines[0]}"]
     return [f"  {name}:", *(f"    {line}" for line in lines)]
-
-
-def _cut(text: str, most: int) -> str:
-    """A long text without its middle: the answer stands at the end."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}[… {len(text) - most} characters …]{text[-(most // 2) :]}"
 
 
 def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:

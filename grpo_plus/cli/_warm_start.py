@@ -106,10 +106,10 @@ def _former(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, found: Mapping[str, Any]) -> None:
-    from grpo_verifiers.files import write_whole
+    from grpo_verifiers.files import write_atomic
 
     with suppress(OSError):  # a full disk costs the note, not the run
-        write_whole(path, json.dumps(found))
+        write_atomic(path, json.dumps(found))
 
 
 def _made(  # noqa: PLR0917

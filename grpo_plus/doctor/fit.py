@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.checkpoints.disk import free_bytes, size_text
+from grpo_plus.checkpoints.disk import free_bytes
 from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
 from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.memory.shape import ModelShape, shape_of
+from grpo_verifiers.errors.messages import size_text
 
 FLOAT = 4
 

@@ -14,7 +14,7 @@ from typing import Any
 from grpo_plus import __version__
 from grpo_plus.doctor.examination import Examination
 from grpo_plus.doctor.finding import Finding, Severity
-from grpo_verifiers.errors.messages import readable
+from grpo_verifiers.errors.messages import counted, cut, readable
 from grpo_verifiers.redaction import redact_text
 
 SCHEMA = 1
@@ -99,12 +99,8 @@ def data_report(examination: Examination) -> dict[str, Any]:
 
 def _summary(examination: Examination) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
-    told = [
-        f"{counts[severity]} {severity.value}{'s' * (counts[severity] != 1)}"
-        for severity in (Severity.PROBLEM, Severity.WARNING)
-        if counts[severity]
-    ]
-    return ", ".join(told) or "nothing is wrong"
+    severe = (Severity.PROBLEM, Severity.WARNING)
+    return ", ".join(counted(counts[each], each.value) for each in severe if counts[each]) or "nothing is wrong"
 
 
 def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:
@@ -125,7 +121,7 @@ def _cut(text: str) -> str:
     """A value without its traceback, and not longer than a report can bear."""
     text = text.partition("\nTraceback (most recent call last)")[0].rstrip(":")
     text = _ABOVE.sub(lambda found: found[1].upper(), text).rstrip()
-    return text if len(text) <= MOST else f"{text[:MOST]}…"
+    return cut(text, MOST)
 
 
 def _wrapped(title: str, text: str, indent: int) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, TypedDict
 
 from transformers import TrainerCallback
 
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, label_problems
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
@@ -30,6 +29,7 @@ from grpo_plus.trl.tools import rewarding_environments
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
+from grpo_verifiers.stats import MeanEstimate
 
 logger = get_logger("grpo_plus.measure")
 
@@ -45,10 +45,10 @@ class MeasureSettings(TypedDict, total=False):
     n: Whole
     k: Whole
     limit: Whole
-    seed: Annotated[int, Range(0, told="a whole number of at least 0")]
+    seed: Annotated[int, Range(0, text="a whole number of at least 0")]
     batch: Whole
     max_completion_length: Whole
-    temperature: Annotated[float, Range(0, finite=True, told="0 (greedy) or more")]
+    temperature: Annotated[float, Range(0, finite=True, text="0 (greedy) or more")]
 
 
 KEYS = tuple(MeasureSettings.__annotations__)
@@ -207,7 +207,7 @@ class Measure:
         """Both measurements in a few words, for a model card."""
         return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
 
-    def _gains(self, after: Evaluation) -> dict[str, Estimate]:
+    def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
         """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
         before = self.found.get("before")
         earlier = {} if before is None else before.results

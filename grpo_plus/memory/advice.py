@@ -6,6 +6,7 @@ from typing import Any
 from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Head, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.shape import shape_of
+from grpo_verifiers.errors.messages import size_text
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """What helps wherever a pass is too large."""
@@ -87,8 +88,9 @@ def resident(model: Any, optimizer: str) -> str:
     weights = sum(parameter.nbytes for parameter in model.parameters())
     trained, state = _trained(model, optimizer)
     return (
-        f"Whatever the batch, the weights take {_size(weights)}, their gradients {_size(trained)}, the optimizer's "
-        f"state about {_size(state)} ({optimizer}); with use_peft: true only adapters have the last two."
+        f"Whatever the batch, the weights take {size_text(weights)}, their gradients {size_text(trained)}, the "
+        f"optimizer's state about {size_text(state)} ({optimizer}); with use_peft: true only adapters have the last "
+        "two."
     )
 
 
@@ -97,8 +99,9 @@ def optimizer_suggestion(model: Any, optimizer: str) -> str:
     trained, state = _trained(model, optimizer)
     adapters = "" if any("lora_" in name for name, _ in model.named_parameters()) else ", or use_peft: true"
     return (
-        f"The state of {optimizer} is made in its first step and takes about {_size(state)} beside {_size(trained)} of "
-        f"gradients, whatever the batch. Set optim: paged_adamw_8bit (a quarter of AdamW's state){adapters}."
+        f"The state of {optimizer} is made in its first step and takes about {size_text(state)} beside "
+        f"{size_text(trained)} of gradients, whatever the batch. Set optim: paged_adamw_8bit (a quarter of "
+        f"AdamW's state){adapters}."
     )
 
 
@@ -113,10 +116,6 @@ def _trained(model: Any, optimizer: str) -> tuple[int, float]:
     gradients = sum(parameter.nbytes for parameter in trained)
     known = OPTIMIZER_BYTES.get(optimizer)
     return gradients, 2 * gradients if known is None else known * sum(parameter.numel() for parameter in trained)
-
-
-def _size(amount: float) -> str:
-    return f"{amount / GIB:.1f} GiB" if amount >= 0.1 * GIB else f"{amount / 2**20:.1f} MiB"
 
 
 def capacity_of(device: Any) -> float | None:

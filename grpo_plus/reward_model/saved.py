@@ -60,7 +60,7 @@ def place_problem(folder: Path) -> str | None:
     return None
 
 
-def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
+def write_atomic(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
     """Have ``write`` fill a draft, and put it at ``folder``, where a reader finds all of it or what was there before.
 
     Raises:

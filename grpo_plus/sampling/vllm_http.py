@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.exec.http import MAX_REPLY, TooLargeError, exchange
+from grpo_verifiers.exec.http import MAX_REPLY, ResponseTooLargeError, exchange
 from grpo_verifiers.exec.loop import wait_http
 from grpo_verifiers.redaction import RedactedError
 
@@ -212,7 +212,7 @@ class Client:
                 status, text = await self._once(method, path, body, seconds=self._timeout, limit=limit)
             except TimeoutError as error:
                 raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
-            except TooLargeError as error:
+            except ResponseTooLargeError as error:
                 raise ServerError(f"{self.url}{path}: {error}, which is more than was asked for.") from error
             except OSError as error:
                 if pause is None:

@@ -11,9 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from grpo_plus.report.differences import mean_and_spread, verdict
+from grpo_plus.report.differences import verdict
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
+from grpo_verifiers.errors.messages import counted
+from grpo_verifiers.stats import mean_and_spread
 
 SECONDS = "seconds"
 """The figure that verdicts leave out."""
@@ -22,8 +24,8 @@ SECONDS = "seconds"
 def plan_line(plan: Plan, manifest: Manifest) -> str:
     """How many runs there are, and how many in which state."""
     states = [manifest.of(run).state for run in plan.runs]
-    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"{len(plan.runs)} run{'s' * (len(plan.runs) > 1)} in {plan.out}: {counted}"
+    by_state = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return f"{counted(len(plan.runs), 'run')} in {plan.out}: {by_state}"
 
 
 def _figures(plan: Plan, manifest: Manifest) -> dict[str, dict[str, list[float]]]:
@@ -52,8 +54,7 @@ def result_table(plan: Plan, manifest: Manifest) -> Table:
 def verdict_lines(plan: Plan, manifest: Manifest) -> list[str]:
     """A sentence for each figure: which variant is best, or that no difference can be seen over the seeds."""
     figures = _figures(plan, manifest)
-    told = [verdict(title, values)[1] for title, values in figures.items() if title != SECONDS]
-    return [sentence for sentence in told if sentence]
+    return [text for title, values in figures.items() if title != SECONDS and (text := verdict(title, values)[1])]
 
 
 def _cell(title: str, values: Sequence[float]) -> str:
@@ -66,8 +67,7 @@ def _cell(title: str, values: Sequence[float]) -> str:
 
 def console(file: TextIO) -> Console:
     """A console; outside a terminal it is wide enough for labels."""
-    terminal = file.isatty()
-    return Console(file=file, width=None if terminal else 120, highlight=False)
+    return Console(file=file, width=None if file.isatty() else 120, highlight=False)
 
 
 @dataclass

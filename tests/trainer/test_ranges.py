@@ -77,7 +77,7 @@ def outside(rule, name):
     if bounds.high < math.inf:
         found += [bounds.high + (1 if whole else 1e-6), 10**12] + ([bounds.high] if bounds.open_high else [])
     found += [math.inf] if bounds.finite else []
-    found += [] if bounds.whole_from is None else [bounds.whole_from + 0.5]
+    found += [] if bounds.integer_from is None else [bounds.integer_from + 0.5]
     return [int(value) if whole and math.isfinite(value) else value for value in found if value not in rule.also]
 
 

@@ -85,7 +85,7 @@ FORMS = {
 
 def steps_of(text):
     program = _program(text)
-    return [program.statement(at) for at in range(program.whole)] if program else []
+    return [program.statement(at) for at in range(program.complete)] if program else []
 
 
 def judged(text):

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.training.observers.about import installed
 from grpo_plus.training.observers.run import Run
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.redaction.names import secret_kind
 
@@ -44,7 +44,7 @@ def complete(trainer: Run) -> None:
     for dead, told in _NOWHERE.items():  # what the host writes of models that are on no hub
         before = before.replace(dead, told)
     card.text = before.rstrip() + "\n\n" + section(trainer)
-    write_whole(path, redact_text(str(card)))
+    write_atomic(path, redact_text(str(card)))
 
 
 _NOWHERE = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}

@@ -42,7 +42,7 @@ from grpo_plus.training.observers.run import Run
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.rollout import stop_token_ids
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.verdict import Verdict
 
@@ -290,7 +290,7 @@ class Recorder(TrainerStage):
         return written
 
     def _write_status(self) -> None:
-        write_whole(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
+        write_atomic(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
 
     @contextlib.contextmanager
     def _careful(self) -> Iterator[None]:

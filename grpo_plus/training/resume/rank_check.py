@@ -14,7 +14,7 @@ from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.run_fingerprint import differences, parts_of, plain
 from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
 from grpo_verifiers.errors import ConfigError, Problem
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import get_logger, redact
 
 logger = get_logger("grpo_plus")
@@ -136,7 +136,7 @@ def _look_at_folder(folder: Path, *, leads: bool) -> None:
     word = broadcast_from_main(lambda: os.urandom(16).hex())
     probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
     try:
-        broadcast_from_main(lambda: write_whole(probe, word))
+        broadcast_from_main(lambda: write_atomic(probe, word))
         seen = gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
     except OSError as error:
         raise ConfigError(

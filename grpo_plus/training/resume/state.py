@@ -14,7 +14,7 @@ from grpo_plus.checkpoints.folder import STATE_FILE
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.errors import ConfigError
-from grpo_verifiers.files import read_text, write_whole
+from grpo_verifiers.files import read_text, write_atomic
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
@@ -89,7 +89,7 @@ def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool)
         except (TypeError, ValueError) as error:
             raise StateError([f"the state of the hook {hook.name!r} is not made of JSON values: {error}."]) from error
     if write:
-        write_whole(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
+        write_atomic(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
     for name, arrays in tensors.items():
         folder.mkdir(parents=True, exist_ok=True)
         save_file({key: _apart(array) for key, array in arrays.items()}, folder / name)

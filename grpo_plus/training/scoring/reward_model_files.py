@@ -22,7 +22,7 @@ from grpo_plus.reward_model.history import Example
 from grpo_plus.reward_model.losses import bradley_terry, process_losses
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Ids
-from grpo_plus.reward_model.saved import HEADS, read_kind, write_whole
+from grpo_plus.reward_model.saved import HEADS, read_kind, write_atomic
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import plain_model, unwrapped_model
 from grpo_verifiers.errors import ConfigError, raise_all
@@ -185,7 +185,7 @@ def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions
             model.save_pretrained(draft)
         host.processing_class.save_pretrained(draft)
 
-    write_whole(folder, write, about)
+    write_atomic(folder, write, about)
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
