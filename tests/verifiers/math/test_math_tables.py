@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers.math.compare import wording
-from grpo_verifiers.math.compare.leaf import decimal_of, stands_for
+from grpo_verifiers.math.compare.leaf import approximates, decimal_of
 from grpo_verifiers.math.compare.quantities import compound, quantity, with_symbols
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.gold import gold_of, gold_text, option_of
@@ -81,12 +81,12 @@ CALLS = {
     "denominator": denominator, "is_numeral": is_numeral, "moment": moment, "unit": unit,
     "same_moment": lambda *texts: same_moment(*map(moment, texts)), "clock": lambda *numbers: clock_of_ratio(*map(int, numbers)),
     "ratio": lambda *texts: ratio(*map(unit_readings, texts)), "undone": of_trees(undone), "is_final": of_trees(is_final),
-    "is_reduced": of_trees(is_reduced), "decimal_of": of_trees(decimal_of), "stands_for": of_trees(stands_for), "exact": of_trees(exact),
+    "is_reduced": of_trees(is_reduced), "decimal_of": of_trees(decimal_of), "approximates": of_trees(approximates), "exact": of_trees(exact),
     "same": of_trees(lambda left, right: same(canon(left), canon(right))), "region": region, "found": found, "gold_text": gold_text,
     "option_of": option_of, "without_remarks": lambda gold, text: without_remarks(text, read(gold)),
     "restated": lambda gold, text: restated(text, read(gold)),
     "quantity": lambda text: quantity(read(text)), "with_symbols": of_trees(with_symbols), "compound": lambda text: compound(read(text)),
-    "reason": lambda gold, text: decide(text, gold, DEFAULTS)[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.spelled(read(text)),
+    "reason": lambda gold, text: decide(text, gold, DEFAULTS)[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.words_of(read(text)),
     "exact_value": of_trees(exact_value), "agree": of_trees(agree),
     "refuted": of_trees(refuted), "fronted": of_trees(fronted), "other_reading": other_reading,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 r"""Answers that copy a formula of the prompt where the gold is another form of it: "Expand $(x+1)^2$", ``(x+1)^2``.
 
 Only values and equations count as copied: a number, a name, a set or an interval may well be in the question and be the
-answer. So does a formula that has the gold's own form, whatever the order of its terms.
+answer. So does a formula that has the gold's own form, in any order of its terms.
 """
 
 import re
@@ -21,7 +21,7 @@ _FORMULA = re.compile(
     r"\$\$([^$]{1,600}+)\$\$|\$([^$]{1,600}+)\$|\\\(((?:(?!\\[()]).){1,600}+)\\\)|\\\[((?:(?!\\[\[\]]).){1,600}+)\\\]",
     re.DOTALL,
 )
-# Outside of delimiters: what has no space in it, or has signs between spaces.
+# Outside of delimiters: text without spaces, or with signs between spaces.
 _BARE = re.compile(r"[^\s$,;:?]++(?:\s++[-+*/=^]\s++[^\s$,;:?]++)*+")
 _SIGN = re.compile(r"[-+*/^=(\\]")
 _PIECE = re.compile(r"\w+|\S")
@@ -63,15 +63,15 @@ def _forms(prompt: str) -> frozenset[Node]:
     """The forms of all formulas, and of both sides of each equation."""
     spend(len(prompt) >> 5)
     prompt = ascii_latex(prompt)
-    found: set[Node] = set()
+    forms: set[Node] = set()
     bare = filter(_SIGN.search, _BARE.findall(_FORMULA.sub(" ; ", prompt)))
     for text in [*("".join(groups) for groups in _FORMULA.findall(prompt)), *bare][:MAX_FORMULAS]:
         spend(len(text))
         try:
-            found.update(map(_form, _parts(read(text.strip(" .,;:?")))))
+            forms.update(map(_form, _parts(read(text.strip(" .,;:?")))))
         except (ParseError, RecursionError):
             continue
-    return frozenset(found)
+    return frozenset(forms)
 
 
 def _parts(node: Node) -> list[Node]:

@@ -1,4 +1,4 @@
-"""The gold answer of a row: extracted, parsed once and kept; the letter of a multiple-choice answer."""
+"""The gold answer of a row, extracted, parsed and cached; the letter of a multiple-choice answer."""
 
 import re
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from grpo_verifiers.math.grammar.read import read, undelimited, without_text_com
 from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
-from grpo_verifiers.reading.boxes import Box, boxes, unnested
+from grpo_verifiers.reading.boxes import AnswerBox, boxes, unnested
 from grpo_verifiers.reading.phrases import hashed, phrases
 
-# what stands between the boxes of one list: "and", ", ", "papers and"
+# text between the boxes of one list: "and", ", ", "papers and"
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
 _WORD = re.compile(r"[A-Za-z]+")
 MAX_BETWEEN = 80
@@ -74,13 +74,13 @@ def gold_text(answer: str) -> str:
     """The answer inside a gold cell."""
     text = answer.strip()
     boxed = boxes(text)
-    contents = _last_boxes(text, boxed.found)
+    contents = _last_boxes(text, boxed.items)
     if contents:
         return ", ".join(dict.fromkeys(contents))
     if not contents and not boxed.open and ("\\boxed" in text or "\\fbox" in text):
         return ""
     if boxed.open:
-        # a gold cut off inside its box: what there is of it
+        # a gold cut off inside its box: use the text after the opening
         return text[max(text.rfind("\\boxed{") + 7, text.rfind("\\fbox{") + 6) :].strip()
     lines = hashed(text) or ([text.rpartition("####")[2].strip()] if "####" in text else [])
     if lines:
@@ -101,11 +101,11 @@ def _leads_to(between: str) -> bool:
     return joins <= 1 and len(words) - joins <= (2 if _SEPARATOR.search(between) else 0)
 
 
-def _last_boxes(text: str, found: list[Box]) -> list[str]:
+def _last_boxes(text: str, items: list[AnswerBox]) -> list[str]:
     """The last box and those that lead up to it as parts of one list."""
     contents: list[str] = []
-    following: Box | None = None
-    for box in reversed(found):
+    following: AnswerBox | None = None
+    for box in reversed(items):
         if following is not None and not _leads_to(text[box.end : following.start]):
             break
         if content := unnested(box.content):

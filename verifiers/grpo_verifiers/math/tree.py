@@ -7,7 +7,7 @@ r"""The syntax tree of an answer: nested tuples, so that equal trees compare equ
 ``("+", a, b, ...)``     sum; ``("*", ...)`` product; ``("/", a, b)``; ``("^", a, b)``; ``("-", a)``
 ``("pm", a, b)``         a plus or minus b; a is None for a sign
 ``("root", a, n)``       n-th root; ``("abs", a)``; ``("!", a)``; ``("binom", n, k)``
-``("mixed", whole, f)``  mixed number: ``3\frac{1}{2}``
+``("mixed", n, f)``     mixed number: ``3\frac{1}{2}``
 ``("%", a)``             percentage; ``("deg", a)`` degrees; ``("base", digits, base)``
 ``("f", name, args)``    function call; ``("log", base, a)``
 ``("unit", a, unit)``    quantity; ``("text", words)``; ``("ratio", a, b, ...)``
@@ -52,16 +52,16 @@ def fraction(value: Fraction) -> Node:
 
 def children(node: Node) -> list[Node]:
     """The nodes right below a node."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     if node[0] in _LEAVES:
-        return found
+        return nodes
     for part in node[1:]:
         if isinstance(part, tuple) and part:
             if isinstance(part[0], tuple):
-                found += part
+                nodes += part
             else:
-                found.append(part)
-    return found
+                nodes.append(part)
+    return nodes
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
@@ -95,7 +95,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 class Survey(NamedTuple):
-    """What one walk finds: the kinds of all nodes, the names of all variables (constants included), the weight.
+    """The kinds of all nodes, the names of all variables (constants included) and the weight of a tree.
 
     The weight, all sizes of subtrees added up, is the work of looking at a tree again from every one of its nodes.
     """

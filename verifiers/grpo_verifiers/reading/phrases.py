@@ -20,7 +20,7 @@ _BEFORE = re.compile(
     r"(?:wrong|incorrect|possible|not (?:the|an)|no|multiple|which|what|whose|whether the|if the)\s+(?:final\s+)?\Z",
     re.IGNORECASE,
 )
-# "half of the answer is 5", "the answer minus one is 5": something is done to the answer before it is said.
+# "half of the answer is 5", "the answer minus one is 5": the value is a function of the answer.
 _DONE_BEFORE = re.compile(
     r"(?:of|than|from|by|plus|minus|times|over|under|twice|thrice|half|double|triple|quarter|negative|square"
     r"|percent)\s+"
@@ -94,7 +94,7 @@ def _stated(text: str, spot: int) -> tuple[str, int] | None:
 
 
 def _sentence_value(rest: str) -> str | None:
-    """The value at the start of a sentence; what follows it stays on if it may be a unit or a second answer."""
+    """The value at the start of a sentence, with the words after it if they may be a unit or a second answer."""
     math = _DELIMITED.match(rest.lstrip(" *"))
     if math:
         content = next(group for group in math.groups() if group is not None)
@@ -124,15 +124,15 @@ def hashed(text: str) -> list[str]:
     """Numbers after ``####`` that end their line, and a number with words on the last line; headings are none."""
     if "#" not in text or "####" not in text:
         return []
-    found = []
+    numbers = []
     for match in _HASHES.finditer(text):
         spend(1)
-        found.append(match.group(1).strip())
+        numbers.append(match.group(1).strip())
     last = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2].strip())
-    return found if last is None else [*found, last[1].strip()]
+    return numbers if last is None else [*numbers, last[1].strip()]
 
 
 def last_number(text: str) -> str | None:
     """The last number of a text."""
-    found = [match.group().strip() for match in _NUMBER.finditer(text[-2000:])]
-    return found[-1] if found else None
+    numbers = [match.group().strip() for match in _NUMBER.finditer(text[-2000:])]
+    return numbers[-1] if numbers else None

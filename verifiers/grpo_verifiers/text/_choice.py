@@ -76,17 +76,21 @@ def choice(
     text = _folded(answer_part(completion, think))
     boxed, problem = stated_boxes(text, last_only=conflicts == "last")
     fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]
-    found = [] if problem else _declarations(text, fields, letters)
-    if not found:
+    declarations = [] if problem else _declarations(text, fields, letters)
+    if not declarations:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no declaration of one of {letters}")
-    said = max(found, key=lambda item: item[0])[1] if conflicts == "last" else frozenset().union(*(s for _, s in found))
-    if len(said) > 1:
-        return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(said))}")
-    return Verdict(1.0 if said == {gold} else 0.0, detail=f"{min(said)} against {gold}")
+    declared = (
+        max(declarations, key=lambda item: item[0])[1]
+        if conflicts == "last"
+        else frozenset().union(*(s for _, s in declarations))
+    )
+    if len(declared) > 1:
+        return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(declared))}")
+    return Verdict(1.0 if declared == {gold} else 0.0, detail=f"{min(declared)} against {gold}")
 
 
 def _folded(text: str) -> str:
-    """The text with wide letters folded; as it is where that would make it far longer, as ligatures of words do."""
+    """The text with wide letters folded; unchanged if that would make it far longer, as ligatures of words do."""
     folded = unicodedata.normalize("NFKC", text)
     return folded if len(folded) <= 2 * len(text) + 100 else text
 
@@ -94,24 +98,24 @@ def _folded(text: str) -> str:
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:
     """The places of declarations, and the letters of each; a small letter counts with a parenthesis only.
 
-    ``fields``: where boxes and tags begin, and their contents.
+    ``fields``: the offsets of boxes and tags, and their contents.
     """
     small = letters.lower()
     one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"
     more = re.compile(rf"(?:{_CLOSE}{_JOIN}{_OPEN}|[ \t*)\]]{{1,4}}[(\[]?){one}")
-    found = [(place, _in_field(field, letters)) for place, field in fields]
-    found += _listed(rf"{_CUE}{_OPEN}{one}", more, text)
+    declarations = [(place, _in_field(field, letters)) for place, field in fields]
+    declarations += _listed(rf"{_CUE}{_OPEN}{one}", more, text)
     alone = rf"^[ \t*_(\[]{{0,12}}([{letters}]|[{small}](?=[).]))[ \t)\].*_]{{0,12}}$"
     judged = rf"(?<![A-Za-z0-9_])([{letters}]\)?|[{small}]\)){_AFTER}"
-    found += [(m.start(1), frozenset(m[1][0].upper())) for m in re.finditer(judged, text)]
-    found = [(place, said) for place, said in found if said]
-    if not found:
-        found = _listed(rf"{_CHOSEN}{_OPEN}{one}{_ASIDE}", more, text)
-    if not found:
-        found = [(m.start(1), frozenset(m[1].upper())) for m in re.finditer(alone, text, re.MULTILINE)]
-    if not found and "\n" not in text.strip() and (said := _in_field(text, letters)):
-        found = [(0, said)]
-    return found
+    declarations += [(m.start(1), frozenset(m[1][0].upper())) for m in re.finditer(judged, text)]
+    declarations = [(place, chosen) for place, chosen in declarations if chosen]
+    if not declarations:
+        declarations = _listed(rf"{_CHOSEN}{_OPEN}{one}{_ASIDE}", more, text)
+    if not declarations:
+        declarations = [(m.start(1), frozenset(m[1].upper())) for m in re.finditer(alone, text, re.MULTILINE)]
+    if not declarations and "\n" not in text.strip() and (chosen := _in_field(text, letters)):
+        declarations = [(0, chosen)]
+    return declarations
 
 
 def _listed(pattern: str, more: re.Pattern[str], text: str) -> list[tuple[int, frozenset[str]]]:
@@ -127,7 +131,7 @@ def _listed(pattern: str, more: re.Pattern[str], text: str) -> list[tuple[int, f
 
 
 def _in_field(content: str, letters: str) -> frozenset[str]:
-    """The letters in a place that holds nothing but an answer: alone, listed, or in front of an option's text."""
+    """The letters of a field that has only an answer: alone, listed, or in front of an option's text."""
     bare = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\b|[\\{}$*_\"'`]", " ", content[:2000]).strip()
     if re.match(rf"[(\[]?[{letters.lower()}](?:[)\].:]|$)", bare):
         return frozenset(letter.upper() for letter in re.findall(rf"(?<!\w)([{letters.lower()}])(?:[)\].:]|$)", bare))

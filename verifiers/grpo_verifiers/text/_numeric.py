@@ -1,4 +1,4 @@
-"""A number, right within a tolerance."""
+"""Numbers with a tolerance."""
 
 import math
 import re
@@ -61,11 +61,11 @@ def numeric(
 
     The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
     sign, thousands separators, an exponent ("6e23", ``6\times10^{23}``), one division ("3/4"), and signs of
-    currency or percent around them, which are dropped on both sides: "10%" is 10. A unit behind the number is dropped
+    currency or percent around them, which are dropped on both sides: "10%" is 10. A unit after the number is dropped
     in the completion only. Infinity and NaN are no numbers, and neither is anything of more than
     1000 digits.
 
-    Use it when the answer is a number and a tolerance is meant (measurements, physics, GSM8K); for fractions,
+    Use it when the answer is a number and a tolerance is acceptable (measurements, physics, GSM8K); for fractions,
     intervals, formulas and units take ``math``.
 
     Scores: 1 correct; 0 wrong (another number, or several); 0 unparsable (no number); None, error, where ``answer`` is
@@ -78,7 +78,7 @@ def numeric(
         rel_tol: tolerance as a share of the answer.
         abs_tol: tolerance in absolute terms.
         source: "boxed": ``\boxed{…}``; "tag": ``<answer>…</answer>``; "hashes": the rest of a line after ``####``;
-            "whole": the text is the number; "auto": the first three and "the answer is …", whichever occur, else
+            "whole": the text is the number; "auto": the first three and "the answer is …", all that occur, else
             "whole"; "last": the last number anywhere, which pays for rambling.
         conflicts: "last": the last box or tag counts, else the last number after ``####``, else the last of "the answer
             is …". "reject": different declared numbers score 0.
@@ -89,7 +89,7 @@ def numeric(
         return excused(f"the answer column holds no finite number: {show(answer)}")
     declared, problem = _declared(completion, source=source, conflicts=conflicts, think=think)
     if not declared:
-        return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
+        return Verdict(0.0, Status.UNPARSABLE, problem or f"no number (source {source!r})")
     values = {parse_number(text, units=True) for text in dict.fromkeys(declared)}
     if len(values) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
 
 
 def parse_number(text: str, *, units: bool = False) -> Fraction | None:
-    """The exact value of a text that is one number; None for anything else. ``units``: one behind it is dropped."""
+    """The exact value of a text that is one number; None for anything else. ``units``: drop a unit after it."""
     if len(text) > 4 * _DIGITS:
         return None
     text = _plain(_THIN.sub("", text))
@@ -138,21 +138,21 @@ def _gold(answer: Any) -> Fraction | None:
         return Fraction(str(answer)) if math.isfinite(answer) else None
     if not isinstance(answer, str):
         return None
-    for parts in (_HASHES.findall(answer)[-1:], [box.content for box in boxes(answer).found[-1:]]):
+    for parts in (_HASHES.findall(answer)[-1:], [box.content for box in boxes(answer).items[-1:]]):
         if parts:
             return parse_number(parts[0])
     return parse_number(answer)
 
 
 def _declared(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
-    """The texts that a completion states as its number, in order of the forms; or why there is none."""
+    """The texts that a completion states as its number, in order of the forms; or the reason why there is none."""
     text = answer_part(completion, think)
     strict = conflicts == "reject"
-    whole = [text] if text.strip() else []
+    everything = [text] if text.strip() else []
     if source == "last":
         return _ANY.findall(_plain(text))[-1:], ""
     if source == "whole":
-        return whole, ""
+        return everything, ""
     if source == "hashes":
         return _HASHES.findall(text)[0 if strict else -1 :], ""
     fields: list[Any] = []
@@ -169,7 +169,7 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
         forms += [_numbers(hashed(text)), _numbers([value for value, _ in prose])]
     if not strict:
         forms = [form[-1:] for form in forms if form][:1]
-    return [part for form in forms for part in form] or (whole if source == "auto" else []), ""
+    return [part for form in forms for part in form] or (everything if source == "auto" else []), ""
 
 
 def _numbers(parts: list[str]) -> list[str]:

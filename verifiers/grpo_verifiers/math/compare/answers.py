@@ -8,7 +8,7 @@ A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors su
 from dataclasses import replace
 from functools import lru_cache
 
-from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, apart, every, settled, show
+from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, every, settled, show, unequal_numbers
 from grpo_verifiers.math.compare.naming import (
     CONSTANTS,
     compare_named,
@@ -36,15 +36,15 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     """True if an answer is the gold one; ``leaf`` decides plain expressions."""
     if gold == answer:
         return True, ""
-    if (values := apart(gold, answer)) is not None:
+    if (values := unequal_numbers(gold, answer)) is not None:
         return values
-    asked, seen = survey(gold), survey(answer)
-    spend(20 + 4 * (asked.weight + seen.weight))
-    if asked.variables & CONSTANTS:
+    in_gold, in_answer = survey(gold), survey(answer)
+    spend(20 + 4 * (in_gold.weight + in_answer.weight))
+    if in_gold.variables & CONSTANTS:
         answer = with_constants_of(gold, answer)
-    if "pi" in asked.variables or "mathbb Z" in asked.variables:
+    if "pi" in in_gold.variables or "mathbb Z" in in_gold.variables:
         gold, answer = integers_of(gold, answer)
-    if "pm" in asked.kinds or "pm" in seen.kinds:
+    if "pm" in in_gold.kinds or "pm" in in_answer.kinds:
         if gold[0] == "pm" and answer[0] == "paren":
             return False, "a tuple where a value or its negative is expected"
         gold, answer = expand_signs(gold), expand_signs(answer)
@@ -70,7 +70,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
             gold,
             answer,
             equal,
-            lambda left, right: compare(left, right, as_it_stands(options), leaf),
+            lambda left, right: compare(left, right, any_form(options), leaf),
         )
     if (turned := angles(gold, answer)) is not None:
         return leaf(*turned, options)
@@ -89,7 +89,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         answer = _scaled(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
         return _structures(gold, answer, options, equal)
-    if not _WORDS.isdisjoint(seen.kinds) and _has_words(answer) and not _has_words(gold):
+    if not _WORDS.isdisjoint(in_answer.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return leaf(gold, answer, options)
 
@@ -109,8 +109,8 @@ def _has_words(node: Node) -> bool:
 
 
 @lru_cache(maxsize=64)
-def as_it_stands(options: Options) -> Options:
-    """The options without demands on how far something is worked out."""
+def any_form(options: Options) -> Options:
+    """The options with ``evaluated`` and ``reduced`` off."""
     return replace(options, evaluated=False, reduced=False)
 
 
@@ -123,7 +123,7 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Out
         size = len(gold if gold[0] == "paren" else answer) - 1
         gold, answer = as_tuple(gold, size), as_tuple(answer, size)
     elif "matrix" in {gold[0], answer[0]} and {gold[0], answer[0]} & {"+", "*", "-", "v"}:
-        size = len(gold if gold[0] == "matrix" else answer) - 1  # a sum of unit vectors beside a column
+        size = len(gold if gold[0] == "matrix" else answer) - 1  # a sum of unit vectors against a column
         pair = as_tuple(gold, size), as_tuple(answer, size)
         gold, answer = pair if pair[0][0] == pair[1][0] == "paren" else (gold, answer)
     if gold[0] in _GROUPS or answer[0] in _GROUPS:
@@ -252,9 +252,9 @@ _POSSIBLE = frozenset({"paren", "set"})
 
 def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
     """Compare two answers of which one is a set of numbers beyond doubt; None where they are not both sets."""
-    meant = is_set(gold), is_set(answer)
-    if not any(meant) or not all(
-        sure or node[0] in _POSSIBLE for sure, node in zip(meant, (gold, answer), strict=True)
+    certain = is_set(gold), is_set(answer)
+    if not any(certain) or not all(
+        sure or node[0] in _POSSIBLE for sure, node in zip(certain, (gold, answer), strict=True)
     ):
         return None
     if _closed_at_infinity(answer) and not _closed_at_infinity(gold):
@@ -362,15 +362,15 @@ def _of_units(node: Node, size: int) -> Node | None:
     basis = [("v", accent + unit) for unit in _UNITS[:size]]
     parts: dict[Node, Node] = {}
     for term in node[1:] if node[0] == "+" else (node,):
-        found = _coefficient(term, basis)
-        if found is None or found[0] in parts:
+        multiple = _coefficient(term, basis)
+        if multiple is None or multiple[0] in parts:
             return None
-        parts[found[0]] = found[1]
+        parts[multiple[0]] = multiple[1]
     return ("paren", *(parts.get(unit, number(0)) for unit in basis))
 
 
 def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
-    """The unit vector of a term and what multiplies it."""
+    """The unit vector of a term and its coefficient."""
     if term[0] == "-":
         inner = _coefficient(term[1], basis)
         return inner and (inner[0], ("-", inner[1]))
@@ -386,7 +386,7 @@ def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
 
 
 def transposed(node: Node) -> Node:
-    """A matrix, or a row of numbers, turned where a T says so; anything else stays."""
+    """Transpose a matrix or a row of numbers marked with T; anything else stays."""
     if node[0] != "^" or node[2] not in {("v", "T"), ("v", "top")}:
         return node
     inner = node[1]

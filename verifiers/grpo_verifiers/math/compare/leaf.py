@@ -1,6 +1,6 @@
-r"""Equality of two expressions as far as it can be decided exactly and at once, and the decimals that stand for one.
+r"""Equality of two expressions where exact arithmetic decides it at once, and decimals that approximate a value.
 
-An irrational or repeating value is never written out, so a decimal may stand for it: ``0.3333`` for ``\frac13``,
+An irrational or repeating value is never written out, so a decimal may replace it: ``0.3333`` for ``\frac13``,
 ``1.4142`` for ``\sqrt2``, on either side. A terminating value (an integer, ``\frac18``, another decimal) has an exact
 decimal, and only that counts; two long decimals are the exception, for the shorter is then a rounding of the longer.
 """
@@ -62,8 +62,8 @@ def decimal_of(node: Node) -> Decimal | None:
     return inner and Decimal(inner.value * scale, inner.step * abs(scale), inner.digits)
 
 
-def stands_for(gold: Node, answer: Node, digits: int) -> bool:
-    """True if one side is a decimal of at least so many significant digits that stands for the other."""
+def approximates(gold: Node, answer: Node, digits: int) -> bool:
+    """True if one side is a decimal of at least ``digits`` significant digits that approximates the other."""
     left, right = decimal_of(gold), decimal_of(answer)
     if left and right:
         coarse, fine = (left, right) if left.step >= right.step else (right, left)
@@ -81,7 +81,7 @@ def stands_for(gold: Node, answer: Node, digits: int) -> bool:
 
 
 def _is_cut(written: Decimal, value: Fraction, error: Fraction) -> bool:
-    """True if a decimal is a value, known up to an error, rounded to its last digit or cut behind it."""
+    """True if a decimal is a value (with an error bound) rounded to its last digit or cut after it."""
     if written.value * value <= 0:
         return False
     gap = abs(value) - abs(written.value)
@@ -138,8 +138,8 @@ def _short(text: str) -> str:
     return text if text and len(text) <= MAX_SHOWN else "the answer"
 
 
-def apart(gold: Node, answer: Node) -> Outcome | None:
-    """The verdict on integers and fractions of integers whose values differ; None for all others."""
+def unequal_numbers(gold: Node, answer: Node) -> Outcome | None:
+    """The verdict on integers and fractions of integers with different values; None in every other case."""
     if (value := exact_value(answer)) is None or (expected := exact_value(gold)) is None or value == expected:
         return None
     spend(4)
@@ -157,10 +157,10 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
     gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
     if gold == answer:
         return True, ""
-    asked, seen = survey(gold), survey(answer)
-    if "inf" in asked.variables or "inf" in seen.variables:
+    in_gold, in_answer = survey(gold), survey(answer)
+    if "inf" in in_gold.variables or "inf" in in_answer.variables:
         return False, "infinity is not the same"
-    if not STRUCTURES.isdisjoint(seen.kinds) and STRUCTURES.isdisjoint(asked.kinds):
+    if not STRUCTURES.isdisjoint(in_answer.kinds) and STRUCTURES.isdisjoint(in_gold.kinds):
         return False, "another kind of answer"
     for node, who in ((answer, "the answer"), (gold, "the gold")):
         try:
@@ -232,7 +232,7 @@ def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
         decided = None
     if decided:
         return True
-    if options.decimals and stands_for(gold, answer, options.decimals):
+    if options.decimals and approximates(gold, answer, options.decimals):
         return True
     if decided is None and refuted(gold, answer):
         return False

@@ -33,8 +33,8 @@ def quantity(node: Node) -> tuple[Node, str]:
     if kind == "-" and node[1][0] in {"unit", "deg", "currency"}:
         value, unit = quantity(node[1])
         return ("-", value), unit
-    if kind in _WORKED and "deg" in survey(node).kinds and (found := _measured(node)) is not None:
-        return found[0], "degrees" * found[1]
+    if kind in _WORKED and "deg" in survey(node).kinds and (angle := _measured(node)) is not None:
+        return angle[0], "degrees" * angle[1]
     return node, ""
 
 
@@ -56,18 +56,18 @@ def _measured(node: Node) -> tuple[Node, bool] | None:
     if kind not in _WORKED:
         return None
     parts = [_measured(part) for part in node[1:]]
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts):
+    measured = [part for part in parts if part is not None]
+    if len(measured) < len(parts):
         return None
-    values: Node = (kind, *(value for value, _ in found))
-    angles = [angle for _, angle in found]
+    values: Node = (kind, *(value for value, _ in measured))
+    angles = [angle for _, angle in measured]
     if not any(angles):
         return values, False
     if kind == "/":
         return None if angles == [False, True] else (values, angles == [True, False])
     if kind in {"*", "mixed"}:
         return None if sum(angles) > 1 or not _TEMPERATURES.isdisjoint(node[1:]) else (values, True)
-    radians = any(not angle and "pi" in survey(value).variables for value, angle in found)
+    radians = any(not angle and "pi" in survey(value).variables for value, angle in measured)
     return None if radians else (values, True)
 
 
@@ -76,9 +76,9 @@ def _is_angle(node: Node) -> bool:
 
 
 def angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
-    """Two angles of which one is in degrees and the other in radians, as numbers; None for all others.
+    """Two angles, one in degrees and one in radians, as numbers; None for any other pair.
 
-    A value with pi in it is in radians unless it says degrees, and then the sign cannot be left out.
+    A value with pi in it is in radians unless it has a degree sign, which then is required.
     """
     values, names = zip(*(quantity(node) for node in (gold, answer)), strict=True)
     normal = [_ANGLES.get(unit_readings(name)) for name in names]
@@ -101,26 +101,26 @@ def _in_radians(node: Node) -> bool:
 
 def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
     """A value whose unit is written without a text command, where the other side has a unit of the same kind."""
-    found = with_symbols(node)
-    if found is None:
+    reading = with_symbols(node)
+    if reading is None:
         return None
-    expected, given = unit_readings(unit), unit_readings(found[1])
-    return found if expected and given and ratio(expected, given) is not None else None
+    expected, units = unit_readings(unit), unit_readings(reading[1])
+    return reading if expected and units and ratio(expected, units) is not None else None
 
 
 def _scale_between(gold: str, answer: str, options: Options) -> Fraction | str:
     """The answer's unit in units of the gold's, 1 where a side has none; or the reason why they cannot be compared."""
     if gold == answer:
         return Fraction(1)
-    given = unit_readings(answer, gold)
-    if given is None:
-        return "words beside the answer that are no unit"
+    units = unit_readings(answer, gold)
+    if units is None:
+        return "words after the answer that are no unit"
     expected = unit_readings(gold, gold)
     if not gold or not answer or options.units == "ignore":
         return Fraction(1)
     if expected is None:
         return f"the unit {answer.strip()!r} is not {gold.strip()!r}"
-    scale = ratio(expected, given)
+    scale = ratio(expected, units)
     return f"the unit {answer.strip()!r} is not {gold.strip()!r}" if scale is None else scale
 
 

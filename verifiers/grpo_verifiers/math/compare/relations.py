@@ -20,8 +20,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     ``same_value`` compares the members of a chain, which need not be worked out; ``equal`` all else, by all policies.
     """
     answer = renamed(answer, gold)
-    stated, given = solved(gold), solved(answer)
-    gold, answer = stated or gold, given or answer
+    gold_solved, answer_solved = solved(gold), solved(answer)
+    gold, answer = gold_solved or gold, answer_solved or answer
     if gold[0] != "rel":
         if _renames(gold, answer):
             return False, "one name for another"
@@ -35,8 +35,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if answer[2] == "in":
             return _both(equal(gold[1][1], answer[1][1]), _same_names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, equal, same_value)
-    if stated and answer[0] == "rel" and answer[2] in FLIPPED:
-        return _solved(stated, given, equal)
+    if gold_solved and answer[0] == "rel" and answer[2] in FLIPPED:
+        return _solved(gold_solved, answer_solved, equal)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
@@ -98,8 +98,8 @@ def renamed(node: Node, gold: Node) -> Node:
     if pair is None or not (old := parameter(pair[0])):
         return node
     stated = assignment(gold)
-    known = {parameter(stated[0])} if stated else names(gold) - set(parameter(gold))
-    new = known.pop() if len(known) == 1 else ""
+    variables = {parameter(stated[0])} if stated else names(gold) - set(parameter(gold))
+    new = variables.pop() if len(variables) == 1 else ""
     if not new or new == old or new in names(pair[1]) or old in names(gold):
         return node
     return substitute(node, ("v", old), ("v", new))
@@ -123,15 +123,15 @@ def _labels(terms: tuple[Node, ...]) -> int:
     for index, term in enumerate(terms[:-1]):
         if (
             not is_name(term)
-            and not _asks(term, terms[-1])
+            and not _has_unknowns(term, terms[-1])
             and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1]))
         ):
             return index
     return len(terms) - 1
 
 
-def _asks(node: Node, value: Node) -> bool:
-    """True if a node has several unknowns and may be what a question asks for: ``m + n = 25``, ``x^2 + y^2 = 25``."""
+def _has_unknowns(node: Node, value: Node) -> bool:
+    """True if a node has several unknowns and may be the quantity of a question: ``m + n = 25``, ``x^2 + y^2 = 25``."""
     return len(names(node)) > 1 and not names(value)
 
 
@@ -186,8 +186,8 @@ def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Out
     for candidate in (answer, reverse):
         if candidate[2] == gold[2]:
             pairs = zip(gold[1], candidate[1], strict=True)
-            found = [(_same_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
-            outcomes.append(False if False in found else None if None in found else True)
+            links = [(_same_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
+            outcomes.append(False if False in links else None if None in links else True)
     if True in outcomes:
         return True, ""
     return (None, "") if None in outcomes else (False, "another chain of relations")
@@ -213,8 +213,8 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
     if factor is None:
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
         return _proportional(left, right, ops, same_value) if may_be_equal else (False, "another relation")
-    wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
-    return settled(wanted == ops[0], "another relation")
+    op = ops[1] if factor > 0 else FLIPPED[ops[1]]
+    return settled(op == ops[0], "another relation")
 
 
 def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -> Outcome:

@@ -50,12 +50,12 @@ _MAY_BE_OTHER = re.compile(r"'|[A-Za-z:/(]|\d-\d|\\dot|[.,]\d{3}[.,]|\d{3},")
 
 
 def notation(text: str) -> Node | None:
-    """The tree of an answer in one of these notations; None for all others."""
+    """The tree of an answer in one of these notations; None for any other text."""
     if len(text) > MAX_NOTATION or _MAY_BE_OTHER.search(text) is None:
         return None
     if (match := _GROUPS.fullmatch(text)) is not None:
-        whole, decimals = (match[1], match[2]) if match[1] else (match[3], match[4])
-        return parse(f"{_NO_DIGIT.sub('', whole)}.{decimals}")
+        integer, decimals = (match[1], match[2]) if match[1] else (match[3], match[4])
+        return parse(f"{_NO_DIGIT.sub('', integer)}.{decimals}")
     if _POINTS.fullmatch(text):
         return parse(_NO_DIGIT.sub("", text))
     if (match := _REPEATING.fullmatch(text)) is not None:
@@ -210,7 +210,7 @@ def _introduces(words: list[str]) -> bool:
 
 
 def _value(rest: str) -> Node | None:
-    """A number, number words or a formula, with what is after it."""
+    """A number, number words or a formula, with the words after it."""
     match = _NUMBER.match(rest)
     if match and match.group().strip():
         tail = rest[match.end() :].strip()
@@ -225,12 +225,12 @@ def _value(rest: str) -> Node | None:
         if node is not None:
             tail = " ".join(words[count:])
             return node if not tail else ("unit", node, tail) if _is_tail(tail) else None
-    found = _LONG_WORD.search(rest)
-    if found is None:
+    word = _LONG_WORD.search(rest)
+    if word is None:
         return _parsed(rest) if rest else None
-    if not found.start() or (not rest[found.start() - 1].isspace() and _is_product(rest[found.start() :])):
+    if not word.start() or (not rest[word.start() - 1].isspace() and _is_product(rest[word.start() :])):
         return None
-    return _with_tail(rest[: found.start()].strip(), rest[found.start() :])
+    return _with_tail(rest[: word.start()].strip(), rest[word.start() :])
 
 
 def _is_product(tail: str) -> bool:
@@ -242,13 +242,13 @@ def _with_tail(value: str, tail: str) -> Node | None:
     if not _is_tail(tail):
         return None
     if tail.startswith("and "):
-        whole, words = _parsed(value), tail[4:].split()
-        if whole is None or whole[0] != "n" or whole[2] is not None:
+        integer, words = _parsed(value), tail[4:].split()
+        if integer is None or integer[0] != "n" or integer[2] is not None:
             return None
         for count in range(min(len(words), 3), 1, -1):
             part, left = spoken(" ".join(words[:count])), " ".join(words[count:])
             if part is not None and part[0] == "/" and (not left or _is_tail(left)):
-                return ("unit", ("mixed", whole, part), left) if left else ("mixed", whole, part)
+                return ("unit", ("mixed", integer, part), left) if left else ("mixed", integer, part)
         return None
     node = _parsed(value)
     if node is None or node[0] in {"text", "list", "rel"}:
@@ -282,7 +282,7 @@ def _parsed(text: str) -> Node | None:
         return None
 
 
-MAX_LONG = 20_000  # only a number may be longer than what is tokenized
+MAX_LONG = 20_000  # only a number may be longer than the limit of the tokenizer
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
@@ -377,7 +377,7 @@ def _spoken(text: str) -> str:
 
 
 def set_in_words(text: str) -> str | None:
-    """A named set of numbers, with what is left out of it, in LaTeX; None where the words say something else."""
+    """A named set of numbers with its exceptions, in LaTeX; None for any other words."""
     if len(text) <= 200 and (match := _BOUND.fullmatch(_spoken(text))) is not None:
         return f"{match['name']} {_sign(match['order'])} {match['bound']}"
     if len(text) > 200 or not re.search(r"\b(?:all|any|every)\b", text[:60], re.IGNORECASE):
@@ -388,10 +388,10 @@ def set_in_words(text: str) -> str | None:
         return None
     domain, _, sign = _KINDS[match["kind"].strip()].partition("^")
     letter, _, bound = domain.partition("_")
-    found = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
+    numbers = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
     if match["order"]:
-        return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {found}")
-    return f"{found} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else found
+        return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {numbers}")
+    return f"{numbers} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else numbers
 
 
 def _sign(order: str) -> str:

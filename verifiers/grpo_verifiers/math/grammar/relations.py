@@ -77,10 +77,10 @@ def ops_of(node: Node) -> tuple[str, ...]:
 
 def is_named(nodes: tuple[Node, ...]) -> bool:
     """True if every item assigns to a name of its own: ``AB = 4, CD = 5``; ``x_1, x_2`` are no different names."""
-    found = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
-    if len(found) != len(nodes):
+    names = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
+    if len(names) != len(nodes):
         return False
-    return len({str(name[1]).partition("_")[0] if name[0] == "v" else str(name) for name in found}) == len(found) > 1
+    return len({str(name[1]).partition("_")[0] if name[0] == "v" else str(name) for name in names}) == len(names) > 1
 
 
 def parameter(node: Node) -> str:
@@ -92,10 +92,10 @@ _CONDITIONS = frozenset({"rel", "and", "or"})
 
 
 def joined(items: list[Node], joins: list[str]) -> Node:
-    """One node for statements and what stands between them: ``","``, ``"and"`` or ``"or"``.
+    """One node for statements and the separators between them: ``","``, ``"and"`` or ``"or"``.
 
     Conditions on one unknown are joined by the word between them. Values are a list whatever joins them, and so are
-    equations that give values to names, unless "or" stands between different names.
+    equations that give values to names, unless "or" is between different names.
     """
     if len(items) == 1:
         return items[0]

@@ -32,7 +32,7 @@ class Value(NamedTuple):
 def refuted(gold: Node, answer: Node) -> bool:
     """True if two expressions certainly differ: at some point they do, by far more than rounding explains.
 
-    An answer that leaves the range of floating point where the gold does not is taken to differ, too.
+    An answer that overflows where the gold does not differs, too.
     """
     variables = sorted(names(gold) | names(answer))
     if len(variables) > len(_POINTS[0]):
@@ -127,18 +127,18 @@ def _logarithm(value: Value) -> Value:
 
 def _power(parts: list[Value]) -> Value:
     base, exponent = parts
-    whole = exponent.at.imag == 0 and exponent.at.real == round(exponent.at.real) and abs(exponent.at) < 1e6
+    integral = exponent.at.imag == 0 and exponent.at.real == round(exponent.at.real) and abs(exponent.at) < 1e6
     if abs(base.at) <= 10 * base.error:
-        if whole and exponent.at.real > 0 and base.at == 0:
+        if integral and exponent.at.real > 0 and base.at == 0:
             return Value(0j, base.error)
         raise ZeroDivisionError
-    if not whole:
+    if not integral:
         base = _off_the_cut(base)
     log = cmath.log(base.at)
     if abs(exponent.at) * max(abs(log), 1e-3) > 340:
         raise OverflowError
-    value = base.at ** (int(exponent.at.real) if whole else exponent.at)
-    relative = abs(exponent.at) * base.error / abs(base.at) + (0 if whole else abs(log) * exponent.error)
+    value = base.at ** (int(exponent.at.real) if integral else exponent.at)
+    relative = abs(exponent.at) * base.error / abs(base.at) + (0 if integral else abs(log) * exponent.error)
     return _rounded(value, 2 * abs(value) * (relative + _EPSILON * (1 + abs(exponent.at))))
 
 
@@ -193,5 +193,5 @@ def _call(name: str, args: list[Value]) -> Value:
         return _rounded(value, slope * (argument.error + _EPSILON))
     if name in FUNCTIONS:
         raise ValueError(name)
-    # an unknown function: what holds for every function holds for this one
+    # an undefined function: use only properties of every function
     return _rounded(cmath.sin(1.7 * argument.at + sum(map(ord, name))), 10 * argument.error + 1e-12)

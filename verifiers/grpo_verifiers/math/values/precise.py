@@ -1,4 +1,4 @@
-"""Equality of expressions at sixty digits: what is left when exact forms leave a sine or a nested root open.
+"""Equality of expressions at sixty digits, for a sine or a nested root that exact forms cannot decide.
 
 Two expressions that agree to forty digits at several points without pattern, negative ones and ones beyond every bend
 included, are equal; this decides more identities than a simplifier proves, and in bounded steps. Unless i is in them,
@@ -175,5 +175,5 @@ def _function(name: str, args: list[Any], mp: Any) -> Any:
         raise OverflowError("too large")
     if name in FUNCTIONS:
         return getattr(mp, _NAMES.get(name, name))(args[0])
-    # an unknown function: what holds for every function holds for this one
+    # an undefined function: use only properties of every function
     return mp.sin(args[0] * mp.mpf("1.7") + sum(map(ord, name)))

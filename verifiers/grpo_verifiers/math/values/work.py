@@ -78,6 +78,6 @@ def undone(node: Node) -> str:
         if (node[0] == "*" and len(sums) > 1) or (node[0] == "^" and node[1][0] in {"+", "pm"}):
             return "a product of sums that is not multiplied out"
     for part in children(node):
-        if found := undone(part):
-            return found
+        if work := undone(part):
+            return work
     return ""
