@@ -25,7 +25,7 @@ from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
 from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.inside.proc import descendants
-from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
+from grpo_verifiers.sandbox.watch import UsageMonitor, deleted, disk_used
 
 from .conftest import offered, opened
 
@@ -402,7 +402,7 @@ def f():
     work, thread = "def work():" + together.partition("def f():")[2], "threading.Thread(target=work, daemon=True)"
     by_thread = f"import threading\n{work}\ndef f():\n    t = {thread}; t.start(); t.join(9); return 'held'"
     assert (answer(box, by_thread, limits=small), answer(box, "def f(): return 1", limits=small)) == ("memory", 1)
-    assert Watch(box, Limits()).overuse() == ""
+    assert UsageMonitor(box, Limits()).overuse() == ""
 
 
 OUT_OF_PAGE_TABLES = """
@@ -492,10 +492,10 @@ def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, mo
     with opened("none") as box, monkeypatch.context() as patch:
         patch.setattr("grpo_verifiers.sandbox.watch.disk_used", looked)
         patch.setattr(box, "folder", str(tmp_path))
-        watch = Watch(box, Limits())
+        watch = UsageMonitor(box, Limits())
         assert {watch.overuse() for _ in range(20)} == {""}
         assert 1 <= len(looks) < 10
-        assert Watch(box, Limits(disk=16 << 20)).overuse() == "disk"
+        assert UsageMonitor(box, Limits(disk=16 << 20)).overuse() == "disk"
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from grpo_verifiers.code import tests as _tests
 from grpo_verifiers.code._results import (
     Failed,
     Passed,
-    Results,
+    ResultSheet,
     Unseen,
     pack_results,
     spell,
@@ -29,7 +29,7 @@ from grpo_verifiers.code._results import (
 )
 from grpo_verifiers.code.guest import raised, records, values
 from grpo_verifiers.code.guest.blocks import program_of
-from grpo_verifiers.code.guest.values import NoValueError, TooLargeError, check, decode, encode
+from grpo_verifiers.code.guest.values import NoValueError, ValueTooLargeError, check, decode, encode
 
 SHOWN = [
     (1, 1, "1"), (-(1 << 63), -(1 << 63), str(-(1 << 63))), ((1 << 63) - 1, (1 << 63) - 1, str((1 << 63) - 1)), (1 << 63, ["i", hex(1 << 63)], "0x8000000000000000"), (-(1 << 63) - 1, ["i", hex(-(1 << 63) - 1)], "-0x8000000000000001"),
@@ -65,7 +65,7 @@ def nested(depth):
 def test_values_have_bounds_of_depth_and_of_members():
     check(encode(nested(99)))
     for large in (nested(100), {"a": nested(99)}, [0] * 200_001, dict.fromkeys(range(200_001)), iter([0] * 200_001), Counter(range(200_001))):  # fmt: skip
-        with pytest.raises(TooLargeError):
+        with pytest.raises(ValueTooLargeError):
             encode(large)
     for fits in ([0] * 200_000, iter([0] * 200_000), dict.fromkeys(range(200_000))):
         assert len(encode(fits)) == 200_001
@@ -263,8 +263,8 @@ def test_a_verdict_is_that_of_all_tests_and_says_which_failed_first():
     for bad in ([["pass", ""]], {}, None, [["pass"]] * 2, [["odd", ""]] * 2, [["pass", 1]] * 2, [["wrong", "a" * 2001]] * 2, ["pass"] * 2, [["pass", "", 1]] * 2):  # fmt: skip
         with pytest.raises(ValueError, match=r"no outcome of a test|outcomes of 2 tests"):
             unpack_results(bad, 2)
-    assert Results(2).results("why") == [Unseen("why")] * 2
-    sheet = Results(1)
+    assert ResultSheet(2).results("why") == [Unseen("why")] * 2
+    sheet = ResultSheet(1)
     sheet.note(0, Unseen("own"))
     assert sheet.results("why") == [Unseen("own")]
 

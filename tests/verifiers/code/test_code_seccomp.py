@@ -47,7 +47,7 @@ def test_every_call_gets_the_answer_of_its_list(machine, alone):
     listed = {pair[column] for each in lists for pair in each.values()}
     listed = dict.fromkeys(listed, DENY) | {pair[column]: 0 for pair in syscalls.IGNORED.values()}
     listed[syscalls.UNSUPPORTED["fallocate"][column]] = errno.EOPNOTSUPP
-    by_argument = {pair[column] for pair in syscalls.LOOKED_INTO.values()} | {syscalls.CLONE3[column]}
+    by_argument = {pair[column] for pair in syscalls.BY_ARGUMENT.values()} | {syscalls.CLONE3[column]}
     longest = 0
     for number in range(520):
         if number not in by_argument:
@@ -90,10 +90,10 @@ MORE = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", syscalls.LOOKED_INTO)
+@pytest.mark.parametrize("name", syscalls.BY_ARGUMENT)
 def test_the_filter_looks_into_arguments(machine, name):
     arch, column = MACHINES[machine]
-    code, number = (seccomp.assemble(arch, column, seccomp.denied(column, alone=False)), syscalls.LOOKED_INTO[name][column])  # fmt: skip
+    code, number = (seccomp.assemble(arch, column, seccomp.denied(column, alone=False)), syscalls.BY_ARGUMENT[name][column])  # fmt: skip
     (before, *_), values, rule = RULES[name]
     for value in values:
         assert walk(code, arch, number, (*before, value))[0] == rule(value), value

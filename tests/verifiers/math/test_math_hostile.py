@@ -235,7 +235,7 @@ def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
 
 ENDS = [sets.end_of(number(at)) for at in (1, 2)]
 CHARGED = [
-    lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.apart(number(1), number(2)),
+    lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.unequal_numbers(number(1), number(2)),
     lambda: answers.expand_signs(("pm", None, number(1))), lambda: sets.order(*ENDS), lambda: forms.key(forms.constant(7)),
     lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
     lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: forms.root_of(forms.constant(9999991), 2),

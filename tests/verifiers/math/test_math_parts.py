@@ -19,7 +19,7 @@ from grpo_verifiers.math.values.sets import (
     intersection,
     interval,
     union,
-    whole,
+    without_integers,
 )
 from grpo_verifiers.math.words.numerals import ordinal, spoken
 from tests.waiting import no_hang
@@ -51,7 +51,7 @@ def test_integers_of_a_set_are_listed_where_they_are_few():
     for a, b in product(INTERVALS, repeat=2):
         parts = union(a + b)
         for domain, least in (("Z", -9), ("N", 0)):
-            found = whole(Region(parts, domain))
+            found = without_integers(Region(parts, domain))
             integers = [x for x in range(least, 10) if holds(parts, x)]
             assert [x for x in range(-9, 10) if holds(found.parts, x) and x >= least] == integers, (parts, domain)
             if domain == "Z":

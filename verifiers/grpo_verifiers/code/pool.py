@@ -31,7 +31,7 @@ class Pool:
         self._size = size
         self._lock = threading.Lock()
         self._referees: list[Referee] = []
-        self._open = 0  # jobs handed in whose work has not ended: each may want a box
+        self._open = 0  # submitted jobs that have not ended: each may need a box
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Job] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -51,19 +51,19 @@ class Pool:
 
     def _work(self, referee: Referee) -> None:
         try:
-            while (taken := self._jobs.get()) is not None:
-                future, job = taken
+            while (item := self._jobs.get()) is not None:
+                future, job = item
                 answer = _attempt(job, referee) if future.set_running_or_notify_cancel() else None
                 with self._lock:
-                    self._open -= 1  # before the answer is told: whoever gets it may hand in the next job at once
+                    self._open -= 1  # before the answer is set: its receiver may submit the next job at once
                 if answer:
                     answer(future)
-                del future, job, taken, answer  # a waiting thread must not keep the last program's texts alive
+                del future, job, item, answer  # a waiting thread must not keep the last program's texts alive
         finally:
             referee.close()
 
     def close(self) -> None:
-        """End every box and every thread; what still waits is cancelled."""
+        """End every box and every thread; cancel the waiting jobs."""
         with contextlib.suppress(queue.Empty):
             while (left := self._jobs.get_nowait()) is not None:
                 left[0].cancel()
@@ -79,14 +79,14 @@ class Pool:
 
 
 def _attempt(job: Job, referee: Referee) -> Callable[[Future[Any]], None]:
-    """Run a job, once more where its box breaks; what to tell the future that waits for it."""
+    """Run a job, once more if its box breaks; a function that sets the result of its future."""
     try:
         try:
             result = job(referee)
         except BoxError:
             referee.close()
             result = job(referee)
-    except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+    except BaseException as error:  # noqa: BLE001 - set on the future
         referee.close()
         return functools.partial(Future.set_exception, exception=error)
     return functools.partial(Future.set_result, result=result)
@@ -97,7 +97,7 @@ _lock = threading.Lock()
 
 
 def shared_pool() -> Pool:
-    """The pool of this process; made on first use."""
+    """The pool of this process, created on first use."""
     with _lock:
         if not _shared:
             _shared.append(Pool(worker_count()))
@@ -127,7 +127,7 @@ def close_pool() -> None:
 
 
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
+    global _lock  # noqa: PLW0603 - the inherited one may be locked by a thread that does not exist here
     _lock = threading.Lock()
     for pool in _shared:
         pool.forget()

@@ -1,4 +1,4 @@
-"""A process that grades programs for a thread of the trainer, which reads nothing that a program wrote."""
+"""A process that grades programs for a thread of the trainer, which reads no data of a program."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ _CLOSING = 5.0
 _GRACE = 2 * START_SECONDS + 30
 """Seconds beyond the time of all runs after which a referee must be broken: it may have to start two boxes first."""
 _RECYCLE = 20_000
-"""Programs after which a box is replaced: whatever a long life gathers ends there."""
+"""Programs after which a box is replaced, to drop any accumulated state."""
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError, SandboxError)}
 
 
@@ -55,7 +55,7 @@ class BoxSet:
         return self._boxes[key]
 
     def end(self) -> None:
-        """End the processes of them all, which `close` does, too; their folders stay."""
+        """End the processes of all boxes, without removing their folders."""
         for box in self._boxes.values():
             box.end()
 
@@ -75,7 +75,7 @@ class Referee:
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
         """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
-        The job, a function of a module, may take so many seconds beside the start of boxes. BoxError where a box or the
+        The job, a function of a module, has ``seconds`` plus the time to start boxes. BoxError where a box or the
         referee failed; BadTestsError and SandboxError where the job raised them.
         """
         message = pack_call((job, question))
@@ -130,14 +130,14 @@ class Referee:
             self._process = None
 
     def interrupt(self) -> None:
-        """From another thread: the job under way fails."""
+        """From another thread: make the current job fail."""
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(SHUT_RDWR)
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's referee without touching it."""
+        """In a forked child: drop the parent's referee without changing it."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

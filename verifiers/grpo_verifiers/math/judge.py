@@ -38,7 +38,7 @@ Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's
 def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
-    """The verdict if exact arithmetic decides it below the limit of ``units``; None if values at many digits have to."""
+    """The verdict if exact arithmetic decides it in ``units`` of work; None if values at many digits have to."""
     try:
         with limited(units):
             return _judged(completion, answer, options, prompt, decide)
@@ -115,11 +115,8 @@ def _policies(reason: str, gold: Gold, answer: str) -> list[str]:
 
 def combine(gold: Gold, stated: StatedAnswers, options: Options, decide_one: Decide) -> Verdict | None:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
-    if (
-        len(stated.answers + stated.every) > 1
-        and gold.node is not None
-        and expand_signs(gold.node)[0] in {"list", "set"}
-    ):
+    several = len(stated.answers + stated.every) > 1
+    if several and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
         parts = _parts(stated, gold, options, decide_one)
         if parts is None:
             return None
@@ -127,13 +124,11 @@ def combine(gold: Gold, stated: StatedAnswers, options: Options, decide_one: Dec
     undecided = False
     for text in stated.answers:
         spend(20 + len(text) // 128)
+        status = Status.WRONG
         try:
             outcome, reason = decide_one(text, gold.text, options)
         except ParseError as error:
-            outcome, reason = False, f"the answer cannot be read: {error}"
-            status = Status.UNPARSABLE
-        else:
-            status = Status.WRONG
+            outcome, reason, status = False, f"the answer cannot be read: {error}", Status.UNPARSABLE
         if outcome is False and len(stated.answers) > 1:
             return _verdict(Status.WRONG, f"{len(stated.answers)} different answers are stated")
         if outcome is False:

@@ -45,9 +45,7 @@ _VALUES = [
         r"|(?:in|on|at) the [a-z]{3,20}))?\.?"
     ),
 ]
-_SUBJECTS_OF_NO_ONE = frozenset(
-    {"nobody", "nothing", "everyone", "everybody", "everything", "anyone", "anybody", "anything"}
-)
+_PRONOUNS = frozenset({"nobody", "nothing", "everyone", "everybody", "everything", "anyone", "anybody", "anything"})
 _OPERATOR = re.compile(r"\\operatorname\*?\s*\{([^{}]*)\}")
 _EVERYWHERE = re.compile(
     r",? (?:for (?:all|every|any)|\\forall) (?:(?:integers? )?[kmn](?: ?\\in ?\\mathbb ?\{[ZN]\})?"
@@ -90,7 +88,7 @@ def _value_in(text: str) -> str:
     subject = (parts.get("who") or parts.get("whom") or parts.get("whose") or "").lower()
     counted = parts.get("counted", "")
     words = set(counted.split())
-    if subject in _SUBJECTS_OF_NO_ONE or not is_label(subject) or words & QUANTITY or any(map(is_numeral, words)):
+    if subject in _PRONOUNS or not is_label(subject) or words & QUANTITY or any(map(is_numeral, words)):
         return text
     return f"{match['value']} {counted}".strip()
 
@@ -106,9 +104,7 @@ _JOIN = r"(?:or|or equivalently|equivalently|i\.e\.,?|that is,?|which is|which e
 _ABOUT = r"(?P<about>approximately|approx\.?|about|roughly|nearly|\\approx|≈)"
 _BRACKETED = re.compile(rf"(?P<first>[^<>,;]*[^<>,;\s])\s*\((?:{_JOIN} )?\s*(?:{_ABOUT}\s*)?(?P<second>[^()=<>,;]+)\)")
 _JOINED = re.compile(rf"(?P<first>[^<>,;]*[^<>,;\s]),? {_JOIN} (?:{_ABOUT}\s*)?(?P<second>[^=<>,;]+)")
-_DECIMAL_WITH_DOTS = re.compile(
-    r"(?P<first>[^<>,;]+?)\s*(?:=|\\approx|≈)\s*(?P<second>-?\d*\.\d+)\s*(?:\.{3,}|…|\\[lc]?dots)"
-)
+_DOTTED = re.compile(r"(?P<first>[^<>,;]+?)\s*(?:=|\\approx|≈)\s*(?P<second>-?\d*\.\d+)\s*(?:\.{3,}|…|\\[lc]?dots)")
 _SIDE = re.compile(r"\\(?:lim|i{1,3}nt|oint|sum|prod)(?![a-zA-Z])")
 _MAY_BE = re.compile(r"\(|or[ }]|\bi\.e|that is|which|\.{3}|…|dots|^\s*\\[dlimtosupr]")
 
@@ -121,7 +117,7 @@ def restated(text: str, gold: Node) -> str | None:
     if _SIDE.match(text) and gold[0] != "rel":
         left, value = _sides(text)
         return value if left and value else None
-    if (match := _DECIMAL_WITH_DOTS.fullmatch(text)) is not None:
+    if (match := _DOTTED.fullmatch(text)) is not None:
         return f"{match['first']} \\approx {match['second']}"
     match = _BRACKETED.fullmatch(text) or _JOINED.fullmatch(text)
     if match is None:

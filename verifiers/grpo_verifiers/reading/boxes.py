@@ -169,11 +169,8 @@ def tagged(text: str, tag: str) -> list[AnswerBox]:
     for match in _marks(tag).finditer(text):
         spend(2)
         if opened is not None:
-            sections.append(
-                AnswerBox(
-                    text[opened.end() : match.start()], opened.start(), match.end() if match[1] else match.start()
-                )
-            )
+            end = match.end() if match[1] else match.start()
+            sections.append(AnswerBox(text[opened.end() : match.start()], opened.start(), end))
         opened = None if match[1] else match
     if opened is not None:
         sections.append(AnswerBox(text[opened.end() :], opened.start(), len(text)))

@@ -137,10 +137,8 @@ def last_block(text: str, names: Collection[str]) -> str | None:
 
 def language_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
     """The blocks with one of the names, else those without a language; ``unclosed``: also one that is cut off."""
-    candidates = [
-        block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)
-    ]
-    return [block for block in candidates if block.language] or candidates
+    usable = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
+    return [block for block in usable if block.language] or usable
 
 
 def dedented(content: str, indent: str) -> str:

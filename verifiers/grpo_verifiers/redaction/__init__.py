@@ -1,4 +1,4 @@
-"""Remove secrets from output: values under names such as ``password``, texts that look like keys, addresses with passwords.
+"""Remove secrets from output: values under names such as ``password``, texts that look like keys, logins in addresses.
 
 One rule for model cards, records, reports, logs, errors and the environment of workers.
 """

@@ -1,6 +1,6 @@
 """The number of processes below one, watched from above: no tool and no check may take the machine by forking.
 
-The kernel bounds it only where a cgroup can be made, or for users other than root. So the keeper looks, and has to be
+The kernel bounds it only in a cgroup, or for users other than root. So the keeper looks, and has to be
 in time where a crowd wants all cores: long before a crowd is too large, its priority is the lowest.
 """
 
@@ -15,15 +15,15 @@ MAX_PROCESSES = 128
 TOO_MANY = 97
 """Exit code of a keeper that has ended more than that."""
 YIELD = 5
-"""How much a process yields that may become a crowd: at equal priority what was just forked runs before the keeper."""
+"""Niceness of a process that may become a crowd: at equal priority new processes run before the keeper."""
 LOOK = 25
 """Milliseconds between two looks."""
 _SMALL = 16
 """Processes that keep their priority."""
 _LONGEST = 0.5
-"""Seconds after which a look is taken even if the kernel tells of no new process."""
+"""Seconds between looks even if the kernel reports no new process."""
 _SHARE = 50
-"""A full look is followed by a pause of so many times what it took, unless it found more than the one before."""
+"""A full look is followed by a pause of so many times its duration, unless the number of processes grew."""
 
 
 class Crowd:
@@ -45,10 +45,10 @@ class Crowd:
             return False
         self._newest = newest
         before = time.thread_time()
-        found = proc.below(self._me, self._most)
-        if len(found) > _SMALL:
-            proc.yield_to_others(found)
-        grown, self._count = len(found) > self._count, len(found)
+        pids = proc.below(self._me, self._most)
+        if len(pids) > _SMALL:
+            proc.lower_priority(pids)
+        grown, self._count = len(pids) > self._count, len(pids)
         self._next = 0.0 if grown else now + _SHARE * (time.thread_time() - before)
         self._latest = now + _LONGEST
-        return len(found) > self._most
+        return len(pids) > self._most

@@ -79,11 +79,8 @@ def choice(
     declarations = [] if problem else _declarations(text, fields, letters)
     if not declarations:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no declaration of one of {letters}")
-    declared = (
-        max(declarations, key=lambda item: item[0])[1]
-        if conflicts == "last"
-        else frozenset().union(*(s for _, s in declarations))
-    )
+    last = max(declarations, key=lambda item: item[0])[1]
+    declared = last if conflicts == "last" else frozenset().union(*(each for _, each in declarations))
     if len(declared) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(declared))}")
     return Verdict(1.0 if declared == {gold} else 0.0, detail=f"{min(declared)} against {gold}")
