@@ -25,7 +25,7 @@ from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
 from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.inside.proc import descendants
-from grpo_verifiers.sandbox.watch import UsageMonitor, deleted, disk_used
+from grpo_verifiers.sandbox.watch import UsageMonitor, deleted_bytes, disk_used
 
 from .conftest import offered, opened
 
@@ -514,7 +514,7 @@ def f():
             unnamed.write(b"x" * (1 << 20))
             unnamed.flush()
             holder = subprocess.Popen(["sleep", "600"], pass_fds=[unnamed.fileno()])
-        assert deleted({holder.pid}, box.folder or "/tmp") == 1 << 20
+        assert deleted_bytes({holder.pid}, box.folder or "/tmp") == 1 << 20
         holder.kill()
         holder.wait()
         if level == "process" and os.geteuid() != 0:

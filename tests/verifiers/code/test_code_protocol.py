@@ -38,7 +38,7 @@ def test_a_sheet_holds_each_outcome_once_and_a_copied_pass_counts_for_one():
     sheet.note(1, Passed(1))
     with pytest.raises(ValueError, match="test 1 has the outcome pass already"):
         sheet.note(1, Failed("wrong"))
-    with pytest.raises(ValueError, match="a pass of test 1 is noted for test 2"):
+    with pytest.raises(ValueError, match="a pass of test 1 was entered for test 2"):
         sheet.note(2, Passed(1))
     assert [result.kind for result in sheet.results()] == ["unseen", "pass", "unseen"]
     assert (verdict_of([], "all").score, verdict_of([Passed(0)] * 20, "share").score) == (0, 1 / 20)

@@ -23,10 +23,10 @@ from grpo_verifiers.math.values.canon import canon, exact, same
 from grpo_verifiers.math.values.numeric import refuted
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.values.sets import region_of
-from grpo_verifiers.math.values.work import is_final, is_reduced, undone
+from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
 from grpo_verifiers.math.words.nouns import is_counted, is_label, noun_phrase, singular
-from grpo_verifiers.math.words.numerals import denominator, is_numeral, ordinal, spoken
+from grpo_verifiers.math.words.numerals import denominator, is_numeral, number_in_words, ordinal
 from grpo_verifiers.math.words.units import ratio, unit_readings
 from tests.cases.rows import sections
 
@@ -77,10 +77,10 @@ def verdict(gold, answer):
 CALLS = {
     "tokens": tokens, "inward": lambda text: " ".join(one.text for one in facing_inward(tokenize(text))), "parse": parse, "read": read,
     "noun_phrase": lambda text, known="": noun_phrase(text.split(), frozenset(known.split())), "singular": singular, "is_label": is_label,
-    "is_counted": lambda word, known="": is_counted(word, frozenset(known.split())), "spoken": spoken, "ordinal": ordinal,
+    "is_counted": lambda word, known="": is_counted(word, frozenset(known.split())), "spoken": number_in_words, "ordinal": ordinal,
     "denominator": denominator, "is_numeral": is_numeral, "moment": moment, "unit": unit,
     "same_moment": lambda *texts: same_moment(*map(moment, texts)), "clock": lambda *numbers: clock_of_ratio(*map(int, numbers)),
-    "ratio": lambda *texts: ratio(*map(unit_readings, texts)), "undone": of_trees(undone), "is_final": of_trees(is_final),
+    "ratio": lambda *texts: ratio(*map(unit_readings, texts)), "undone": of_trees(remaining_work), "is_final": of_trees(is_final),
     "is_reduced": of_trees(is_reduced), "decimal_of": of_trees(decimal_of), "approximates": of_trees(approximates), "exact": of_trees(exact),
     "same": of_trees(lambda left, right: same(canon(left), canon(right))), "region": region, "found": found, "gold_text": gold_text,
     "option_of": option_of, "without_remarks": lambda gold, text: without_remarks(text, read(gold)),

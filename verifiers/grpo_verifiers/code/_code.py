@@ -152,7 +152,7 @@ async def code(
 
 
 def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
-    """The last blocks, as many as together are no longer than a program may be; and whether they name no language."""
+    """The last blocks, up to ``most`` characters together; True if they name no language."""
     blocks = language_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
     sources: list[str] = []
     size = 0

@@ -78,7 +78,7 @@ def _functions(test: Test) -> Iterable[str]:
 
 
 def _stubs(names: Sequence[str], result: str) -> str:
-    """A program with these functions and methods, which all return the same."""
+    """A program with these functions and methods, all with one result."""
     functions = [name for name in names if "." not in name]
     methods: dict[str, list[str]] = {}
     for name in names:

@@ -36,7 +36,7 @@ class Pool:
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> Future[Any]:
-        """Run a job with a referee of its own; one whose box breaks is run once more with a new one."""
+        """Run a job with an own referee; if its box breaks, run it again with a new one."""
         future: Future[Any] = Future()
         with self._lock:
             self._open += 1
@@ -73,13 +73,13 @@ class Pool:
             thread.join(10)
 
     def forget(self) -> None:
-        """In a forked child."""
+        """In a forked child: drop the parent's referees."""
         for referee in self._referees:
             referee.forget()
 
 
 def _attempt(job: Job, referee: Referee) -> Callable[[Future[Any]], None]:
-    """Run a job, once more if its box breaks; a function that sets the result of its future."""
+    """Run a job, twice if its box breaks; returns a function that sets the result of its future."""
     try:
         try:
             result = job(referee)
@@ -119,7 +119,7 @@ async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload:
 
 
 def close_pool() -> None:
-    """End every box of this process; the next use starts new ones. Runs by itself when Python exits."""
+    """End every box of this process; the next use starts new ones. Registered with `atexit`."""
     with _lock:
         pools, _shared[:] = list(_shared), []
     for pool in pools:

@@ -44,7 +44,7 @@ class BoxSet:
         self._uses: dict[tuple[BoxKind, str], int] = {}
 
     def box(self, plan: BoxKind, purpose: str = "programs") -> Box:
-        """The box for a purpose, started where there is none."""
+        """The box for a purpose, started at first use."""
         key = (plan, purpose)
         self._uses[key] = self._uses.get(key, 0) + 1
         if self._uses[key] > _RECYCLE and key in self._boxes:
@@ -60,13 +60,13 @@ class BoxSet:
             box.end()
 
     def close(self) -> None:
-        """End them all; the next use starts new ones."""
+        """End all boxes and remove their folders; the next use starts new ones."""
         while self._boxes:
             self._boxes.popitem()[1].close()
 
 
 class Referee:
-    """Started with its first job; used by one thread at a time."""
+    """The handle of a referee process, started with its first job; for one thread at a time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,7 +121,7 @@ class Referee:
         return receive_replies(connection, ReplyBuffer(), until)[0]
 
     def close(self) -> None:
-        """End it with its boxes; the next job starts another."""
+        """End the process with its boxes; the next job starts a new one."""
         if self._socket is not None:
             self._socket.close()  # it sees that, and closes its boxes
             self._socket = None

@@ -1,4 +1,4 @@
-"""One run of one program, from the trusted side: talk to it, bound it, take its output."""
+"""One run of one program, from the trusted side: messages, bounds, output."""
 
 import contextlib
 import fcntl
@@ -43,7 +43,7 @@ _WHY = {
 
 
 class ProgramRun:
-    """A program that runs in a box; a context, at whose end nothing of the program is left."""
+    """A program that runs in a box; a context manager that ends it."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ProgramRun:
         self._out += dump(message)
 
     def receive(self) -> Any:
-        """Its next message; None where it ends or breaks the protocol first; BoxError where the box fails."""
+        """The program's next message; None if it ends or breaks the protocol first; BoxError if the box fails."""
         while True:
             if len(self._in) >= 4:
                 end = 4 + int.from_bytes(self._in[:4], "big")
@@ -165,7 +165,7 @@ class ProgramRun:
             self.wait()
 
     def answer(self) -> Any:
-        """The answer to the next question; None where it ends or answers anything else; BoxError as in ``receive``."""
+        """The answer to the next question; None if the program ends or answers anything else; raises as ``receive``."""
         number, reply = self._question_ids.popleft(), self.receive()
         if reply is None:
             return None
@@ -174,19 +174,19 @@ class ProgramRun:
         return reply[1]
 
     def wait(self) -> None:
-        """Until it has ended, by itself or by its limits; its output is complete then."""
+        """Wait for the end of the program, after which its output is complete."""
         while not self.end:
             self._pump()
 
     def finish(self) -> None:
-        """End it now, if it still runs."""
+        """End the program now, if it still runs."""
         if not self.end:
             self._box.stop(self._run)
             self.wait()
 
     @property
     def why(self) -> str:
-        """The way it ended, in words."""
+        """The end of the program in words."""
         if self.end == "sent":
             return f"sent more than {self._may_send} bytes"
         return _WHY.get(self.end, self.end)

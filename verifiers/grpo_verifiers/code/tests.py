@@ -1,4 +1,4 @@
-"""The tests of a row: checked, and put into one of three shapes."""
+"""Parse the tests of a row into one of three shapes."""
 
 import ast
 import json
@@ -79,7 +79,7 @@ def read_tests(value: Any) -> list[Test]:
 
 
 def _renamed(unknown: Sequence[str]) -> str:
-    """Names here of the keys of other datasets."""
+    """A hint for keys of other datasets: their names here."""
     hints = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
     return f" ({', '.join(hints)})" if hints else ""
 

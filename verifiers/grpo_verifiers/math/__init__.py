@@ -99,7 +99,7 @@ def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
 
 
 def stated(completion: str, **options: Any) -> str | None:
-    """The answer that a completion states; None where there is none, or several. Takes the options of :func:`math`."""
+    """The answer that a completion states; None for no answer or several. Takes the options of :func:`math`."""
     from grpo_verifiers.math.extract import extract
 
     answers = extract(completion, options_of(**options)).answers

@@ -1,4 +1,4 @@
-r"""Answers that copy a formula of the prompt where the gold is another form of it: "Expand $(x+1)^2$", ``(x+1)^2``.
+r"""Answers that copy a formula of the prompt, such as ``(x+1)^2`` for "Expand $(x+1)^2$".
 
 Only values and equations count as copied: a number, a name, a set or an interval may well be in the question and be the
 answer. So does a formula that has the gold's own form, in any order of its terms.

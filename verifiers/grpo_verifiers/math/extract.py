@@ -1,4 +1,4 @@
-"""The final answer of a completion, or the reason why there is none.
+"""Extract the final answer of a completion, or the reason for its absence.
 
 Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lines, "the answer is ...", and only with
 ``last_number``, the last number.
@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.reading.boxes import answer_tags, stated_boxes
-from grpo_verifiers.reading.phrases import hashed, last_number, phrases
+from grpo_verifiers.reading.phrases import hash_answers, last_number, phrases
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
@@ -47,11 +47,11 @@ def extract(completion: str, options: Options) -> StatedAnswers:
         return StatedAnswers(problem="the answer is struck out")
     if strong:
         start, end = stated[-1].start, stated[-1].end
-        if attached(text, start, end):
+        if is_modified(text, start, end):
             return StatedAnswers(problem="the answer is a part of a formula, or is denied")
-        asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
+        asides = [*hash_answers(text), *(value for value, _ in phrases(text))] if strict else []
         return _chosen(strong, asides, options)
-    lines = hashed(text)
+    lines = hash_answers(text)
     if lines:
         return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
     sentences = phrases(text)
@@ -139,7 +139,7 @@ _EQUAL_BEFORE = re.compile(r"(?:\A|\$|\\\[|\\\()\s*(-?\d{1,40})\s*=\s*\Z")
 _EQUAL_AFTER = re.compile(r"\s*(?:=>?|≈|→|\\approx|\\to)\s*(-?\d{1,40})\s*(?:\$|\.?\s*\Z|\.\s)")
 
 
-def attached(text: str, start: int, end: int) -> bool:
+def is_modified(text: str, start: int, end: int) -> bool:
     """True if the text right before or after an answer changes its meaning."""
     before = text[max(0, start - MAX_AROUND) : start].rpartition("\n")[2]
     after = text[end : end + MAX_AROUND]

@@ -11,7 +11,7 @@ from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
 from grpo_verifiers.reading.boxes import AnswerBox, boxes, unnested
-from grpo_verifiers.reading.phrases import hashed, phrases
+from grpo_verifiers.reading.phrases import hash_answers, phrases
 
 # text between the boxes of one list: "and", ", ", "papers and"
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
@@ -82,7 +82,7 @@ def gold_text(answer: str) -> str:
     if boxed.open:
         # a gold cut off inside its box: use the text after the opening
         return text[max(text.rfind("\\boxed{") + 7, text.rfind("\\fbox{") + 6) :].strip()
-    lines = hashed(text) or ([text.rpartition("####")[2].strip()] if "####" in text else [])
+    lines = hash_answers(text) or ([text.rpartition("####")[2].strip()] if "####" in text else [])
     if lines:
         return lines[-1]
     if len(text) > 40 or "answer" in text.lower():

@@ -39,7 +39,7 @@ _LENIENT: tuple[tuple[str, Any], ...] = (
 
 
 def option_for(options: Options, names: Collection[str], accepts: Callable[[Options], bool]) -> str:
-    """The first of these options that makes a refused answer count, as it is written in Python; empty: none does."""
+    """The first of these options that accepts a refused answer, written as a Python keyword; empty if none does."""
     for name, other in _LENIENT:
         stricter = name == "decimals" and 0 < options.decimals < int(other)
         unused = name in names and not stricter and getattr(options, name) != other

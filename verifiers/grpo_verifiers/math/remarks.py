@@ -59,7 +59,7 @@ _SPELLINGS = [
 
 
 def without_remarks(text: str, gold: Node) -> str | None:
-    """The answer without its remarks; None where there are none that may be left out."""
+    """The answer without its remarks; None if it has no remark of the lists."""
     if len(text) > MAX_REMARKED:
         return None
     stated = undelimited(text)
@@ -110,7 +110,7 @@ _MAY_BE = re.compile(r"\(|or[ }]|\bi\.e|that is|which|\.{3}|…|dots|^\s*\\[dlim
 
 
 def restated(text: str, gold: Node) -> str | None:
-    """The text as a chain, or its value alone; None where it is no such answer, or the gold is no single value."""
+    """An answer in two forms as a chain, or its value alone; None for any other text or a gold of several values."""
     if len(text) > MAX_RESTATED or _MAY_BE.search(text) is None or gold[0] in STRUCTURES | {"pm"}:
         return None
     text = _SPACES.sub(" ", without_text_commands(text)).strip()

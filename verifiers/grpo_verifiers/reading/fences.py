@@ -73,7 +73,7 @@ class Block(NamedTuple):
     closed: bool
 
     def source(self, text: str) -> str:
-        """Its content without the indentation of its fence."""
+        """The content without the indentation of the fence."""
         return dedented(text[self.start : self.end], self.indent)
 
 

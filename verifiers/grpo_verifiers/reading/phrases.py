@@ -64,7 +64,7 @@ _NUMBER = re.compile(
 
 
 def phrases(text: str) -> list[tuple[str, int]]:
-    """The values that the last sentences such as "the answer is ..." state, in order, each with its offset."""
+    """The values of the last sentences such as "the answer is ...", in order, each with its offset."""
     lower = text.lower()
     if len(lower) != len(text):  # a few letters change length in lower case; offsets must not move
         lower = text
@@ -120,8 +120,8 @@ def _sentence_value(rest: str) -> str | None:
 _LIST = re.compile(r"\s*[-(\[{\\]|\s*[^\s,]+,\s*[-\d(]")
 
 
-def hashed(text: str) -> list[str]:
-    """Numbers after ``####`` that end their line, and a number with words on the last line; headings are none."""
+def hash_answers(text: str) -> list[str]:
+    """Numbers after ``####`` that end their line, and a number with words on the last line; no headings."""
     if "#" not in text or "####" not in text:
         return []
     numbers = []

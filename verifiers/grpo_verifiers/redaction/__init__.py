@@ -23,7 +23,7 @@ _NAMES, _VALUES = ("name", "key", "header", "field", "option", "k"), ("value", "
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """The same value without secrets, at any depth of plain data and dataclasses; other objects stay as they are.
+    """The value without secrets, at any depth of plain data and dataclasses; other objects are unchanged.
 
     >>> redact({"api_key": "x", "url": "https://me:pw@host/v1", "max_tokens": 5})
     {'api_key': '(hidden)', 'url': 'https://(hidden)@host/v1', 'max_tokens': 5}
@@ -80,7 +80,7 @@ def _last_key(key: Any) -> str:
 
 
 def _sequence(values: Sequence[Any], kind: Kind, depth: int) -> list[Any]:
-    """A list; a word that follows the name of a secret (an option before its value, a header's pair) is its value."""
+    """Redact a list; a word after the name of a secret (an option, the name of a header) is its value."""
     result = []
     before: Kind = ""
     for at, item in enumerate(values):

@@ -128,7 +128,7 @@ def _is_secret_value(kind: Kind, name: re.Match[str], value: str) -> bool:
 
 
 def _is_line(name: re.Match[str], value: str) -> bool:
-    """True for a line of nothing but a name and one word, as in YAML."""
+    """True for a line with only a name and one word, as in YAML."""
     first, last = name.start(), name.end() + len(value)
     before, after = name.string[:first].rpartition("\n")[2], name.string[last:].partition("\n")[0]
     return not before.strip(" -") and not after.strip() and value[0] not in "([{<"
@@ -141,7 +141,7 @@ def _option(match: re.Match[str]) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """True for a number, a placeholder and a word for no value, which are no secrets."""
+    """True for a number, a placeholder and a word for no value."""
     return re.fullmatch(r"[+-]?[\d.]+|<[^<>]+>", value) is not None or value.lower() in _NO_VALUE
 
 

@@ -248,14 +248,14 @@ class Box:
         return json.loads(message) if message else None
 
     def end(self) -> None:
-        """End the zygote with everything below it, and reap it. Safe to repeat."""
+        """End and reap the zygote with all its descendants. Safe to repeat."""
         self.control.close()
         if self._process is not None:
             end_process(self._process, 0.5)  # it sees the connection end, and ends its program first
             self._process = None
 
     def close(self) -> None:
-        """The same, and remove its folders. Safe to repeat."""
+        """End the zygote and remove its folders. Safe to repeat."""
         self.end()
         if self.cgroup is not None:
             self.cgroup.close()
@@ -283,7 +283,7 @@ class Box:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Resolved paths, without those inside another one: each costs every program a rule and a mount."""
+    """Resolved paths without nested ones: each path costs every program a rule and a mount."""
     real = dict.fromkeys(os.path.realpath(path) for path in paths)
     return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
 
@@ -300,7 +300,7 @@ def _python() -> list[str]:
 
 
 def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The contents of these places without installed packages and applications; and folders to be listed alone."""
+    """The contents of these folders without installed packages and applications; and folders to list only."""
     places = [*_LIBRARIES, str(Path(sysconfig.get_path("stdlib")).parent)]
     hidden = {
         str(path.resolve()) for place in places for kind in _PACKAGES for path in Path(place).glob(f"python*/{kind}")

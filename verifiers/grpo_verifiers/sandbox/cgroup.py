@@ -24,7 +24,7 @@ _CLOSING_SECONDS = 2.0
 
 
 class Cgroup:
-    """One box's share: a folder of the memory controller, and of the one of processes where that is there."""
+    """The cgroup of one box: a folder of the memory controller, and of the process controller if available."""
 
     def __init__(self, kind: str, folders: list[OwnFolder], events: str) -> None:
         self.kind = kind
@@ -93,7 +93,7 @@ class Cgroup:
             self._events = -1
 
     def forget(self) -> None:
-        """In a forked child: it is the parent's."""
+        """In a forked child: drop the parent's cgroup."""
         self.forget_events()
         for folder in self._folders:
             folder.forget()
@@ -120,7 +120,7 @@ def make() -> Cgroup | None:
 
 
 def _create_in(places: list[str]) -> Cgroup:
-    """A cgroup with a folder in each of these, the memory controller's first."""
+    """A cgroup with a folder in each of these places, the memory controller's first."""
     folders: list[OwnFolder] = []
     try:
         folders += [OwnFolder(place, "grpo-box.") for place in places]

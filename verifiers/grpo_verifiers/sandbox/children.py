@@ -25,7 +25,7 @@ def socket_pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.s
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """Wait for a process to end by itself, then kill it with everything below it, and reap it.
+    """Wait ``patience`` seconds for the end of a process, then kill it with its descendants, and reap it.
 
     Not even SIGKILL ends a process inside a hanging disk operation: rather leave it than hang with it.
     """

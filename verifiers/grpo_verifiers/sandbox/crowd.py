@@ -30,7 +30,7 @@ class Crowd:
     """The processes below this one."""
 
     def __init__(self, most: int = MAX_PROCESSES) -> None:
-        """Bound them by ``most``."""
+        """Bound the number of processes by ``most``."""
         self._most, self._me = most, os.getpid()
         self._newest, self._count, self._next, self._latest = b"", 0, 0.0, 0.0
         self._news = -1
@@ -38,7 +38,7 @@ class Crowd:
             self._news = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
 
     def too_large(self) -> bool:
-        """True once there are more than allowed; costs some microseconds where no process was started anywhere."""
+        """True once there are more than allowed; takes microseconds if no process was started on the machine."""
         now = time.monotonic()
         newest = os.pread(self._news, 128, 0).rpartition(b" ")[2] if self._news >= 0 else b""
         if now < self._next or (newest == self._newest and now < self._latest):

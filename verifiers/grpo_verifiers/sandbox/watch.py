@@ -53,14 +53,14 @@ class UsageMonitor:
             return 0
         total = disk_used(self._box.folder, self._limits.disk)
         if total <= self._limits.disk:
-            total += deleted(below(self._box.pid), self._box.folder)
+            total += deleted_bytes(below(self._box.pid), self._box.folder)
         ended = time.monotonic()
         self._next_disk = ended + min(_LONGEST_PAUSE, _SHARE * (ended - started))
         return total
 
 
 def disk_used(folder: str, limit: int) -> int:
-    """Bytes in a folder, counted up to ``limit``; more than that where a part of it is out of reach."""
+    """Bytes in a folder, counted up to ``limit``; more than ``limit`` if a part of it is unreadable."""
     total, left, path = 0, [folder], folder
     try:
         while left and total <= limit:
@@ -83,7 +83,7 @@ def disk_used(folder: str, limit: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """A descriptor of a folder: its entries are looked at from there, however long the way to it is."""
+    """A descriptor of a folder, to read its entries however long its path is."""
     place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield place
@@ -91,7 +91,7 @@ def _opened(path: str) -> Iterator[int]:
         os.close(place)
 
 
-def deleted(pids: set[int], folder: str) -> int:
+def deleted_bytes(pids: set[int], folder: str) -> int:
     """Bytes of files of the folder's file system that have no name any more and are open.
 
     The kernel shows a program's descriptors only to root with CAP_SYS_PTRACE. Never counted: a file whose descriptor is

@@ -36,7 +36,7 @@ _JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||ã€|(?i:\b(?:and|or|and/or|both|also)\b)|æˆ
 
 
 def stated_letter(completion: str, *, letters: str = "ABCDE", **options: Any) -> str | None:
-    """The letter that a completion declares; None where there is none, or several."""
+    """The letter that a completion declares; None for no letter or several."""
     verdicts = ((letter, choice(completion, letter, letters=letters, **options)) for letter in letters)
     return next((letter for letter, verdict in verdicts if verdict.status is Status.CORRECT), None)
 

@@ -13,7 +13,7 @@ from grpo_verifiers.verdict import Status, Verdict, excused
 
 
 def stated_text(completion: str, *, tag: str | None = None, think: str | None = "think", **_: Any) -> str | None:
-    """The text that a completion states; None where there is none, or several."""
+    """The text that a completion states; None for no text or several."""
     parts = _parts(completion, tag=tag, think=think)
     return parts[0] if len(parts) == 1 and parts[0].strip() else None
 

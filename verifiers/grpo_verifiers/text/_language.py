@@ -58,7 +58,7 @@ _INLINE = ("`", "$")
 
 @lru_cache(maxsize=8192)
 def script_of(char: str) -> str | None:
-    """The script of a letter ("Latin", "Han"); None for everything that is no letter of a word."""
+    """The script of a letter ("Latin", "Han"); None for any other character."""
     if not char.isalpha():
         return None
     words = unicodedata.name(char, "UNKNOWN").split()

@@ -11,7 +11,7 @@ from grpo_verifiers.errors.messages import show
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import answer_tags, boxes, stated_boxes
-from grpo_verifiers.reading.phrases import hashed, phrases
+from grpo_verifiers.reading.phrases import hash_answers, phrases
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
@@ -37,7 +37,7 @@ _UNIT = re.compile(
 def stated_number(
     completion: str, *, source: str = "auto", conflicts: str = "last", think: str | None = "think", **_: float
 ) -> str | None:
-    """The number that a completion states, as written; None where there is none, or several."""
+    """The number that a completion states, as written; None for no number or several."""
     declared, _problem = _declared(completion, source=source, conflicts=conflicts, think=think)
     values = {parse_number(part, units=True) for part in declared}
     return declared[-1].strip() if len(values) == 1 and None not in values else None
@@ -145,7 +145,7 @@ def _gold(answer: Any) -> Fraction | None:
 
 
 def _declared(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
-    """The texts that a completion states as its number, in order of the forms; or the reason why there is none."""
+    """The texts that a completion states as its number, in order of the forms; or the reason for their absence."""
     text = answer_part(completion, think)
     strict = conflicts == "reject"
     everything = [text] if text.strip() else []
@@ -166,7 +166,7 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
     if source == "auto":
         prose = phrases(text)
         # "The answer is in the box" states no number, and four hashes also start a heading.
-        forms += [_numbers(hashed(text)), _numbers([value for value, _ in prose])]
+        forms += [_numbers(hash_answers(text)), _numbers([value for value, _ in prose])]
     if not strict:
         forms = [form[-1:] for form in forms if form][:1]
     return [part for form in forms for part in form] or (everything if source == "auto" else []), ""

@@ -10,7 +10,7 @@ class MissingError(Exception):
 
 
 def find(space: dict[str, Any], name: str) -> Any:
-    """The object of a dotted name in a program's namespace; MissingError where there is none.
+    """The object of a dotted name in a program's namespace; MissingError if it is not defined.
 
     A method that is named through its class gets an instance of it, created without arguments. One named alone may
     belong to a class ``Solution``.
@@ -46,7 +46,7 @@ def unknown_names(tree: ast.AST) -> set[str]:
 
 
 def bound_by(node: ast.AST) -> set[str]:
-    """Names that a node binds by itself."""
+    """Names that a node binds, without its children."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):

@@ -38,7 +38,7 @@ def caught_names(tree: ast.AST) -> set[str]:
 
 
 def describe(error: BaseException) -> list[Any]:
-    """The nearest built-in class, the arguments, the names of its own classes, the fields; None: it cannot cross."""
+    """The nearest built-in class, the arguments, the names of its own classes, the fields; None if not transferable."""
     own: list[str] = []
     try:
         kinds = type(error).__mro__

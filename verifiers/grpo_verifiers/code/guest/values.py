@@ -66,7 +66,7 @@ _DTYPE = re.compile(r"\|(?:b1|[iu]1|S\d{1,4})|[<>](?:[iu][248]|f[248]|c(?:8|16)|
 
 
 class NoValueError(ValueError):
-    """Something that is no exact built-in value, or no encoding of one.
+    """A value that cannot be encoded, or a tree that cannot be decoded.
 
     Attributes:
         data: plain data can turn into it, by computing with it or by naming one of its methods; no other function, nor
@@ -175,7 +175,7 @@ def _text_of(value: Any) -> tuple[str, str] | None:
 
 
 def _value_of(name: str, text: str) -> Any:
-    """The value of a text of ``_text_of``; ValueError where there is none."""
+    """The value of a text of ``_text_of``; ValueError for any other text."""
     if type(name) is not str or type(text) is not str or name not in _CODECS or len(text) > _LONGEST_TEXT:
         raise ValueError("no text of a value")
     module, _, from_text = _CODECS[name]

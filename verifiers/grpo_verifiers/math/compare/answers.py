@@ -8,7 +8,7 @@ A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors su
 from dataclasses import replace
 from functools import lru_cache
 
-from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, every, settled, show, unequal_numbers
+from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, every, outcome_of, show, unequal_numbers
 from grpo_verifiers.math.compare.naming import (
     CONSTANTS,
     compare_named,
@@ -225,12 +225,12 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> 
 def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
-        return settled(same, "other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
+        return outcome_of(same, "other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
     if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
-        return settled(str(plain[1]) == based[1], "other digits")
+        return outcome_of(str(plain[1]) == based[1], "other digits")
     if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
-        return settled(plain[1] == int(based[1]), "other digits")
+        return outcome_of(plain[1] == int(based[1]), "other digits")
     return False, f"base {based[2]} on one side only"
 
 

@@ -23,7 +23,7 @@ from grpo_verifiers.math.values.canon import (
 )
 from grpo_verifiers.math.values.numeric import real_value, refuted
 from grpo_verifiers.math.values.precise import agree
-from grpo_verifiers.math.values.work import is_final, is_reduced, undone
+from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.reading.budget import spend
 
 LONG = 2  # more digits than for an exact value make a decimal a rounding of a longer one
@@ -100,7 +100,7 @@ Outcome = tuple[bool | None, str]
 Equal = Callable[[Node, Node], Outcome]
 
 
-def settled(same: bool | None, reason: str) -> Outcome:
+def outcome_of(same: bool | None, reason: str) -> Outcome:
     """An outcome with the reason for a difference."""
     return same, "" if same else reason
 
@@ -195,10 +195,10 @@ def with_base(node: Node, base: int) -> Node:
 
 def form_problem(gold: Node, answer: Node, options: Options) -> str:
     """The reason why a right value is not in the form that the options ask for; empty when it is."""
-    if options.evaluated and not undone(gold):
+    if options.evaluated and not remaining_work(gold):
         if is_final(gold) and not is_final(answer) and not decimal_of(gold):
-            return undone(answer) or "the gold is a number, the answer an expression"
-        if left := undone(answer):
+            return remaining_work(answer) or "the gold is a number, the answer an expression"
+        if left := remaining_work(answer):
             return left
     if options.reduced and not is_reduced(answer) and is_reduced(gold):
         return "a fraction that is not in lowest terms"
@@ -245,4 +245,4 @@ def precise(gold: Node, answer: Node, options: Options) -> Outcome:
     if outcome is not None:
         return outcome, reason
     equal = agree(same_logarithms(gold, answer), same_logarithms(answer, gold))
-    return settled(equal, "not equal")
+    return outcome_of(equal, "not equal")

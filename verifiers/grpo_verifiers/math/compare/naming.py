@@ -14,7 +14,7 @@ Values = tuple[tuple[Node, Node], ...]
 
 
 def named(node: Node) -> Values | None:
-    r"""Names with their values: ``x=1, y=2``, ``(x,y)=(1,2)``, a system; None where there are no two names."""
+    r"""Names with their values: ``x=1, y=2``, ``(x,y)=(1,2)``, a system; None for fewer than two names."""
     if node[0] == "rel" and node[2] == "=" and node[1][0][0] == node[1][1][0] == "paren":
         left, right = node[1][0][1:], node[1][1][1:]
         pairs = tuple(zip(left, right, strict=False)) if len(left) == len(right) else ()

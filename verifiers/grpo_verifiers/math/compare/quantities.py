@@ -6,7 +6,7 @@ from fractions import Fraction
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, survey, walk
 from grpo_verifiers.math.values.canon import exact
-from grpo_verifiers.math.words.numerals import SCALES, denominator, spoken
+from grpo_verifiers.math.words.numerals import SCALES, denominator, number_in_words
 from grpo_verifiers.math.words.units import TABLE, Unit, ratio, unit_readings
 
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
@@ -14,10 +14,10 @@ _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 
 def quantity(node: Node) -> tuple[Node, str]:
-    """A value and its unit as written; words that change the value are worked into it."""
+    """A value and its unit as written, after words that change the value are applied to it."""
     kind = node[0]
     if kind == "text":
-        return spoken(node[1]) or node, ""
+        return number_in_words(node[1]) or node, ""
     if kind == "unit":
         value, inner = quantity(node[1])
         value, words = with_words(value, node[2])
@@ -139,7 +139,7 @@ _PERCENT = frozenset({"percent", "pct", "percentage"})
 
 
 def with_words(value: Node, words: str) -> tuple[Node, str]:
-    """A number changed by the words right after it, and the words that are left: a unit, if anything."""
+    """Apply the words right after a number to it; returns the number and the remaining words, perhaps a unit."""
     parts = _SCALED.sub(r"\1 ", words.replace("per cent", "percent")).split()
     if value[0] == "-" and parts and parts[0].casefold().strip(".,") not in _POWERS | {"factorial": 1}:
         inner, left = with_words(value[1], words)
@@ -166,7 +166,7 @@ def with_words(value: Node, words: str) -> tuple[Node, str]:
 
 
 def with_symbols(node: Node) -> tuple[Node, str] | None:
-    """A product of a number and letters such as ``5 m/s^2`` as value and unit; None where there is no such unit."""
+    """A product of a number and letters such as ``5 m/s^2`` as value and unit; None for any other node."""
     values: list[Node] = []
     powers: dict[str, int] = {}
     if not _collect(node, 1, values, powers) or not powers or not values:
@@ -176,7 +176,7 @@ def with_symbols(node: Node) -> tuple[Node, str] | None:
 
 
 def _collect(node: Node, power: int, values: list[Node], powers: dict[str, int]) -> bool:
-    """Sort the factors of a product into numbers and letters; False where it is no product of these."""
+    """Sort the factors of a product into numbers and unit symbols; False if another factor occurs."""
     if node[0] == "v" and node[1] in TABLE:
         powers[node[1]] = powers.get(node[1], 0) + power
         return True

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from fractions import Fraction
 
-from grpo_verifiers.math.compare.leaf import Equal, Outcome, settled, show
+from grpo_verifiers.math.compare.leaf import Equal, Outcome, outcome_of, show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
 from grpo_verifiers.math.tree import Node, names, number, substitute
 from grpo_verifiers.math.values.canon import Form, NoFormError, NotAlgebraicError, canon, has_opaque, quotient, rational
@@ -89,11 +89,11 @@ def same_name(left: Node, right: Node) -> bool:
 
 
 def _same_names(left: Node, right: Node) -> Outcome:
-    return settled(same_name(left, right), "another variable")
+    return outcome_of(same_name(left, right), "another variable")
 
 
 def renamed(node: Node, gold: Node) -> Node:
-    """A definition ``f(t) = ...`` with the gold's variable in place of its own."""
+    """A definition ``f(t) = ...`` with its variable renamed to the gold's."""
     pair = assignment(node)
     if pair is None or not (old := parameter(pair[0])):
         return node
@@ -214,7 +214,7 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
         return _proportional(left, right, ops, same_value) if may_be_equal else (False, "another relation")
     op = ops[1] if factor > 0 else FLIPPED[ops[1]]
-    return settled(op == ops[0], "another relation")
+    return outcome_of(op == ops[0], "another relation")
 
 
 def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -> Outcome:

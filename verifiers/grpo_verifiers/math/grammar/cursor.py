@@ -79,7 +79,7 @@ class TokenCursor:
         return self.is_op(":") and self.peek(1).text == "="
 
     def equals_follows(self) -> bool:
-        """True if an equals sign without a space is the token after the next: ``!=`` is no factorial."""
+        """True if the token after the next is an equals sign without a space: ``!=`` is not a factorial."""
         return self.peek(1).kind == "op" and self.peek(1).text == "=" and not self.peek(1).spaced
 
     def is_mod(self, ahead: int) -> bool:
@@ -194,7 +194,7 @@ class TokenCursor:
         return ""
 
     def condition(self) -> Node | None:
-        """Take the content of the brackets of ``P(A|B)`` as a name; None where there is no bar."""
+        """Take the content of the brackets of ``P(A|B)`` as a name; None without a bar."""
         level, end = 1, self.at
         while level and end < len(self.tokens):
             level += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")

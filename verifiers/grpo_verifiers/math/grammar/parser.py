@@ -164,7 +164,7 @@ class AnswerParser(TokenCursor):
         return _measured(node) if node[0] == "+" else node
 
     def _term(self) -> Node:
-        """A product after a plus or minus; it may carry a sign of its own."""
+        """A product after a plus or minus, perhaps with its own sign."""
         return ("-", self._product()) if self.take("-") else self._product()
 
     def _signed(self) -> Node:

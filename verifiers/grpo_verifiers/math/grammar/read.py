@@ -1,4 +1,4 @@
-r"""A piece of text read as an answer: without dollar signs, in a notation of its own, or in a phrase around a value.
+r"""Read a text as an answer: without dollar signs, in a special notation, or in a phrase around a value.
 
 ============================================== ======================================================================
 ``1.234,5``, ``1 234,5``, ``1.234.567``        1234.5, 1234.5, 1234567
@@ -24,7 +24,7 @@ from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import INFINITY, Node
 from grpo_verifiers.math.words.moments import moment
 from grpo_verifiers.math.words.nouns import QUANTITY, is_counted
-from grpo_verifiers.math.words.numerals import is_numeral, ordinal, spoken
+from grpo_verifiers.math.words.numerals import is_numeral, number_in_words, ordinal
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS, MAX_DIGITS, is_unit_word, word_list
 
@@ -95,7 +95,7 @@ def _base(number: str | None, name: str | None) -> int | None:
         return _NAMES[name or ""]
     if number.isdigit():
         return int(number)
-    node = spoken(number)
+    node = number_in_words(number)
     return int(node[1]) if node is not None and node[0] == "n" and node[2] is None else None
 
 
@@ -127,7 +127,7 @@ _OPERATION = re.compile(
 
 
 def phrase(text: str) -> Node | None:
-    """The tree of a value with words around it; None where the text is no such phrase."""
+    """The tree of a value with words around it; None for any other text."""
     if len(text) > MAX_PROSE or _LONG_WORD.search(text) is None:
         return None
     text = _DELIMITERS.sub(" ", text)
@@ -154,7 +154,7 @@ def _lead(text: str) -> tuple[str, str, int] | None:
     while (match := _LEADING.match(text, at)) is not None:
         word = match["word"]
         folded = word.casefold()
-        if sign is not None or spoken(word) is not None or _COUNTED_OUT.match(text, at):
+        if sign is not None or number_in_words(word) is not None or _COUNTED_OUT.match(text, at):
             break
         if folded in _SIGNS:
             sign = _SIGNS[folded]
@@ -221,7 +221,7 @@ def _value(rest: str) -> Node | None:
         return INFINITY
     words = rest.split()
     for count in range(min(len(words), 8), 0, -1):
-        node = spoken(" ".join(words[:count]))
+        node = number_in_words(" ".join(words[:count]))
         if node is not None:
             tail = " ".join(words[count:])
             return node if not tail else ("unit", node, tail) if _is_tail(tail) else None
@@ -246,7 +246,7 @@ def _with_tail(value: str, tail: str) -> Node | None:
         if integer is None or integer[0] != "n" or integer[2] is not None:
             return None
         for count in range(min(len(words), 3), 1, -1):
-            part, left = spoken(" ".join(words[:count])), " ".join(words[count:])
+            part, left = number_in_words(" ".join(words[:count])), " ".join(words[count:])
             if part is not None and part[0] == "/" and (not left or _is_tail(left)):
                 return ("unit", ("mixed", integer, part), left) if left else ("mixed", integer, part)
         return None

@@ -76,7 +76,7 @@ def ops_of(node: Node) -> tuple[str, ...]:
 
 
 def is_named(nodes: tuple[Node, ...]) -> bool:
-    """True if every item assigns to a name of its own: ``AB = 4, CD = 5``; ``x_1, x_2`` are no different names."""
+    """True if the items assign to different names: ``AB = 4, CD = 5``; ``x_1`` and ``x_2`` count as one name."""
     names = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
     if len(names) != len(nodes):
         return False

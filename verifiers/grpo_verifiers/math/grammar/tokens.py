@@ -12,7 +12,7 @@ MAX_INFIX = 20
 
 
 class ParseError(ValueError):
-    """The text is no mathematics of this grammar; the message is the reason."""
+    """The text does not fit this grammar; the message is the reason."""
 
 
 class Token(NamedTuple):

@@ -170,7 +170,7 @@ def finite(parts: tuple[Interval, ...]) -> bool:
 
 
 def without_integers(region: Region) -> Region:
-    """A set of integers with closed ends, listed where it is short; other sets as they are."""
+    """A set of integers with closed ends, as single numbers if they are few; any other set unchanged."""
     if region.domain not in {"Z", "N"}:
         return Region(region.parts, "R", region.name) if finite(region.parts) else region
     spans: list[list[float]] = []
@@ -257,12 +257,12 @@ def _difference(node: Node) -> Node | None:
 
 
 def region_of(node: Node) -> Region:
-    """The set of numbers that an answer is; NoRegionError if it is none or that is undecidable."""
+    """The set of numbers of an answer; NoRegionError for any other answer or if that is undecidable."""
     return without_integers(_region(node))
 
 
 def listed(node: Node) -> Node:
-    """A set by its property with its members listed, where they are few; anything else stays."""
+    """A set by its property as a list of its members, if they are few; anything else unchanged."""
     if node[0] != "builder":
         return node
     try:
@@ -454,7 +454,7 @@ def _is_linear(member: Node, name: str) -> bool:
 
 
 def _at(member: Node, name: Node, value: Node) -> Node:
-    """A form with a value in place of its unknown, worked out where it is rational."""
+    """A form with a value in place of its unknown, evaluated if it is rational."""
     node = substitute(member, name, value)
     rational = exact(node)
     return node if rational is None else fraction(rational)

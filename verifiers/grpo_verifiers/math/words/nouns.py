@@ -35,9 +35,7 @@ def singular(word: str) -> str:
 
 def is_counted(word: str, gold_words: frozenset[str] = frozenset()) -> bool:
     """True if a word is a noun for counted objects."""
-    if word in gold_words:
-        return True
-    if word in {"zeros", "zeroes"}:
+    if word in gold_words or word in {"zeros", "zeroes"}:
         return True
     if not word.isascii():
         return word.isalpha() and not any(part in word for part in _FOREIGN)
@@ -65,18 +63,16 @@ def noun_phrase(
             return noun_phrase(words[:cut], gold_words)
         before, after = noun_phrase(words[:cut], gold_words), noun_phrase(words[cut + 1 :], gold_words, mass=True)
         return None if before is None or after is None else before
-    if (
-        not words
-        or len(words) > MAX_PHRASE
-        or not (is_counted(words[-1], gold_words) or (mass and _is_neutral(words[-1])))
-    ):
+    if not 0 < len(words) <= MAX_PHRASE:
         return None
-    first = words[:-1]
-    if singular(words[-1]) == "root" and {"square", "cube"} & set(first):
+    *first, noun = words
+    if not is_counted(noun, gold_words) and not (mass and _is_neutral(noun)):
+        return None
+    if singular(noun) == "root" and {"square", "cube"} & set(first):
         return None
     if not all(word in gold_words or _is_neutral(word) for word in first):
         return None
-    return singular(words[-1]), frozenset(singular(word) for word in first)
+    return singular(noun), frozenset(singular(word) for word in first)
 
 
 def _is_neutral(word: str) -> bool:

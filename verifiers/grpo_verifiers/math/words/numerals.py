@@ -57,7 +57,7 @@ def denominator(word: str) -> int | None:
 
 
 @lru_cache(maxsize=2048)
-def spoken(text: str) -> Node | None:
+def number_in_words(text: str) -> Node | None:
     """Parse a number in words; None for any other phrase."""
     plain = text.casefold().strip(" .!").replace("-", " ")
     words = _WORD.findall(plain)

@@ -54,7 +54,7 @@ def _process_table() -> dict[int, tuple[int, int]]:
 
 
 def _in_order(root: int, keep: Collection[int], table: Mapping[int, tuple[int, int]]) -> list[int]:
-    """The same as `descendants`, parents before their children; without ``keep`` and those below them."""
+    """Like `descendants`, parents before their children; without ``keep`` and their descendants."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
@@ -68,7 +68,7 @@ def _in_order(root: int, keep: Collection[int], table: Mapping[int, tuple[int, i
 
 
 def below(root: int, most: float = math.inf) -> set[int]:
-    """The same as `descendants`, by the kernel's lists of children: no look at all of ``/proc``.
+    """Like `descendants`, by the kernel's lists of children, without a scan of ``/proc``.
 
     The search ends with more than ``most`` processes.
     """
@@ -85,7 +85,7 @@ def below(root: int, most: float = math.inf) -> set[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that a process, any thread of it, has started."""
+    """The children of a process, of all its threads."""
     pids: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - fast
