@@ -123,7 +123,7 @@ def f():
 
 
 def test_a_folder_that_was_asked_for_and_gives_no_cgroup_is_refused(monkeypatch, tmp_path):
-    for place, why in ((tmp_path, "hands no memory controller down"), (tmp_path / "nowhere", "No such file")):
+    for place, why in ((tmp_path, "does not delegate the memory controller"), (tmp_path / "nowhere", "No such file")):
         monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", str(place))
         with pytest.raises(
             BoxError, match=rf"GRPO_VERIFIERS_CGROUP is '{place}', and no cgroup can be created there: .*{why}"

@@ -134,7 +134,7 @@ def test_places_for_cgroups_are_read_of_the_kernels_tables(monkeypatch, tmp_path
     for kind, limit in (("v1", "memory.limit_in_bytes"), ("v2", "memory.max")):
         (tmp_path / "top" / limit).write_text("")
         assert _cgroup._kind(str(tmp_path / "top")) == (kind, {"v1": "memory.oom_control", "v2": "memory.events"}[kind])
-    with pytest.raises(OSError, match=f"{tmp_path} hands no memory controller down"):
+    with pytest.raises(OSError, match=f"{tmp_path} does not delegate the memory controller"):
         _cgroup._kind(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
         _cgroup._write(str(tmp_path / "none"), "x")

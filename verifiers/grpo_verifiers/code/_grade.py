@@ -20,7 +20,7 @@ _CALLS_IN_TESTS = 100_000
 _KINDS_OF_VALUES = {"value", "awaited", "part"}
 """As it was returned, by a coroutine, or the next members of an iterator."""
 _HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"
-_PRELOAD = "modules beyond the standard library are there where preload names them"
+_PRELOAD = "preload lists the modules beyond the standard library"
 
 
 def grade_packed(question: GradingTask, boxes: BoxSet) -> list[list[str]]:
@@ -117,7 +117,7 @@ def _load(program: ProgramRun) -> Failed | None:
         return _ended(program)
     if reply[0] == "syntax":
         return Failed("syntax", f"does not compile ({quote(words)})")
-    return Failed("raised", f"raised when it was loaded ({quote(words)})")
+    return Failed("raised", f"raised an exception while loading ({quote(words)})")
 
 
 def _calls(

@@ -87,7 +87,7 @@ class Referee:
             reply = self._exchange(message, until)
         except (OSError, WireError) as error:
             self.close()
-            raise BoxError(f"the process that judges programs failed ({error})") from error
+            raise BoxError(f"the process that grades programs failed ({error})") from error
         if "value" in reply:
             return reply["value"]
         raise _ERRORS.get(str(reply.get("error")), RuntimeError)(str(reply.get("why"))[:4000])

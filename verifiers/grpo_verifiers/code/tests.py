@@ -65,7 +65,7 @@ def read_tests(value: Any) -> list[Test]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise BadTestsError(f"tests is a text that is no JSON ({error}): {show(value)}") from error
+            raise BadTestsError(f"tests is a text that is not JSON ({error}): {show(value)}") from error
     if hasattr(value, "tolist"):  # a column of arrays
         value = value.tolist()
     if isinstance(value, Mapping | str | bytes) or not isinstance(value, Sequence):

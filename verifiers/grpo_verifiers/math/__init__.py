@@ -26,7 +26,7 @@ a last box that is not closed                  unparsable               none
 ``\sum``, ``\int``, ``\lim`` for a value       unparsable               none
 ``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
 ``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
-words after a value that are no unit           wrong                    none
+words after a value that are not a unit        wrong                    none
 ``5 squared`` for 25                           wrong                    ``evaluated=False``
 counted objects: ``5 red marbles``             correct                  none
 ``5/1/2024`` for May 1 or January 5            wrong                    none: equal to ``5/1/2024`` only

@@ -224,7 +224,7 @@ class Box:
             try:
                 self.cgroup.bound(limits.memory + limits.disk, limits.processes)
             except OSError as error:
-                raise BoxError(f"the kernel takes no bound on memory: {error}") from error
+                raise BoxError(f"the kernel refused the memory bound: {error}") from error
         job = {"run": self._runs, "fds": list(roles), **vars(limits)}
         try:
             socket.send_fds(self.control, [json.dumps(job).encode()], list(roles.values()))

@@ -142,7 +142,7 @@ def _kind(folder: str) -> tuple[str, str]:
     ):
         if Path(folder, limit).exists():
             return kind, events
-    raise OSError(f"{Path(folder).parent} hands no memory controller down (see its cgroup.subtree_control)")
+    raise OSError(f"{Path(folder).parent} does not delegate the memory controller (see its cgroup.subtree_control)")
 
 
 def _places() -> Iterator[list[str]]:

@@ -72,7 +72,7 @@ def choice(
     """
     gold = _gold(answer, letters)
     if gold is None:
-        return excused(f"the answer column names none of {letters}: {show(answer)}")
+        return excused(f"the answer column has none of the letters {letters}: {show(answer)}")
     text = _folded(answer_part(completion, think))
     boxed, problem = stated_boxes(text, last_only=conflicts == "last")
     fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]
@@ -140,10 +140,7 @@ def _in_field(content: str, letters: str) -> frozenset[str]:
 def _gold(answer: Any, letters: str) -> str | None:
     if isinstance(answer, int) and not isinstance(answer, bool):
         return letters[answer] if 0 <= answer < len(letters) else None
-    match = (
-        re.fullmatch(r"[(\[]?([A-Za-z])(?:[)\].:]{1,2}(?:\s.*)?)?", answer.strip(), re.DOTALL)
-        if isinstance(answer, str)
-        else None
-    )
+    option = r"[(\[]?([A-Za-z])(?:[)\].:]{1,2}(?:\s.*)?)?"
+    match = re.fullmatch(option, answer.strip(), re.DOTALL) if isinstance(answer, str) else None
     letter = match[1].upper() if match else ""
     return letter if letter and letter in letters else None

@@ -106,7 +106,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -122,7 +122,7 @@ def _validator(schema: Any) -> Any:
     try:
         return _build(json.dumps(schema, sort_keys=True))
     except TypeError as error:
-        raise ValueError(f"the schema is no JSON: {error}.") from error
+        raise ValueError(f"the schema is not JSON: {error}.") from error
 
 
 @lru_cache(maxsize=256)

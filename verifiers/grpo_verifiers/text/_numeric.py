@@ -95,7 +95,7 @@ def numeric(
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
     value = values.pop()
     if value is None:
-        return Verdict(0.0, Status.UNPARSABLE, f"{show(declared[-1])} is no finite number")
+        return Verdict(0.0, Status.UNPARSABLE, f"{show(declared[-1])} is not a finite number")
     allowed = max(Fraction(str(abs_tol)), Fraction(str(rel_tol)) * abs(expected))
     right = abs(value - expected) <= allowed
     return Verdict(1.0 if right else 0.0, detail=f"{show(declared[-1])} against {show(answer)}")

@@ -177,12 +177,12 @@ def _text_of(value: Any) -> tuple[str, str] | None:
 def _value_of(name: str, text: str) -> Any:
     """The value of a text of ``_text_of``; ValueError for any other text."""
     if type(name) is not str or type(text) is not str or name not in _CODECS or len(text) > _LONGEST_TEXT:
-        raise ValueError("no text of a value")
+        raise ValueError("not the text of a value")
     module, _, from_text = _CODECS[name]
     try:
         return from_text(importlib.import_module(module), text)
     except (ArithmeticError, TypeError, LookupError) as error:
-        raise ValueError("no text of a value") from error
+        raise ValueError("not the text of a value") from error
 
 
 def decode(tree: Any, make: Maker = replica_of) -> Any:

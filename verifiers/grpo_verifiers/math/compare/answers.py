@@ -84,7 +84,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if isinstance(scale, str):
         return False, scale
     if (gold_unit or unit) and (gold[0] == "%") != (answer[0] == "%"):
-        return False, "a percentage is no quantity with a unit"
+        return False, "a percentage is not a quantity with a unit"
     if scale != 1:
         answer = _scaled(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
@@ -131,24 +131,24 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Out
     if gold[0] == "ratio" or answer[0] == "ratio":
         return _ratios(gold, answer, equal)
     if gold[0] != answer[0]:
-        return False, "another kind of answer"
+        return False, "a different kind of answer"
     if gold[0] == "span":
         if (gold[1], gold[4]) != (answer[1], answer[4]):
-            return False, "other brackets"
+            return False, "different brackets"
         return every(equal(a, b) for a, b in zip(gold[2:4], answer[2:4], strict=True))
     if gold[0] in {"and", "or", "cup", "cap"}:
         same_size = len(gold) == len(answer) <= MAX_ITEMS
-        return unordered(gold[1:], answer[1:], equal) if same_size else (False, "another number of parts")
+        return unordered(gold[1:], answer[1:], equal) if same_size else (False, "a different number of parts")
     if gold[0] in {"builder", "minus"}:
         return every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
     if gold[0] == answer[0] == "cases" and all(len(row) == 3 for row in (*gold[1:], *answer[1:])):
         return _cases(gold, answer, equal)
     if gold[0] in {"matrix", "cases"}:
         if [len(row) for row in gold[1:]] != [len(row) for row in answer[1:]]:
-            return False, "a matrix of another shape"
+            return False, "a matrix of a different shape"
         pairs = zip(gold[1:], answer[1:], strict=True)
         return every(equal(a, b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
-    return False, "another kind of answer"
+    return False, "a different kind of answer"
 
 
 def _cases(gold: Node, answer: Node, equal: Equal) -> Outcome:
@@ -158,7 +158,7 @@ def _cases(gold: Node, answer: Node, equal: Equal) -> Outcome:
         left = [row[2] for row in gold[1:] if not any(equal(row[2], other[2])[0] for other in rows)]
         rows = tuple((*row[:2], left[0]) if row[2] == OTHERWISE and len(left) == 1 else row for row in rows)
     if len(gold[1:]) != len(rows):
-        return False, "another number of cases"
+        return False, "a different number of cases"
 
     def same(piece: Node, other: Node) -> Outcome:
         condition = equal(piece[2], other[2])
@@ -183,7 +183,7 @@ def _groups(gold: Node, answer: Node, equal: Equal) -> Outcome:
         if "list" in kinds and any(part[0] == "rel" for part in (*left, *right)):
             return False, "conditions where a tuple is expected"
         if "set" in kinds:
-            return False, "a set is no tuple"
+            return False, "a set is not a tuple"
         if len(left) != len(right):
             return False, f"{len(right)} items are not {len(left)}"
         return every(equal(a, b) for a, b in zip(left, right, strict=True))
@@ -225,12 +225,12 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> 
 def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
-        return outcome_of(same, "other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
+        return outcome_of(same, "different digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
     if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
-        return outcome_of(str(plain[1]) == based[1], "other digits")
+        return outcome_of(str(plain[1]) == based[1], "different digits")
     if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
-        return outcome_of(plain[1] == int(based[1]), "other digits")
+        return outcome_of(plain[1] == int(based[1]), "different digits")
     return False, f"base {based[2]} on one side only"
 
 
@@ -240,10 +240,10 @@ def _ratios(gold: Node, answer: Node, equal: Equal) -> Outcome:
         if node[0] == "/":
             node = ("ratio", *node[1:])  # noqa: PLW2901 - a quotient read as a ratio
         if node[0] != "ratio":
-            return False, "a ratio is no number"
+            return False, "a ratio is not a number"
         parts.append(node[1:])
     if len(parts[0]) != len(parts[1]):
-        return False, "another number of parts"
+        return False, "a different number of parts"
     return every(equal(a, b) for a, b in zip(*parts, strict=True))
 
 
@@ -258,7 +258,7 @@ def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
     ):
         return None
     if _closed_at_infinity(answer) and not _closed_at_infinity(gold):
-        return False, "other brackets"
+        return False, "different brackets"
     try:
         left, right = region_of(gold), region_of(answer)
         if gold[0] == answer[0] == "rel" and any(
@@ -281,15 +281,15 @@ def _closed_at_infinity(node: Node) -> bool:
 def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
     """True if two sets have the same numbers; their ends are compared by a callback."""
     if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
-        return False, "another variable"
+        return False, "a different variable"
     if gold.domain != answer.domain:
-        return False, "numbers of another kind"
+        return False, "another domain of numbers"
     if len(gold.parts) != len(answer.parts):
-        return False, "another set of numbers"
+        return False, "a different set of numbers"
     outcome: Outcome = True, ""
     for left, right in zip(gold.parts, answer.parts, strict=True):
         if (left.low_in, left.high_in) != (right.low_in, right.high_in):
-            return False, "other brackets"
+            return False, "different brackets"
         for a, b in ((left.low, right.low), (left.high, right.high)):
             result = equal(a.node, b.node)
             if result[0] is False:

@@ -161,7 +161,7 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
     if "inf" in in_gold.variables or "inf" in in_answer.variables:
         return False, "infinity is not the same"
     if not STRUCTURES.isdisjoint(in_answer.kinds) and STRUCTURES.isdisjoint(in_gold.kinds):
-        return False, "another kind of answer"
+        return False, "a different kind of answer"
     for node, who in ((answer, "the answer"), (gold, "the gold")):
         try:
             canon(node)

@@ -64,7 +64,7 @@ def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
             return None  # solutions of one equation, in no order
         by_name = dict(right)
         if {name for name, _ in left} != set(by_name):
-            return False, "other variables"
+            return False, "different variables"
         return every(equal(value, by_name[name]) for name, value in left)
     values, other = (left, answer) if left else (right, gold)
     assert values is not None  # one of the two has names

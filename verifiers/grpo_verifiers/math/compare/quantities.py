@@ -114,7 +114,7 @@ def _scale_between(gold: str, answer: str, options: Options) -> Fraction | str:
         return Fraction(1)
     units = unit_readings(answer, gold)
     if units is None:
-        return "words after the answer that are no unit"
+        return "words after the answer that are not a unit"
     expected = unit_readings(gold, gold)
     if not gold or not answer or options.units == "ignore":
         return Fraction(1)

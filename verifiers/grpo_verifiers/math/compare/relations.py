@@ -44,7 +44,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         return False, "a value where a relation is expected"
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if not same_name(pair[0], answer[1][0]):
-            return False, "another variable"
+            return False, "a different variable"
         value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
     if answer[2] == "in":
@@ -59,8 +59,8 @@ def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
     if answer is None:
         return False, "a relation that is not solved"
     if not same_name(gold[1][0], answer[1][0]):
-        return False, "another variable"
-    return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "another relation")
+        return False, "a different variable"
+    return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "a different relation")
 
 
 def _renames(gold: Node, answer: Node) -> bool:
@@ -89,7 +89,7 @@ def same_name(left: Node, right: Node) -> bool:
 
 
 def _same_names(left: Node, right: Node) -> Outcome:
-    return outcome_of(same_name(left, right), "another variable")
+    return outcome_of(same_name(left, right), "a different variable")
 
 
 def renamed(node: Node, gold: Node) -> Node:
@@ -175,7 +175,7 @@ def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
 
 def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
     if len(gold[1]) != len(answer[1]):
-        return False, "another number of relations"
+        return False, "a different number of relations"
     reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
     left, right = assignment(gold), assignment(answer)
     if left and right and same_name(left[0], right[0]):
@@ -190,7 +190,7 @@ def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Out
             outcomes.append(False if False in links else None if None in links else True)
     if True in outcomes:
         return True, ""
-    return (None, "") if None in outcomes else (False, "another chain of relations")
+    return (None, "") if None in outcomes else (False, "a different chain of relations")
 
 
 def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
@@ -198,23 +198,23 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
     ops = [gold[2], answer[2]]
     if not set(ops) <= set(FLIPPED):
         if ops[0] != ops[1]:
-            return False, "another relation"
+            return False, "a different relation"
         return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
     if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
-        return False, "another function"
+        return False, "a different function"
     left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
         forms = [canon(left), canon(right)]
     except NotAlgebraicError:
         forms = []
     except NoFormError:
-        return False, "another relation"
+        return False, "a different relation"
     factor = _factor(*forms) if forms else None
     if factor is None:
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
-        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "another relation")
+        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "a different relation")
     op = ops[1] if factor > 0 else FLIPPED[ops[1]]
-    return outcome_of(op == ops[0], "another relation")
+    return outcome_of(op == ops[0], "a different relation")
 
 
 def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -> Outcome:
@@ -224,7 +224,7 @@ def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -
     """
     letters = sorted(names(gold) | names(answer))
     if len(letters) > len(_POINTS[0]):
-        return False, "another relation"
+        return False, "a different relation"
     for point in _POINTS:
         at_point = []
         for node in (gold, answer):
@@ -234,9 +234,9 @@ def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -
         values = [real_value(node) for node in at_point]
         if values[0] and values[1]:
             if ops[0] != (ops[1] if values[0] * values[1] > 0 else FLIPPED[ops[1]]):
-                return False, "another relation"
+                return False, "a different relation"
             return same_value(("*", gold, at_point[1]), ("*", answer, at_point[0]))
-    return False, "another relation"
+    return False, "a different relation"
 
 
 def _factor(gold: Form, answer: Form) -> Fraction | None:

@@ -58,11 +58,11 @@ _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 def texts(gold: Node, answer: Node) -> Outcome:
     """True if two answers mean the same in words; letters in another order are different words."""
     if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
-        return outcome_of(answer[1] == option[1], "another option")
+        return outcome_of(answer[1] == option[1], "a different option")
     if (same := _same_moment(gold, answer)) is not None:
-        return outcome_of(same, "another time or date")
+        return outcome_of(same, "a different time or date")
     if gold[0] == "v" and answer[0] == "text" and (named := _CHOICE.fullmatch(answer[1].strip())):
-        return outcome_of(named[1] == gold[1], "another option")
+        return outcome_of(named[1] == gold[1], "a different option")
     left, right = (None if words is None else _ARTICLE.sub("", words) for words in (words_of(gold), words_of(answer)))
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"
@@ -71,7 +71,7 @@ def texts(gold: Node, answer: Node) -> Outcome:
         same = left.replace(" ", "") == right.replace(" ", "")
     if not same and (place := ordinal(left)) is not None:
         same = place == ordinal(right)
-    return outcome_of(same, "other words")
+    return outcome_of(same, "different words")
 
 
 def _same_moment(gold: Node, answer: Node) -> bool | None:

@@ -260,7 +260,7 @@ class TokenCursor:
         sign = "-" if self.take("-") else ""
         token = self.next()
         if token.kind != "num":
-            raise ParseError("a unit to a power that is no number")
+            raise ParseError("a unit to a power that is not a number")
         if braced:
             self.expect("}")
         return sign + token.text

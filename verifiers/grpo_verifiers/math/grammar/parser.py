@@ -294,7 +294,7 @@ class AnswerParser(TokenCursor):
         if base[0] == "text" and base[1].lower() in BASES:
             base = number(BASES[base[1].lower()])
         if base[0] != "n" or base[2] is not None or not 2 <= base[1] <= 36:
-            raise ParseError("a number with a subscript that is no base")
+            raise ParseError("a number with a subscript that is not a base")
         if node[0] == "n" and node[2] is not None:
             raise ParseError("a decimal with a base")
         digits = str(node[1].numerator) if node[0] == "n" else node[1]
@@ -521,7 +521,7 @@ class AnswerParser(TokenCursor):
             condition = ("and", *condition[1:])
         statements = (condition,) if condition[0] == "rel" else (condition, *condition[1:])
         if any(part[0] not in {"rel", "and", "or"} for part in statements) or inner[0] in {"list", "text"}:
-            raise ParseError("a set by a property that is no relation")
+            raise ParseError("a set by a property that is not a relation")
         return ("builder", inner, condition)
 
     def _system(self) -> Node:
@@ -635,7 +635,7 @@ def _measured(node: Node) -> Node:
 def _marked(kind: str, node: Node) -> Node:
     """A node with a percent or degree sign, which only a value can have."""
     if node[0] in STRUCTURES | {"%", "deg"} or (node[0] == "v" and (node[1][0].isupper() or node[1][:4] == "math")):
-        raise ParseError("a percent or degree sign on something that is no value")
+        raise ParseError("a percent or degree sign on something other than a value")
     return (kind, node)
 
 

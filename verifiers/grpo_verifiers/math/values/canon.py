@@ -261,7 +261,7 @@ def _factorial(form: Form) -> Form:
     if value is None:
         return opaque("!", key(form))
     if value.denominator != 1 or value < 0:
-        raise UndefinedError("a factorial of no natural number")
+        raise UndefinedError("a factorial of something other than a natural number")
     if value > 500:
         raise TooBigError("a factorial too large to compute")
     return constant(factorial(int(value)))

@@ -179,7 +179,7 @@ class Stage:
         kernel.no_new_privileges()
         kernel.control(kernel.DUMPABLE, 0, "hiding memory")
         if self._landlock is None or self._seccomp is None:
-            raise OSError("the stage is not set")
+            raise OSError("the confinement is not prepared")
         self._landlock.enter()
         for fd in self._landlock.opened:
             os.close(fd)
