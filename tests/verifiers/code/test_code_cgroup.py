@@ -186,7 +186,7 @@ def test_processes_enter_and_leave_a_cgroup_of_version_2():
     grandchild = int(child.stdout.readline())
     procs = Path(group._memory, "cgroup.procs")
     assert {int(pid) for pid in procs.read_text().split()} == {child.pid, grandchild}
-    assert not group.overflowed()
+    assert not group.has_overflowed()
     for pid in (child.pid, grandchild):
         os.kill(pid, signal.SIGKILL)
     child.communicate()

@@ -169,7 +169,7 @@ def test_a_stand_in_is_equal_by_its_fields_and_has_no_others(space):
     assert (type(point).__name__, point.x, point == (1, 2), type(point) is type(decode(encode(POINT(3, 4))))) == ("Point", 1, True, True)  # fmt: skip
 
     def back(tree):
-        return decode(tree, lambda *parts: records.rebuilt(space, *parts))
+        return decode(tree, lambda *parts: records.rebuild(space, *parts))
 
     assert back(encode(one)) == space["A"](1, [2])
     assert back(encode(red)) is space["Colour"].RED
@@ -229,7 +229,7 @@ def test_a_reply_is_a_value_an_exception_what_is_missing_or_malformed():
     for reply, words in (([], ""), (None, ""), (["a", "b"], "b"), (["a", 1], ""), (["ModuleNotFoundError: x"], "ModuleNotFoundError: x; preload lists the modules beyond the standard library")):  # fmt: skip
         assert _grade._words(reply) == words
     for end, kind in (("timeout", "timeout"), *((each, "limit") for each in ("memory", "processes", "disk", "output", "sent", "killed")), ("exit", "ended"), ("protocol", "ended")):  # fmt: skip
-        assert _grade._ended(types.SimpleNamespace(end=end, why="why")) == Failed(kind, "why")
+        assert _grade._failure_of(types.SimpleNamespace(end=end, why="why")) == Failed(kind, "why")
     hint = "(assert_mode='in_process' runs test code and program together, where the program can fool it)"
     assert [_grade._outcome(1, *given) for given in (("pass", ""), ("fail", "x"), ("refused", "y"))] == [Passed(1), Failed("wrong", "failed ('x')"), Failed("refused", f"'y' {hint}")]  # fmt: skip
     for kind, why, said in (("uncrossable", "passes z", "test 2 passes z, which cannot cross"), ("idle", "", "test 2 never calls the program"), ("broken", "x", "test 2 is broken: 'x'$"), ("broken", "ModuleNotFoundError: x", r"\(modules beyond the standard library .* need no import\)$")):  # fmt: skip

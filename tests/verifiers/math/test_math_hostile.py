@@ -24,7 +24,7 @@ from grpo_verifiers.math.tree import number
 from grpo_verifiers.math.values import canon as forms
 from grpo_verifiers.math.values import numeric, sets
 from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.reading.boxes import tagged
+from grpo_verifiers.reading.boxes import tag_sections
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from tests.waiting import no_hang
 
@@ -330,6 +330,6 @@ def test_people_take_a_fraction_of_the_budget_and_a_thread_only_its_own():
 )
 def test_tagged_sections_end_at_their_closing_tag_the_next_opening_one_or_the_end(text):
     plain = re.compile(r"<answer>(.*?)(?:</answer>|(?=<answer>)|\Z)", re.DOTALL | re.IGNORECASE)
-    assert [(tag.start, tag.content) for tag in tagged(text, "answer")] == [
+    assert [(tag.start, tag.content) for tag in tag_sections(text, "answer")] == [
         (match.start(), match[1]) for match in plain.finditer(text)
     ]

@@ -166,6 +166,6 @@ def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
 
 
 def ask_referee(question: GradingTask, referee: Referee) -> list[Result]:
-    """``grade`` in the referee's process; BoxError where that process fails, too."""
+    """``grade`` in the referee's process; BoxError if that process fails, too."""
     packed = referee.run(grade_packed, question, question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))

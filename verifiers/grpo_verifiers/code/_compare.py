@@ -34,7 +34,7 @@ def same_value(expected: Any, got: Any, tolerance: float) -> bool:
 
 
 def _same(expected: Any, got: Any, tolerance: float, scale: float) -> bool:
-    expected, got = _listed(expected), _listed(got)
+    expected, got = _plain_form(expected), _plain_form(got)
     if isinstance(expected, list):
         if not isinstance(got, list) or len(expected) != len(got):
             return False
@@ -57,7 +57,7 @@ def _same(expected: Any, got: Any, tolerance: float, scale: float) -> bool:
     return type(expected) is type(got) and bool(expected == got)
 
 
-def _listed(tree: Any) -> Any:
+def _plain_form(tree: Any) -> Any:
     """An array as its list, a deque and a named tuple as a tuple, a mapping as a dict, a bytearray as bytes."""
     if not isinstance(tree, list):
         return tree
@@ -87,14 +87,14 @@ def _much_more(expected: Any, got: Any) -> bool:
 
 def _canonical(tree: Any) -> str:
     """One text for all trees of equal members of a set: a text, because a program's hash values are untrusted."""
-    return json.dumps(_ordered(tree))
+    return json.dumps(_sort_members(tree))
 
 
-def _ordered(tree: Any) -> Any:
-    tree = _listed(tree)
+def _sort_members(tree: Any) -> Any:
+    tree = _plain_form(tree)
     if isinstance(tree, list):
         kind = _CLASS.get(tree[0], tree[0])
-        members = [_ordered(member) for member in tree[1:]]
+        members = [_sort_members(member) for member in tree[1:]]
         return [kind, *(sorted(members, key=json.dumps) if kind in {"set", "d"} else members)]
     return 0.0 if type(tree) is float and tree == 0 else tree
 

@@ -88,7 +88,7 @@ def _stdio(question: GradingTask, boxes: BoxSet, at: int, test: StdioTest, limit
         reply = program.receive()  # its own report: for people
         program.wait()
     if program.end != "exit":
-        return _ended(program)
+        return _failure_of(program)
     words = _words(reply)
     note = f" ({quote(words)})" if words else ""
     if words and reply[0] == "syntax":
@@ -114,7 +114,7 @@ def _load(program: ProgramRun) -> Failed | None:
         return None
     words = _words(reply)
     if not words:
-        return _ended(program)
+        return _failure_of(program)
     if reply[0] == "syntax":
         return Failed("syntax", f"does not compile ({quote(words)})")
     return Failed("raised", f"raised an exception while loading ({quote(words)})")
@@ -134,7 +134,7 @@ def _calls(
         for at, test in tests:
             reply = None if failed else program.answer()
             if reply is None:
-                results.note(at, failed or _ended(program))
+                results.note(at, failed or _failure_of(program))
                 return
             results.note(at, grade_value(at, test, reply, question.tolerance))
 
@@ -190,7 +190,7 @@ def _is_tree(value: Any) -> bool:
     return True
 
 
-def _ended(program: ProgramRun) -> Failed:
+def _failure_of(program: ProgramRun) -> Failed:
     if program.end == "timeout":
         return Failed("timeout", program.why)
     limits = {"memory", "processes", "disk", "output", "sent", "killed"}
@@ -216,7 +216,7 @@ def _apart(
             with ProgramRun(tests_box, longer, [message]) as tests:
                 for done, (at, _) in enumerate(left):
                     try:
-                        result = _ended(program) if program.end else _one_apart(at, tests, program)
+                        result = _failure_of(program) if program.end else _one_apart(at, tests, program)
                     except BadTestsError:
                         if not done:
                             raise
@@ -235,7 +235,7 @@ def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
         message = tests.receive()
         if message is None:
             # The tests only wait or compute on the program's values, so the program contributed to any end of theirs.
-            return _ended(program) if program.end else Failed(_ended(tests).kind, f"the test {tests.why}")
+            return _failure_of(program) if program.end else Failed(_failure_of(tests).kind, f"the test {tests.why}")
         if message[0] == "test":
             if message[1] != at:
                 raise BoxError(f"the tests' box answered test {message[1] + 1} in place of test {at + 1}")
@@ -246,7 +246,7 @@ def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
             {"more": rest[0]} if more else {"name": name, "args": rest[0], "kwargs": rest[1], "parts": True}
         )
         if reply is None:
-            return _ended(program)
+            return _failure_of(program)
         value, problem, error = _value(reply)
         if not problem:
             tests.send([reply[0], value, *reply[2:]])
@@ -288,6 +288,6 @@ def _in_process(
         for at, _ in codes:
             reply = None if failed else program.answer()
             if reply is None:
-                results.note(at, failed or _ended(program))
+                results.note(at, failed or _failure_of(program))
                 return
             results.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({quote(_words(reply))})"))

@@ -24,14 +24,14 @@ def trials(tests: Any, solution: Any = None, *, language: str = "python", **_: A
         read = read_tests(tests)
     except BadTestsError:
         read = []
-    return [*golden, *(Trial(_fenced(source, language), name, passes=False) for name, source in _idle(read, language))]
+    return [*golden, *(Trial(_fence(source, language), name, passes=False) for name, source in _idle(read, language))]
 
 
 def _completion(solution: Any, language: str) -> str:
     text = solution if isinstance(solution, str) else str(solution)
     if language == "python" and _parses(text):
-        return _fenced(text, language)  # fences in it are part of its strings
-    return text if last_block(text, LANGUAGES[language].names) is not None else _fenced(text, language)
+        return _fence(text, language)  # fences in it are part of its strings
+    return text if last_block(text, LANGUAGES[language].names) is not None else _fence(text, language)
 
 
 def _parses(source: str) -> bool:
@@ -42,7 +42,7 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _fenced(source: str, language: str) -> str:
+def _fence(source: str, language: str) -> str:
     """A program in a fence that none of its lines can close."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", source)), default=2))
     return f"{fence}{language}\n{source}\n{fence}\n"

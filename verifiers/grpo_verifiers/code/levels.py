@@ -64,7 +64,7 @@ def probe() -> Findings:
 
 
 def choose(lowest: Level, highest: Level = "full") -> Level:
-    """The best level between two that works here; SandboxError where none of them does."""
+    """The best level between two that works here; SandboxError if none of them does."""
     findings = probe()
     best = LEVELS[min(LEVELS.index(findings.level), LEVELS.index(highest))]
     if LEVELS.index(best) < LEVELS.index(lowest):

@@ -105,7 +105,7 @@ def shared_pool() -> Pool:
 
 
 async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
-    """The verdict on a program on which two boxes in a row failed; SandboxError where an empty one fails, too."""
+    """The verdict on a program on which two boxes in a row failed; SandboxError if an empty one fails, too."""
 
     def try_nothing(referee: Referee) -> None:
         if failed := referee.run(run_nothing, BoxKind(choose(lowest, highest), preload), Limits().wall):

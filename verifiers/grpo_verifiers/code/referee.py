@@ -75,8 +75,8 @@ class Referee:
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
         """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
-        The job, a function of a module, has ``seconds`` plus the time to start boxes. BoxError where a box or the
-        referee failed; BadTestsError and SandboxError where the job raised them.
+        The job, a function of a module, has ``seconds`` plus the time to start boxes. BoxError if a box or the
+        referee failed; BadTestsError and SandboxError if the job raised them.
         """
         message = pack_call((job, question))
         until = time.monotonic() + seconds + _GRACE

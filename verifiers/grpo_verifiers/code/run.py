@@ -65,7 +65,7 @@ class ProgramRun:
         self.output = bytearray()
         self._box, self._limits = box, limits
         self._question_ids: deque[str] = deque()
-        self._out = bytearray(b"".join(map(dump, [*messages, *map(self._numbered, questions)])))
+        self._out = bytearray(b"".join(map(dump, [*messages, *map(self._add_number, questions)])))
         self._last = last
         self._may_send = limits.sent + _PER_QUESTION * len(self._question_ids)
         self._sent = 0
@@ -88,7 +88,7 @@ class ProgramRun:
             if capture:
                 self._stdout, roles["stdout"] = self._pipe(theirs)
             if stdin is not None:
-                roles["stdin"] = _sealed(stdin)
+                roles["stdin"] = _sealed_file(stdin)
                 theirs.append(roles["stdin"])
             self._run = box.start(limits, roles)
         except BaseException:
@@ -142,7 +142,7 @@ class ProgramRun:
                 continue
             self._pump()
 
-    def _numbered(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _add_number(self, question: dict[str, Any]) -> dict[str, Any]:
         """A question with a random number, so that no program can write its answer in advance."""
         self._question_ids.append(secrets.token_hex(8))
         return {**question, "id": self._question_ids[-1]}
@@ -151,7 +151,7 @@ class ProgramRun:
         """Send one more question and return its answer, as ``answer`` does; end the program after ``seconds``."""
         proc.send(self._resting, signal.SIGCONT)
         self._until = time.monotonic() + seconds
-        self.send(self._numbered(question))
+        self.send(self._add_number(question))
         self._may_send += _PER_QUESTION
         self._push()
         return self.answer()
@@ -230,7 +230,7 @@ class ProgramRun:
         ending = self._box.hear(0)
         # The zygote does not report that the kernel ended a part of the program.
         cgroup = self._box.cgroup
-        self._fault = self._fault or ("memory" if cgroup is not None and cgroup.overflowed() else "")
+        self._fault = self._fault or ("memory" if cgroup is not None and cgroup.has_overflowed() else "")
         if ending is None:
             if self._fault != "memory":
                 raise BoxError("the zygote died")
@@ -307,7 +307,7 @@ class ProgramRun:
         self._fds = []
 
 
-def _sealed(data: bytes) -> int:
+def _sealed_file(data: bytes) -> int:
     """A file in memory that can be read and not changed."""
     fd = off_stdio(os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     view = memoryview(data)

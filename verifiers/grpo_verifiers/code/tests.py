@@ -78,7 +78,7 @@ def read_tests(value: Any) -> list[Test]:
     return [_read(index, test) for index, test in enumerate(value, 1)]
 
 
-def _renamed(unknown: Sequence[str]) -> str:
+def _key_hints(unknown: Sequence[str]) -> str:
     """A hint for keys of other datasets: their names here."""
     hints = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
     return f" ({', '.join(hints)})" if hints else ""
@@ -92,7 +92,7 @@ def _read(index: int, test: Any) -> Test:
     unknown = sorted(str(key) for key in fields if key not in _KEYS)
     if unknown:
         raise BadTestsError(
-            f"test {index} has unknown keys {', '.join(map(repr, unknown))}{_renamed(unknown)}; {_SHAPES}"
+            f"test {index} has unknown keys {', '.join(map(repr, unknown))}{_key_hints(unknown)}; {_SHAPES}"
         )
     keys = set(fields)
     if "stdout" in keys and keys <= {"stdin", "stdout"}:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from grpo_verifiers.math.compare.quantities import quantity
 from grpo_verifiers.math.grammar.read import read, without_text_commands
 from grpo_verifiers.math.grammar.tokens import ParseError, ascii_latex
-from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt
+from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import spend
 
@@ -86,7 +86,7 @@ def _form(node: Node) -> Node:
         return ("n", node[1], None)
     if node[0] == "v":
         return node
-    form = rebuilt(node, _form)
+    form = map_children(node, _form)
     if form[0] in _NEUTRAL:
         parts = sorted((part for part in form[1:] if part != _NEUTRAL[form[0]]), key=repr)
         return parts[0] if len(parts) == 1 else (form[0], *parts)

@@ -50,19 +50,19 @@ def extract(completion: str, options: Options) -> StatedAnswers:
         if is_modified(text, start, end):
             return StatedAnswers(problem="the answer is a part of a formula, or is denied")
         asides = [*hash_answers(text), *(value for value, _ in phrases(text))] if strict else []
-        return _chosen(strong, asides, options)
+        return _select(strong, asides, options)
     lines = hash_answers(text)
     if lines:
-        return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
+        return _select(lines, [value for value, _ in phrases(text)] if strict else [], options)
     sentences = phrases(text)
     if sentences:
-        return _chosen([value for value, _ in sentences], [], options)
+        return _select([value for value, _ in sentences], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return StatedAnswers((number,))
     return StatedAnswers(problem="no answer found" if text.strip() else "nothing outside the thinking section")
 
 
-def _chosen(strong: list[str], weak: list[str], options: Options) -> StatedAnswers:
+def _select(strong: list[str], weak: list[str], options: Options) -> StatedAnswers:
     distinct = list(dict.fromkeys(strong))
     if options.conflicts == "last":
         return StatedAnswers((strong[-1],), tuple(distinct[:MAX_STATEMENTS]))
@@ -127,7 +127,7 @@ _AFTER = re.compile(
 )
 
 
-def _changed(before: str) -> bool:
+def _is_changed(before: str) -> bool:
     """True if a sign or a word before an answer changes it."""
     return bool(
         _FORMULA.search(before) or _CHANGED.search(before) or _DENIED.search(before) or _STRUCK_BEFORE.search(before)
@@ -143,7 +143,7 @@ def is_modified(text: str, start: int, end: int) -> bool:
     """True if the text right before or after an answer changes its meaning."""
     before = text[max(0, start - MAX_AROUND) : start].rpartition("\n")[2]
     after = text[end : end + MAX_AROUND]
-    if before and ((before[-1].isdigit() and text[start] == "\\") or _changed(before)):
+    if before and ((before[-1].isdigit() and text[start] == "\\") or _is_changed(before)):
         return True
     if after and _AFTER.match(after) is not None:
         return True

@@ -6,11 +6,11 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
-from grpo_verifiers.math.grammar.read import read, undelimited, without_text_commands
+from grpo_verifiers.math.grammar.read import read, strip_delimiters, without_text_commands
 from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
-from grpo_verifiers.reading.boxes import AnswerBox, boxes, unnested
+from grpo_verifiers.reading.boxes import AnswerBox, boxes, unnest
 from grpo_verifiers.reading.phrases import hash_answers, phrases
 
 # text between the boxes of one list: "and", ", ", "papers and"
@@ -26,7 +26,7 @@ class Gold:
 
     Attributes:
         text: the answer itself, without boxes, delimiters or the prose of a solution around it.
-        node: its tree; None where this grammar cannot read it.
+        node: its tree; None if this grammar cannot read it.
         option: the letter of a multiple-choice answer that is stored with its text.
         problem: why there is no tree, or no answer at all.
     """
@@ -89,7 +89,7 @@ def gold_text(answer: str) -> str:
         stated = phrases(text[-MAX_CHARS:])
         if stated:
             return stated[-1][0]
-    return undelimited(text)
+    return strip_delimiters(text)
 
 
 def _leads_to(between: str) -> bool:
@@ -108,7 +108,7 @@ def _last_boxes(text: str, items: list[AnswerBox]) -> list[str]:
     for box in reversed(items):
         if following is not None and not _leads_to(text[box.end : following.start]):
             break
-        if content := unnested(box.content):
+        if content := unnest(box.content):
             contents.append(content)
         following = box
     return contents[::-1]
@@ -124,7 +124,7 @@ _OTHER = re.compile(r"(?<![A-Za-z'])[A-J](?![A-Za-z'])|\b(?:or|not|and|either|ne
 
 
 def option_of(text: str) -> str | None:
-    """The letter in ``D. 14 meters`` or ``(D), not (A)``; None where no text follows, or a second option may count."""
+    """The letter in ``D. 14 meters`` or ``(D), not (A)``; None if no text follows, or a second option may count."""
     if len(text) > 400:
         return None
     match = _OPTION.fullmatch(without_text_commands(text))

@@ -12,14 +12,14 @@ from typing import Any
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 from grpo_verifiers.math.compare.answers import any_form, compare, expand_signs
 from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
-from grpo_verifiers.math.compare.naming import swapped
+from grpo_verifiers.math.compare.naming import swap_constants
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import StatedAnswers, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
-from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, undelimited, without_text_commands
+from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, strip_delimiters, without_text_commands
 from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.options import Options, option_for
-from grpo_verifiers.math.remarks import restated, without_remarks
+from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
@@ -41,13 +41,13 @@ def judge_bounded(
     """The verdict if exact arithmetic decides it in ``units`` of work; None if values at many digits have to."""
     try:
         with limited(units):
-            return _judged(completion, answer, options, prompt, decide)
+            return _judge(completion, answer, options, prompt, decide)
     except OverBudgetError:
         return None
 
 
-def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
-    opened = _opened(completion, answer, options)
+def _judge(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
+    opened = _gold_and_answers(completion, answer, options)
     if isinstance(opened, Verdict):
         return opened
     verdict, (gold, stated) = combine(*opened, options, decide_one), opened
@@ -62,7 +62,7 @@ def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_
     return _verdict(Status.WRONG, "a formula of the prompt, word for word; copies=True lets it count")
 
 
-def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, StatedAnswers]:
+def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, StatedAnswers]:
     """The gold and the stated answers; a verdict where either leaves nothing to compare."""
     try:
         gold = gold_of(as_text(answer))
@@ -160,7 +160,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         return None, gold.problem
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
-    if _squeezed(text) == _squeezed(gold.text):
+    if _single_spaced(text) == _single_spaced(gold.text):
         return True, ""
     if gold.node[0] == "text" and _normal_words(text) == _normal_words(gold.text):
         return True, ""
@@ -175,7 +175,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         and all(map(_is_option, gold.node[1:]))
     ):
         return False, "one of several options where all are expected"
-    if (chain := restated(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
+    if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
         return True, ""
     try:
         node = read(text)
@@ -193,7 +193,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         second = other_reading(text) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
-    if outcome is not True and "C_1" in gold.text and (turned := swapped(gold.node, node)) is not None:
+    if outcome is not True and "C_1" in gold.text and (turned := swap_constants(gold.node, node)) is not None:
         outcome, reason = compare(gold.node, turned, options, leaf)
     if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
         return True, ""
@@ -238,7 +238,7 @@ def _parts(stated: StatedAnswers, gold: Gold, options: Options, decide_one: Deci
     if stated.every:
         node = _read_or_none(stated.every[-1])
         listed = node is not None and node[0] in {"list", "set"}
-        return stated.answers if listed else (", ".join(map(undelimited, stated.every)),)
+        return stated.answers if listed else (", ".join(map(strip_delimiters, stated.every)),)
     answers = stated.answers
     try:
         last = decide_one(answers[-1], gold.text, options)[0]
@@ -247,7 +247,7 @@ def _parts(stated: StatedAnswers, gold: Gold, options: Options, decide_one: Deci
     if last is None:
         return None
     items = answers[:-1] if last else answers
-    joined = ", ".join(undelimited(item) for item in items)
+    joined = ", ".join(strip_delimiters(item) for item in items)
     return (joined, answers[-1]) if last else (joined,)
 
 
@@ -266,12 +266,12 @@ def _is_option(node: Node) -> bool:
     return bool(node[0] == "v" and len(node[1]) == 1)
 
 
-def _squeezed(text: str) -> str:
-    return " ".join(undelimited(text).split())
+def _single_spaced(text: str) -> str:
+    return " ".join(strip_delimiters(text).split())
 
 
 def _normal_words(text: str) -> str:
-    return " ".join(without_text_commands(undelimited(text)).casefold().strip(" .").split())
+    return " ".join(without_text_commands(strip_delimiters(text)).casefold().strip(" .").split())
 
 
 def _verdict(status: Status, detail: str) -> Verdict:
@@ -281,7 +281,7 @@ def _verdict(status: Status, detail: str) -> Verdict:
 def judge_fully(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
     """The verdict on a completion; never undecided."""
     # every comparison of decide_fully is decided, so only the type checker can see a None here
-    verdict = _judged(completion, answer, options, prompt, decide_fully)
+    verdict = _judge(completion, answer, options, prompt, decide_fully)
     return verdict or Verdict(0.0, Status.WRONG, "not equal")
 
 

@@ -8,7 +8,7 @@ An answer in two forms is read as a chain with every link checked: ``\frac34 \te
 
 import re
 
-from grpo_verifiers.math.grammar.read import undelimited, without_text_commands
+from grpo_verifiers.math.grammar.read import strip_delimiters, without_text_commands
 from grpo_verifiers.math.tree import STRUCTURES, Node
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.math.words.nouns import QUANTITY, is_label
@@ -62,12 +62,12 @@ def without_remarks(text: str, gold: Node) -> str | None:
     """The answer without its remarks; None if it has no remark of the lists."""
     if len(text) > MAX_REMARKED:
         return None
-    stated = undelimited(text)
+    stated = strip_delimiters(text)
     if gold[0] == "rel" and gold[1][0][0] == "v":
         stated = re.sub(rf"\A\s*{re.escape(gold[1][0][1])}\s*\(\s*[xt]\s*\)\s*=", f"{gold[1][0][1]} =", stated)
     for pattern, spelling in _SPELLINGS:
         stated = pattern.sub(spelling, stated)
-    base, rest = (_SPACES.sub(" ", without_text_commands(each)).strip(" `") for each in (undelimited(text), stated))
+    base, rest = (_SPACES.sub(" ", without_text_commands(one)).strip(" `") for one in (strip_delimiters(text), stated))
     if _DENIED.search(rest):
         return None
     if _is_function(gold):
@@ -94,7 +94,7 @@ def _value_in(text: str) -> str:
 
 
 def _is_function(gold: Node) -> bool:
-    """True if a gold is a function, or several, so that its equation holds for all numbers without saying so."""
+    """True if a gold is one or several functions, whose equations implicitly apply to all numbers."""
     items = gold[1:] if gold[0] == "list" else (gold,)
     return all(item[0] == "rel" and item[2] == "=" and item[1][0][0] == "f" for item in items)
 
@@ -109,7 +109,7 @@ _SIDE = re.compile(r"\\(?:lim|i{1,3}nt|oint|sum|prod)(?![a-zA-Z])")
 _MAY_BE = re.compile(r"\(|or[ }]|\bi\.e|that is|which|\.{3}|…|dots|^\s*\\[dlimtosupr]")
 
 
-def restated(text: str, gold: Node) -> str | None:
+def as_chain(text: str, gold: Node) -> str | None:
     """An answer in two forms as a chain, or its value alone; None for any other text or a gold of several values."""
     if len(text) > MAX_RESTATED or _MAY_BE.search(text) is None or gold[0] in STRUCTURES | {"pm"}:
         return None
@@ -127,7 +127,7 @@ def restated(text: str, gold: Node) -> str | None:
 
 
 def _sides(text: str) -> tuple[str, str]:
-    """The two sides of the only equals sign outside of brackets; empty where there is not exactly one."""
+    """The two sides of the only equals sign outside of brackets; empty if there is not exactly one."""
     level, places = 0, []
     for index, char in enumerate(text):
         level += (char in "{([") - (char in "})]")

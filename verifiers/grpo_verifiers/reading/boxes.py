@@ -136,14 +136,14 @@ def stated_boxes(text: str, *, last_only: bool = False) -> tuple[list[AnswerBox]
         return [], "the last box is not closed"
     if len(items) >= MAX_BOXES:
         return [], f"{MAX_BOXES} boxes or more"
-    contents = [unnested(box.content) for box in items]
+    contents = [unnest(box.content) for box in items]
     if None in contents and (not last_only or contents[-1] is None):
         return [], "a box inside a box"
     pairs = zip(items, contents, strict=True)
     return [box._replace(content=content) for box, content in pairs if content is not None], ""
 
 
-def unnested(content: str) -> str | None:
+def unnest(content: str) -> str | None:
     """A box's content without a box directly inside it; None if it has a box and more."""
     for _ in range(8):
         match = _OPEN.search(content)
@@ -156,7 +156,7 @@ def unnested(content: str) -> str | None:
     return None
 
 
-def tagged(text: str, tag: str) -> list[AnswerBox]:
+def tag_sections(text: str, tag: str) -> list[AnswerBox]:
     """Every ``<tag>...</tag>`` in any case.
 
     One that is never closed reaches to the next opening tag or the end: generation often stops at the closing tag and
@@ -179,7 +179,7 @@ def tagged(text: str, tag: str) -> list[AnswerBox]:
 
 def answer_tags(text: str) -> list[AnswerBox]:
     """Every ``<answer>`` with content; one around a box is left out, for the box is the answer."""
-    return [tag for tag in tagged(text, "answer") if tag.content.strip() and not has_box(tag.content)]
+    return [tag for tag in tag_sections(text, "answer") if tag.content.strip() and not has_box(tag.content)]
 
 
 @lru_cache(maxsize=64)

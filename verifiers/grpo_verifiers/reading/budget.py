@@ -52,7 +52,7 @@ def limited(units: int = INLINE) -> Iterator[WorkBudget]:
 
 
 def spend(units: int) -> None:
-    """Take units off the budget of this thread, if it has one; raise OverBudgetError where none are left."""
+    """Take units off the budget of this thread, if it has one; raise OverBudgetError if none are left."""
     budget = _CURRENT.get()
     if budget is not None:
         budget.left -= units

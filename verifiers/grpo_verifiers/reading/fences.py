@@ -74,7 +74,7 @@ class Block(NamedTuple):
 
     def source(self, text: str) -> str:
         """The content without the indentation of the fence."""
-        return dedented(text[self.start : self.end], self.indent)
+        return dedent(text[self.start : self.end], self.indent)
 
 
 def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
@@ -141,7 +141,7 @@ def language_blocks(text: str, names: Collection[str], *, unclosed: bool = False
     return [block for block in usable if block.language] or usable
 
 
-def dedented(content: str, indent: str) -> str:
+def dedent(content: str, indent: str) -> str:
     """The content of a block without the indentation of its fence and with plain line ends."""
     content = content.replace("\r\n", "\n").removesuffix("\n").removeprefix("\ufeff")
     return "\n".join(line.removeprefix(indent) for line in content.split("\n")) if indent else content

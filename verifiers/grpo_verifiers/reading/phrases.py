@@ -73,10 +73,10 @@ def phrases(text: str) -> list[tuple[str, int]]:
     while len(spots) < MAX_PHRASES and (at := lower.rfind("answer", 0, at)) >= 0:
         spend(20)
         spots.append(at)
-    return [stated for spot in reversed(spots) if (stated := _stated(text, spot)) is not None]
+    return [stated for spot in reversed(spots) if (stated := _statement(text, spot)) is not None]
 
 
-def _stated(text: str, spot: int) -> tuple[str, int] | None:
+def _statement(text: str, spot: int) -> tuple[str, int] | None:
     match = _AFTER.match(text, spot + len("answer"))
     if match is None:
         return None

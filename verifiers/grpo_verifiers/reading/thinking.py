@@ -43,7 +43,7 @@ def answer_part(completion: str, think: str | None = "think") -> str:
     return completion[slice(*spans[0])] if len(spans) == 1 else "".join(completion[slice(*span)] for span in spans)
 
 
-def blanked(completion: str, think: str | None = "think") -> str:
+def blank_thinking(completion: str, think: str | None = "think") -> str:
     """The completion with white space in place of all but its answer part, so that offsets do not change."""
     spans = [(0, len(completion))] if think is None else answer_spans(completion, think)
     pieces, at = [], 0
@@ -68,7 +68,7 @@ def answer_spans(completion: str, think: str) -> list[Span]:
         spend(1)
         fences.append(match.start(1))
     start, end = _outside(completion, _tags(think), fences) if tagged else (0, len(completion))
-    return _uncommented(completion, start, end, fences) if commented else [(start, end)]
+    return _without_comments(completion, start, end, fences) if commented else [(start, end)]
 
 
 def _may_be_tagged(completion: str, think: str) -> bool:
@@ -140,7 +140,7 @@ def _is_fenced(at: int, start: int, end: int, fences: Sequence[int]) -> bool:
     return before % 2 == after % 2 == 1
 
 
-def _uncommented(text: str, start: int, end: int, fences: Sequence[int]) -> list[Span]:
+def _without_comments(text: str, start: int, end: int, fences: Sequence[int]) -> list[Span]:
     """A span without HTML comments; in fenced blocks and in strings, ``<!--`` begins none."""
     spans, begin, at = [], start, start
     while (at := text.find("<!--", at, end)) >= 0:

@@ -31,12 +31,12 @@ def redact(value: Any, name: str = "") -> Any:
     A value under the ``name`` of a secret is a secret.
     """
     before = secret_count()
-    result = _redacted(value, secret_kind(name), 0)
+    result = _redact(value, secret_kind(name), 0)
     # A secret may occur without its name earlier in the data.
-    return result if secret_count() == before else _redacted(value, secret_kind(name), 0)
+    return result if secret_count() == before else _redact(value, secret_kind(name), 0)
 
 
-def _redacted(value: Any, kind: Kind, depth: int) -> Any:
+def _redact(value: Any, kind: Kind, depth: int) -> Any:
     if depth > MOST_DEEP:
         return HIDDEN
     if isinstance(value, str):
@@ -59,7 +59,7 @@ def _redacted(value: Any, kind: Kind, depth: int) -> Any:
         items = _sequence(value, kind, depth)
         return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, AbstractSet):
-        return [_redacted(item, kind, depth + 1) for item in value]
+        return [_redact(item, kind, depth + 1) for item in value]
     return HIDDEN if kind in {"text", "all"} else value
 
 
@@ -68,7 +68,7 @@ def _mapping(values: Mapping[Any, Any], kind: Kind, depth: int) -> dict[Any, Any
     result = {}
     for key, item in values.items():
         own = _stronger(named if key in _VALUES else "", secret_kind(_last_key(key)))
-        result[redact_text(key) if isinstance(key, str) else key] = _redacted(item, _stronger(kind, own), depth + 1)
+        result[redact_text(key) if isinstance(key, str) else key] = _redact(item, _stronger(kind, own), depth + 1)
     return result
 
 
@@ -85,7 +85,7 @@ def _sequence(values: Sequence[Any], kind: Kind, depth: int) -> list[Any]:
     before: Kind = ""
     for at, item in enumerate(values):
         login = isinstance(item, str) and at > 0 and str(values[at - 1]) in {"-u", "--user"}
-        result.append(redact_text(f"-u {item}")[3:] if login else _redacted(item, _stronger(kind, before), depth + 1))
+        result.append(redact_text(f"-u {item}")[3:] if login else _redact(item, _stronger(kind, before), depth + 1))
         before = _kind_of_next(item, pair=len(values) == 2 and at == 0)
     return result
 

@@ -91,5 +91,5 @@ def _kind(name: str) -> Kind:
 
 
 def is_secret_variable(name: str) -> bool:
-    """True for an environment variable that may hold a secret, or say where one is."""
+    """True for an environment variable that may have a secret or its location."""
     return _kind(name) != "" or _VARIABLE.search(name) is not None

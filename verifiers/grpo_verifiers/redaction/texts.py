@@ -98,12 +98,12 @@ def redact_text(text: str) -> str:
     text = _QUERY.sub(rf"\1{HIDDEN}", text)
     text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
     text = _SCHEME.sub(lambda match: f"{match[1] or match[4]}{match[2] or match[5]}{HIDDEN}", text)
-    text = _without_assigned(text)
+    text = _hide_assigned(text)
     text = _SPOKEN.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}" if _STRONG.fullmatch(match[3]) else match[0], text)
     return _OPTION.sub(_option, text)
 
 
-def _without_assigned(text: str) -> str:
+def _hide_assigned(text: str) -> str:
     """Hide the values of ``name=value`` and ``"name": value``."""
     pieces, at = [], 0
     for name in _NAMED.finditer(text):

@@ -103,7 +103,7 @@ class Box:
         self._uid_lock, uid = _claim_uid()
         self._own = None if kind.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
         self.folder = self._own.path if self._own else ""
-        """Holds the private folders of its programs; empty where the kernel bounds those."""
+        """Holds the private folders of its programs; empty if the kernel bounds those."""
         self._process: subprocess.Popen[bytes] | None = None
         self.cgroup: cgroup.Cgroup | None = None
         self.control, theirs = socket_pair(socket.SOCK_SEQPACKET)

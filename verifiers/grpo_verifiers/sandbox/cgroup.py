@@ -63,7 +63,7 @@ class Cgroup:
             _write(f"{self._folders[-1].path}/pids.max", str(processes + 2))
         self._bounds = (memory, processes)
 
-    def overflowed(self) -> bool:
+    def has_overflowed(self) -> bool:
         """True if the kernel killed for memory since the bound was set."""
         return self._kills() > self._killed
 

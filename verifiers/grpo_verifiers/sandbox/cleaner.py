@@ -52,10 +52,10 @@ def sweep(place: str, wipe: Callable[[str], None]) -> list[str]:
         names = os.listdir(place)  # noqa: PTH208 - as below
     except OSError:
         return []
-    return [name for name in names if NAME.fullmatch(name) and not _removed(f"{place}/{name}", wipe)]
+    return [name for name in names if NAME.fullmatch(name) and not _remove(f"{place}/{name}", wipe)]
 
 
-def _removed(path: str, wipe: Callable[[str], None]) -> bool:
+def _remove(path: str, wipe: Callable[[str], None]) -> bool:
     """True if a folder is removed, or was not created by this user and this package."""
     try:
         state = os.lstat(path)

@@ -42,7 +42,7 @@ def die_with(parent: int) -> None:
 
 
 def adopt_orphans() -> bool:
-    """Make orphans below this process its children; False where the system cannot."""
+    """Make orphans below this process its children; False if the system cannot."""
     with contextlib.suppress(OSError):
         if sys.platform == "linux":
             kernel.adopt_orphans()

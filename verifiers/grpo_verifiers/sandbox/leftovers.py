@@ -29,7 +29,7 @@ class OwnFolder:
     """A folder of this process: locked while it lives, removed by the cleaner after that."""
 
     def __init__(self, place: str, kind: str) -> None:
-        """Make it in ``place``, of a kind that the cleaner knows by `NAME`; OSError where that fails."""
+        """Make it in ``place``, of a kind that the cleaner knows by `NAME`; OSError if that fails."""
         _waiting.take(place)  # first: we may be killed at any point
         try:
             self.path, self._lock = _claim(place, kind)

@@ -25,7 +25,7 @@ class MemoryUse:
     def __init__(self, zygote: int, limits: Limits) -> None:
         """Measure the machine before it starts."""
         self._zygote, self._limits = zygote, limits
-        self._shared_before = _machines_shared()
+        self._shared_before = _machine_shared()
         self._sockets_before = _sockets(zygote)
 
     def used(self, pids: set[int]) -> int:
@@ -64,7 +64,7 @@ class MemoryUse:
             except OSError:
                 continue
         guessed = sum(extent for file, extent in extents.items() if file not in exact) + unseen
-        return sum(exact.values()) + min(guessed, max(0, _machines_shared() - self._shared_before))
+        return sum(exact.values()) + min(guessed, max(0, _machine_shared() - self._shared_before))
 
     def _in_sockets(self, processes: int, room: int) -> int:
         """Bytes that may wait in sockets, if that could fill ``room``: all new sockets, counted as full."""
@@ -83,7 +83,7 @@ def _sizes(pid: int) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-def _machines_shared() -> int:
+def _machine_shared() -> int:
     """Bytes of shared memory and of files in memory on this machine."""
     return _kilobytes("/proc/meminfo", rb"^Shmem:\s*(\d+) kB")
 

@@ -36,7 +36,7 @@ class UsageMonitor:
         """The bound that the program exceeds; empty for none. ``now``: look at its folder, too, however soon."""
         self._next_disk *= not now
         cgroup = self._box.cgroup
-        if cgroup is not None and cgroup.overflowed():
+        if cgroup is not None and cgroup.has_overflowed():
             return "memory"
         if cgroup is None or not cgroup.counts_processes:
             pids = below(self._box.pid)
@@ -47,7 +47,7 @@ class UsageMonitor:
         return "disk" if self._box.folder and self._disk() > self._limits.disk else ""
 
     def _disk(self) -> int:
-        """Bytes in the folder and in open files deleted from it; 0 where it is too soon to look again."""
+        """Bytes in the folder and in open files deleted from it; 0 if it is too soon to look again."""
         started = time.monotonic()
         if started < self._next_disk:
             return 0
@@ -67,7 +67,7 @@ def disk_used(folder: str, limit: int) -> int:
             path = left.pop()
             if len(path) > len(folder) + _DEEPEST:
                 return limit + 1
-            with contextlib.suppress(*_MISSING), _opened(path) as place, os.scandir(place) as entries:
+            with contextlib.suppress(*_MISSING), _open_folder(path) as place, os.scandir(place) as entries:
                 for entry in entries:
                     with contextlib.suppress(*_MISSING):
                         status = entry.stat(follow_symlinks=False)
@@ -82,7 +82,7 @@ def disk_used(folder: str, limit: int) -> int:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _open_folder(path: str) -> Iterator[int]:
     """A descriptor of a folder, to read its entries however long its path is."""
     place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import IsPattern, TagName
-from grpo_verifiers.reading.boxes import tagged
+from grpo_verifiers.reading.boxes import tag_sections
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
@@ -75,7 +75,7 @@ def exact(
 def _parts(completion: str, *, tag: str | None, think: str | None) -> list[str]:
     """The texts that a completion states: its answer part, or the contents of a tag in it."""
     text = answer_part(completion, think)
-    return [section.content for section in tagged(text, tag)] if tag else [text]
+    return [section.content for section in tag_sections(text, tag)] if tag else [text]
 
 
 @Traits(home="process", timeout=5.0, pure=True)

@@ -127,7 +127,7 @@ def _validator(schema: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _build(text: str) -> Any:
-    """A validator, built once a schema: checking the schema itself costs more than checking most completions."""
+    """A cached validator: to check a schema costs more than to check most completions."""
     try:
         import jsonschema
         from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # ships no types

@@ -156,7 +156,7 @@ def _letters(text: str, expected: frozenset[str] = frozenset()) -> Counter[str]:
 
 
 def _dominant(counts: Counter[str]) -> frozenset[str]:
-    """The script most letters have.
+    """The script of most letters.
 
     The three of Japanese count as one, which differs from Chinese by a tenth of kana. Each of their characters counts
     as three letters: bare variable names must not outvote the words of a question.

@@ -15,7 +15,7 @@ _Ids = TypeVar("_Ids")
 
 
 def token_ids(check: str, completion_ids: Sequence[_Ids] | None) -> Sequence[_Ids]:
-    """The sampled ids, or those of a batch, or a clear error where the caller has none."""
+    """Return the sampled ids of a completion or a batch; raise VerifierFailedError if the caller has none."""
     if completion_ids is None:
         raise VerifierFailedError(
             f"{check} counts tokens and got no completion_ids: pass the sampled token ids, as GRPO trainers do, "

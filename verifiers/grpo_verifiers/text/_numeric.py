@@ -15,7 +15,7 @@ from grpo_verifiers.reading.phrases import hash_answers, phrases
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-_DIGITS = 1000  # beyond this, digits and exponents are no answer but an attack on the arithmetic
+_DIGITS = 1000  # more digits and larger exponents are an attack on the arithmetic, not an answer
 
 _PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _ONE = rf"(?:{_PLAIN})(?:[eE][+-]?[0-9]+)?"
@@ -38,7 +38,7 @@ def stated_number(
     completion: str, *, source: str = "auto", conflicts: str = "last", think: str | None = "think", **_: float
 ) -> str | None:
     """The number that a completion states, as written; None for no number or several."""
-    declared, _problem = _declared(completion, source=source, conflicts=conflicts, think=think)
+    declared, _problem = _declared_texts(completion, source=source, conflicts=conflicts, think=think)
     values = {parse_number(part, units=True) for part in declared}
     return declared[-1].strip() if len(values) == 1 and None not in values else None
 
@@ -87,7 +87,7 @@ def numeric(
     expected = _gold(answer)
     if expected is None:
         return excused(f"the answer column holds no finite number: {show(answer)}")
-    declared, problem = _declared(completion, source=source, conflicts=conflicts, think=think)
+    declared, problem = _declared_texts(completion, source=source, conflicts=conflicts, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number (source {source!r})")
     values = {parse_number(text, units=True) for text in dict.fromkeys(declared)}
@@ -144,7 +144,7 @@ def _gold(answer: Any) -> Fraction | None:
     return parse_number(answer)
 
 
-def _declared(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
+def _declared_texts(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
     """The texts that a completion states as its number, in order of the forms; or the reason for their absence."""
     text = answer_part(completion, think)
     strict = conflicts == "reject"
@@ -173,7 +173,7 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
 
 
 def _numbers(parts: list[str]) -> list[str]:
-    """The parts that are numbers, each value once, where it is stated last."""
+    """The parts that are numbers, each value once, in the order of their last statement."""
     numbers: dict[Fraction, str] = {}
     for part in parts:
         if (value := parse_number(part, units=True)) is not None:

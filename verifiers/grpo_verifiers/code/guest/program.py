@@ -23,7 +23,7 @@ from .blocks import program_of
 from .conveniences import install
 from .names import MissingError, find, unknown_names
 from .raised import caught_names, describe, exception
-from .records import is_of, rebuilt
+from .records import is_of, rebuild
 from .values import NoValueError, ValueTooLargeError, decode, dump, encode, is_iterator
 
 MAX_MESSAGE = 4 << 20
@@ -114,9 +114,9 @@ def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
     left: list[Iterator[Any]] = []
     while (message := _receive(channel)) is not None:
         if "code" in message:
-            reply = _checked(module, message["code"])
+            reply = _run_inside(module, message["code"])
         else:
-            reply = _part(left, message["more"]) if "more" in message else _called(module, message, left)
+            reply = _part(left, message["more"]) if "more" in message else _answer_call(module, message, left)
         _send(channel, reply, room, message.get("id"))
 
 
@@ -135,7 +135,7 @@ def _take_turns(channel: socket.socket, most: int) -> None:
                 if value is not None:
                     printed.write(f"{value!r}\n")
         except BaseException as error:  # noqa: BLE001 - the program's, SystemExit too: the model reads it
-            printed.write(_traced(error))
+            printed.write(_traceback_of(error))
         _send(channel, ["printed", printed.text, printed.cut], number=message.get("id"))
 
 
@@ -155,7 +155,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
-def _traced(error: BaseException) -> str:
+def _traceback_of(error: BaseException) -> str:
     """The traceback without the frames above the program's."""
     try:
         import traceback
@@ -168,11 +168,11 @@ def _traced(error: BaseException) -> str:
         return _text_of(error) + "\n"
 
 
-def _called(module: types.ModuleType, message: dict[str, Any], left: list[Iterator[Any]]) -> list[Any]:
+def _answer_call(module: types.ModuleType, message: dict[str, Any], left: list[Iterator[Any]]) -> list[Any]:
     """The answer to a call; of an iterator that a test may leave half used, the beginning."""
 
     def make(tag: str, head: list[Any], values: list[Any]) -> Any:
-        return rebuilt(module.__dict__, tag, head, values)
+        return rebuild(module.__dict__, tag, head, values)
 
     kind = "value"
     try:
@@ -189,10 +189,10 @@ def _called(module: types.ModuleType, message: dict[str, Any], left: list[Iterat
     if message.get("parts") and is_iterator(type(value)):
         left.append(value)
         return _part(left, len(left) - 1)
-    return _encoded(kind, value)
+    return _encode_reply(kind, value)
 
 
-def _encoded(kind: str, value: Any, *more: int) -> list[Any]:
+def _encode_reply(kind: str, value: Any, *more: int) -> list[Any]:
     try:
         return [kind, encode(value), *more]
     except NoValueError as error:
@@ -209,13 +209,13 @@ def _part(left: list[Iterator[Any]], at: int) -> list[Any]:
         for item in left[at]:
             items.append(item)
             if len(items) == _PART or time.monotonic() > until:
-                return _encoded("part", items, at)
+                return _encode_reply("part", items, at)
     except BaseException as error:  # noqa: BLE001 - the program's; sent after the items before it
         if not items:
             return ["raised", _text_of(error), *describe(error)]
         left[at] = _raising(error)
-        return _encoded("part", items, at)
-    return _encoded("part", items)
+        return _encode_reply("part", items, at)
+    return _encode_reply("part", items)
 
 
 def _raising(error: BaseException) -> Iterator[Any]:
@@ -223,7 +223,7 @@ def _raising(error: BaseException) -> Iterator[Any]:
     raise error
 
 
-def _checked(module: types.ModuleType, code: str) -> list[Any]:
+def _run_inside(module: types.ModuleType, code: str) -> list[Any]:
     """Run test code inside the program, which could fake the outcome."""
     space = {**module.__dict__}
     try:
@@ -240,12 +240,12 @@ def _checked(module: types.ModuleType, code: str) -> list[Any]:
 def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
     """Run trusted test code; names that it uses and does not define call the program through the parent."""
     for at, source in tests:
-        outcome = _tested(channel, source, _Conversation())
+        outcome = _run_test(channel, source, _Conversation())
         with _turn:  # threads of a test may still run
             _send(channel, ["test", at, *outcome])
 
 
-def _tested(channel: socket.socket, source: str, conversation: "_Conversation") -> tuple[str, str]:
+def _run_test(channel: socket.socket, source: str, conversation: "_Conversation") -> tuple[str, str]:
     """The outcome of one test, and the reason."""
     try:
         tree = ast.parse(source, "<test>")

@@ -64,7 +64,7 @@ class ReplicaMember(Replica):
     __hash__ = Replica.__hash__
 
 
-def described(value: Any) -> tuple[str, list[Any], list[Any]] | None:
+def record_of(value: Any) -> tuple[str, list[Any], list[Any]] | None:
     """The tag of an object, its head (the names), and its values; None for one with behaviour beyond its fields."""
     kind = type(value)
     if isinstance(value, ReplicaMember):
@@ -165,7 +165,7 @@ def _class(base: type, name: str, names: tuple[str, ...], by_fields: bool) -> An
     return type(name, (base,), {"_names_": names, "_by_fields_": by_fields, "__module__": "program"})
 
 
-def rebuilt(space: dict[str, Any], tag: str, head: list[Any], values: list[Any]) -> Any:
+def rebuild(space: dict[str, Any], tag: str, head: list[Any], values: list[Any]) -> Any:
     """The object itself, in the program that has its class; a replica if that is impossible."""
     kind = space.get(head[0])
     try:

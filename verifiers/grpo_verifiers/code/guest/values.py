@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from .records import TAGS, described, is_head, replica_of
+from .records import TAGS, is_head, record_of, replica_of
 
 MAX_DEPTH = 100
 MAX_ITEMS = 200_000
@@ -121,7 +121,7 @@ def encode(value: Any, depth: int = 0) -> Any:
         return _of_numpy(value, depth)
     if (text := _text_of(value)) is not None:
         return ["x", *text]
-    if (record := described(value)) is not None:
+    if (record := record_of(value)) is not None:
         tag, head, members = record
         return [tag, head, *(encode(item, depth + 1) for item in members)]
     raise NoValueError(f"a value of type {kind.__name__[:60]}", data=_comes_of_data(value))

@@ -18,13 +18,13 @@ from grpo_verifiers.math.compare.naming import (
     with_constants_of,
     without_labels,
 )
-from grpo_verifiers.math.compare.quantities import _in_letters, _scale_between, _scaled, angles, compound, quantity
+from grpo_verifiers.math.compare.quantities import _in_letters, _scale, _scale_between, angles, compound, quantity
 from grpo_verifiers.math.compare.relations import compare_relations, same_name
 from grpo_verifiers.math.compare.wording import texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, names, number, rebuilt, survey, walk, weight
-from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, listed, region_of
+from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, map_children, names, number, survey, walk, weight
+from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, list_members, region_of
 from grpo_verifiers.reading.budget import spend
 
 MAX_ITEMS = 64
@@ -61,7 +61,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return compare(left, right, options, leaf)
 
     if _is_structured(gold) or _is_structured(answer):
-        gold, answer = without_labels(listed(transposed(gold)), listed(transposed(answer)))
+        gold, answer = without_labels(list_members(transpose(gold)), list_members(transpose(answer)))
         structured = compare_named(gold, answer, equal) or compare_sets(gold, answer, equal)
         if structured is not None:
             return structured
@@ -86,7 +86,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if (gold_unit or unit) and (gold[0] == "%") != (answer[0] == "%"):
         return False, "a percentage is not a quantity with a unit"
     if scale != 1:
-        answer = _scaled(answer, scale)
+        answer = _scale(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
         return _structures(gold, answer, options, equal)
     if not _WORDS.isdisjoint(in_answer.kinds) and _has_words(answer) and not _has_words(gold):
@@ -99,7 +99,7 @@ def _is_structured(node: Node) -> bool:
         node[0] in STRUCTURES
         or node[0] == "rel"
         or node[:2] == ("f", "mod")
-        or transposed(node) is not node
+        or transpose(node) is not node
         or is_angle_family(node)
     )
 
@@ -251,7 +251,7 @@ _POSSIBLE = frozenset({"paren", "set"})
 
 
 def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
-    """Compare two answers of which one is a set of numbers beyond doubt; None where they are not both sets."""
+    """Compare two answers of which one certainly is a set of numbers; None if the other one is no set."""
     certain = is_set(gold), is_set(answer)
     if not any(certain) or not all(
         sure or node[0] in _POSSIBLE for sure, node in zip(certain, (gold, answer), strict=True)
@@ -320,7 +320,7 @@ def expand_signs(node: Node) -> Node:
 
 
 def _sign(node: Node, *, plus: bool) -> Node:
-    """The tree with its first plus-or-minus sign decided."""
+    """The tree with plus or minus in place of its first plus-or-minus sign."""
     done = False
 
     def visit(part: Node) -> Node:
@@ -331,7 +331,7 @@ def _sign(node: Node, *, plus: bool) -> Node:
             done = True
             left, right = part[1], part[2] if plus else ("-", part[2])
             return right if left is None else ("+", left, right)
-        return rebuilt(part, visit)
+        return map_children(part, visit)
 
     return visit(node)
 
@@ -341,7 +341,7 @@ _ACCENTS = ("", "hat ", "vec ", "bar ")
 
 
 def as_tuple(node: Node, size: int) -> Node:
-    """A vector of so many parts as a tuple; anything else stays."""
+    """A vector of ``size`` parts as a tuple; anything else is unchanged."""
     if node[0] == "matrix":
         if len(node) == 2:
             return ("paren", *node[1][1:])
@@ -385,7 +385,7 @@ def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
     return units[0], rest
 
 
-def transposed(node: Node) -> Node:
+def transpose(node: Node) -> Node:
     """Transpose a matrix or a row of numbers marked with T; anything else stays."""
     if node[0] != "^" or node[2] not in {("v", "T"), ("v", "top")}:
         return node

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number, survey, walk
 from grpo_verifiers.math.values.canon import (
     NoFormError,
     NotAlgebraicError,
@@ -21,7 +21,7 @@ from grpo_verifiers.math.values.canon import (
     exact,
     same,
 )
-from grpo_verifiers.math.values.numeric import real_value, refuted
+from grpo_verifiers.math.values.numeric import is_refuted, real_value
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.reading.budget import spend
@@ -101,7 +101,7 @@ Equal = Callable[[Node, Node], Outcome]
 
 
 def outcome_of(same: bool | None, reason: str) -> Outcome:
-    """An outcome with the reason for a difference."""
+    """An outcome, with the reason only if it is not True."""
     return same, "" if same else reason
 
 
@@ -151,7 +151,7 @@ def _difference(answer: str, gold: str) -> str:
 
 
 def quick(gold: Node, answer: Node, options: Options) -> Outcome:
-    """True if two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    """True if two expressions are equal; None if exact arithmetic and refutation both leave it open."""
     if gold == answer:
         return True, ""
     gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
@@ -180,7 +180,7 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
 
 
 def same_logarithms(node: Node, other: Node) -> Node:
-    """The tree with logarithms without a base read as decimal ones where the other side writes base 10."""
+    """Give logarithms without a base the base 10 if the other side writes it."""
     if "log" not in survey(node).kinds or not any(top[0] == "log" and top[1] == _TEN for top in walk(other)):
         return node
     return with_base(node, 10)
@@ -190,11 +190,11 @@ def with_base(node: Node, base: int) -> Node:
     """The tree with a base for the logarithms that have none."""
     if node[:2] == ("log", None):
         return ("log", number(base), with_base(node[2], base))
-    return rebuilt(node, lambda part: with_base(part, base))
+    return map_children(node, lambda part: with_base(part, base))
 
 
 def form_problem(gold: Node, answer: Node, options: Options) -> str:
-    """The reason why a right value is not in the form that the options ask for; empty when it is."""
+    """The reason why a right value does not have the form that the options require; empty if it has."""
     if options.evaluated and not remaining_work(gold):
         if is_final(gold) and not is_final(answer) and not decimal_of(gold):
             return remaining_work(answer) or "the gold is a number, the answer an expression"
@@ -234,13 +234,13 @@ def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
         return True
     if options.decimals and approximates(gold, answer, options.decimals):
         return True
-    if decided is None and refuted(gold, answer):
+    if decided is None and is_refuted(gold, answer):
         return False
     return decided
 
 
 def precise(gold: Node, answer: Node, options: Options) -> Outcome:
-    """Like `quick`, and where that leaves it open, by value at many digits."""
+    """Like `quick`; compares values at many digits if that is undecided."""
     outcome, reason = quick(gold, answer, options)
     if outcome is not None:
         return outcome, reason

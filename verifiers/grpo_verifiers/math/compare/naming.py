@@ -5,7 +5,7 @@ Some names are free: constants of integration, and the integer that runs through
 
 from grpo_verifiers.math.compare.leaf import Equal, Outcome, every
 from grpo_verifiers.math.grammar.relations import assignment
-from grpo_verifiers.math.tree import Node, names, number, rebuilt, substitute, walk
+from grpo_verifiers.math.tree import Node, map_children, names, number, substitute, walk
 from grpo_verifiers.math.values.canon import NoFormError, canon, negative, plus, quotient, rational
 
 # Alphabets of unknowns; letters outside of them are in the order of the answer.
@@ -13,7 +13,7 @@ _ROWS = ("abcde", "hk", "ijk", "lmn", "mn", "pqrs", "uvw", "xyzw")
 Values = tuple[tuple[Node, Node], ...]
 
 
-def named(node: Node) -> Values | None:
+def named_values(node: Node) -> Values | None:
     r"""Names with their values: ``x=1, y=2``, ``(x,y)=(1,2)``, a system; None for fewer than two names."""
     if node[0] == "rel" and node[2] == "=" and node[1][0][0] == node[1][1][0] == "paren":
         left, right = node[1][0][1:], node[1][1][1:]
@@ -55,8 +55,8 @@ def in_order(values: Values) -> tuple[Node, ...]:
 
 
 def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
-    """Compare two answers of which one gives names to several values; None where names decide nothing."""
-    left, right = named(gold), named(answer)
+    """Compare two answers of which one gives names to several values; None if names decide nothing."""
+    left, right = named_values(gold), named_values(answer)
     if left is None and right is None:
         return None
     if left and right:
@@ -83,7 +83,7 @@ def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
 def without_labels(gold: Node, answer: Node) -> tuple[Node, Node]:
     """``x_1 = 2, x_2 = 3`` and ``x = 2, x = 3``, each as the list of its values; any other pair unchanged."""
     for one, other in ((gold, answer), (answer, gold)):
-        labels = named(one) if one[0] == other[0] == "list" else None
+        labels = named_values(one) if one[0] == other[0] == "list" else None
         if labels is None or not is_labelled(labels):
             continue
         pairs = [assignment(item) for item in other[1:]]
@@ -120,7 +120,7 @@ _SOLUTIONS = frozenset("yuvwzx")  # names of the unknown function of a different
 _COUNTERS = frozenset("kmn")
 
 
-def swapped(gold: Node, answer: Node) -> Node | None:
+def swap_constants(gold: Node, answer: Node) -> Node | None:
     """The answer with its two constants the other way round: which of them is ``C_1`` is free."""
     answer = with_constants_of(gold, answer)
     if not _is_solution(gold) or not names(gold) & names(answer) >= {"C_1", "C_2"}:
@@ -162,7 +162,7 @@ def _is_constant(name: str) -> bool:
 
 def _with_names(node: Node, renaming: dict[str, str]) -> Node:
     def change(part: Node) -> Node:
-        return ("v", renaming.get(part[1], part[1])) if part[0] == "v" else rebuilt(part, change)
+        return ("v", renaming.get(part[1], part[1])) if part[0] == "v" else map_children(part, change)
 
     return change(node)
 

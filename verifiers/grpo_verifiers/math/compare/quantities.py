@@ -33,7 +33,7 @@ def quantity(node: Node) -> tuple[Node, str]:
     if kind == "-" and node[1][0] in {"unit", "deg", "currency"}:
         value, unit = quantity(node[1])
         return ("-", value), unit
-    if kind in _WORKED and "deg" in survey(node).kinds and (angle := _measured(node)) is not None:
+    if kind in _WORKED and "deg" in survey(node).kinds and (angle := _without_degrees(node)) is not None:
         return angle[0], "degrees" * angle[1]
     return node, ""
 
@@ -42,10 +42,10 @@ _TEMPERATURES = {("v", "C"), ("v", "F")}
 _WORKED = frozenset({"+", "-", "*", "/", "mixed"})
 
 
-def _measured(node: Node) -> tuple[Node, bool] | None:
+def _without_degrees(node: Node) -> tuple[Node, bool] | None:
     r"""An expression without its degree signs, and True if it is one of degrees.
 
-    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees
+    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are not. None if neither holds: degrees
     times degrees, degrees and radians.
     """
     kind = node[0]
@@ -55,7 +55,7 @@ def _measured(node: Node) -> tuple[Node, bool] | None:
         return None if "deg" in survey(node[1]).kinds else (node[1], True)
     if kind not in _WORKED:
         return None
-    parts = [_measured(part) for part in node[1:]]
+    parts = [_without_degrees(part) for part in node[1:]]
     measured = [part for part in parts if part is not None]
     if len(measured) < len(parts):
         return None
@@ -124,11 +124,11 @@ def _scale_between(gold: str, answer: str, options: Options) -> Fraction | str:
     return f"the unit {answer.strip()!r} is not {gold.strip()!r}" if scale is None else scale
 
 
-def _scaled(value: Node, scale: Fraction) -> Node:
+def _scale(value: Node, scale: Fraction) -> Node:
     if value[0] == "n":
         return number(value[1] * scale)
     if value[0] == "-":
-        return ("-", _scaled(value[1], scale))
+        return ("-", _scale(value[1], scale))
     rational = exact(value)
     return ("*", number(scale), value) if rational is None else number(rational * scale)
 

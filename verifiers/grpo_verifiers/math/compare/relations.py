@@ -4,7 +4,7 @@ from contextlib import suppress
 from fractions import Fraction
 
 from grpo_verifiers.math.compare.leaf import Equal, Outcome, outcome_of, show
-from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
+from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solution
 from grpo_verifiers.math.tree import Node, names, number, substitute
 from grpo_verifiers.math.values.canon import Form, NoFormError, NotAlgebraicError, canon, has_opaque, quotient, rational
 from grpo_verifiers.math.values.numeric import real_value
@@ -19,15 +19,15 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
 
     ``same_value`` compares the members of a chain, which need not be worked out; ``equal`` all else, by all policies.
     """
-    answer = renamed(answer, gold)
-    gold_solved, answer_solved = solved(gold), solved(answer)
+    answer = rename_variable(answer, gold)
+    gold_solved, answer_solved = solution(gold), solution(answer)
     gold, answer = gold_solved or gold, answer_solved or answer
     if gold[0] != "rel":
         if _renames(gold, answer):
             return False, "one name for another"
         if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
             return False, "a relation where a value is expected"
-        value, problem = _stated(answer)
+        value, problem = _stated_value(answer)
         return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
     if gold[2] == "in":
         if answer[0] != "rel":
@@ -36,7 +36,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
             return _both(equal(gold[1][1], answer[1][1]), _same_names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, equal, same_value)
     if gold_solved and answer[0] == "rel" and answer[2] in FLIPPED:
-        return _solved(gold_solved, answer_solved, equal)
+        return _compare_solved(gold_solved, answer_solved, equal)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
@@ -45,7 +45,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if not same_name(pair[0], answer[1][0]):
             return False, "a different variable"
-        value, problem = _stated(answer)
+        value, problem = _stated_value(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
     if answer[2] == "in":
         if pair:
@@ -54,7 +54,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     return _relations(gold, answer, equal, same_value)
 
 
-def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
+def _compare_solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
     """Compare with a gold that is solved: an answer that is not may be the question itself."""
     if answer is None:
         return False, "a relation that is not solved"
@@ -92,7 +92,7 @@ def _same_names(left: Node, right: Node) -> Outcome:
     return outcome_of(same_name(left, right), "a different variable")
 
 
-def renamed(node: Node, gold: Node) -> Node:
+def rename_variable(node: Node, gold: Node) -> Node:
     """A definition ``f(t) = ...`` with its variable renamed to the gold's."""
     pair = assignment(node)
     if pair is None or not (old := parameter(pair[0])):
@@ -105,7 +105,7 @@ def renamed(node: Node, gold: Node) -> Node:
     return substitute(node, ("v", old), ("v", new))
 
 
-def _stated(node: Node) -> tuple[Node | None, str]:
+def _stated_value(node: Node) -> tuple[Node | None, str]:
     r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
     terms, ops = node[1], ops_of(node)
     if ops == ("in",) and is_name(terms[0]) and _is_set(terms[1]):
@@ -152,7 +152,7 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value:
     start = _labels(terms)
     for index in range(start, len(ops)):
         left, right = terms[index], terms[index + 1]
-        linked = _linked(left, right, ops[index], same_value)
+        linked = _holds(left, right, ops[index], same_value)
         if linked is False:
             sides = show(left), show(right)
             return (
@@ -164,7 +164,7 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value:
     return outcome, reason
 
 
-def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
+def _holds(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
     if op == "=":
         return same_value(left, right)[0]
     a, b = (real_value(node[1] if node[0] in {"unit", "deg", "currency"} else node) for node in (left, right))

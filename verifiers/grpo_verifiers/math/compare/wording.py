@@ -75,7 +75,7 @@ def texts(gold: Node, answer: Node) -> Outcome:
 
 
 def _same_moment(gold: Node, answer: Node) -> bool | None:
-    """True if two times or dates are the same; None where one side is neither."""
+    """True if two times or dates are the same; None if one side is neither."""
     moments = [_moment(node) for node in (gold, answer)]
     return None if None in moments else same_moment(*moments)
 

@@ -51,7 +51,7 @@ class TokenCursor:
         return True
 
     def expect(self, sign: str) -> None:
-        """Take this sign, or raise ParseError where another token follows."""
+        """Take this sign, or raise ParseError if another token follows."""
         if not self.take(sign):
             raise ParseError(f"expected {sign!r} before {self.peek().text or 'the end'!r}")
 
@@ -161,7 +161,7 @@ class TokenCursor:
                 tokens.append(token)
         return tokens
 
-    def accented(self) -> str:
+    def accent_argument(self) -> str:
         """Take the argument of an accent: one token or a group."""
         return spell(self.subscript() if self.is_op("{") else [self.next()])
 
@@ -184,7 +184,7 @@ class TokenCursor:
                 return count
 
     def sign_restriction(self) -> str:
-        r"""Take the restriction of ``\mathbb{R}`` to a sign (``^+``, ``_{>0}``); empty where none follows."""
+        r"""Take the restriction of ``\mathbb{R}`` to a sign (``^+``, ``_{>0}``); empty if none follows."""
         start = self.at
         if self.is_op("^", "_"):
             restriction = self.next().text + spell(self.subscript())

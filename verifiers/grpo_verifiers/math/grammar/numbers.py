@@ -66,7 +66,7 @@ _PREFIXES = {"x": 16, "o": 8, "b": 2}
 
 
 def based_number(text: str) -> Node | None:
-    """The number that an answer of digits and letters with a base is; None where it is something else."""
+    """The number that an answer of digits and letters with a base is; None if it is something else."""
     if "_" not in text and not text.startswith("0"):
         return None
     if (prefixed := _PREFIXED.fullmatch(text)) is not None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from grpo_verifiers.math.grammar.cursor import END, TokenCursor, subscript_name
 from grpo_verifiers.math.grammar.numbers import based_number, plain_number
-from grpo_verifiers.math.grammar.relations import joined
+from grpo_verifiers.math.grammar.relations import join_statements
 from grpo_verifiers.math.grammar.tokens import ParseError, Token, facing_inward, tokenize
 from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, is_deeper, number, walk
 from grpo_verifiers.math.words.units import unit_readings
@@ -95,7 +95,7 @@ class AnswerParser(TokenCursor):
             statements.append(self._statement())
             joins.append(join or ",")
         self.depth -= 1
-        return joined(statements, joins)
+        return join_statements(statements, joins)
 
     def _statement(self) -> Node:
         """A chain of relations, or a value alone."""
@@ -161,7 +161,7 @@ class AnswerParser(TokenCursor):
                 self.expect(")")
             else:
                 break
-        return _measured(node) if node[0] == "+" else node
+        return _sum_with_unit(node) if node[0] == "+" else node
 
     def _term(self) -> Node:
         """A product after a plus or minus, perhaps with its own sign."""
@@ -242,38 +242,38 @@ class AnswerParser(TokenCursor):
         while not self.ends_product():
             token = self.peek()
             if self.take("^"):
-                node = self._raised(node)
+                node = self._read_exponent(node)
             elif self.is_op("_") and node[0] in {"n", "big"}:
                 self.next()
-                node = self._based(node)
+                node = self._read_base(node)
             elif token.kind == "op" and token.text == "!" and not self.equals_follows():
                 self.next()
                 if node[0] == "!" and self.tokens[self.at - 2].text == "!":
                     raise ParseError("a double factorial")
                 node = ("!", node)
             elif self.take("%"):
-                node = _marked("%", node)
+                node = _with_mark("%", node)
             elif token.kind == "cmd" and token.text == "circ":
                 self.next()
-                node = _marked("deg", node)
+                node = _with_mark("deg", node)
             elif token.kind in {"text", "word"} and token.text.strip().lower() in _PERCENT:
                 self.next()
-                node = _marked("%", node)
+                node = _with_mark("%", node)
             else:
                 break
         return node
 
-    def _raised(self, node: Node) -> Node:
+    def _read_exponent(self, node: Node) -> Node:
         """Read an exponent or a degree sign after ``^``."""
         token = self.peek()
         if token[:2] in _DEGREE:
             self.next()
-            return _marked("deg", node)
+            return _with_mark("deg", node)
         if self.is_op("{"):
             first = self.peek(1)
             if first[:2] in _DEGREE and self.peek(2).text == "}":
                 self.at += 3
-                return _marked("deg", node)
+                return _with_mark("deg", node)
             if first.text in {"'", "prime"}:
                 raise ParseError("a derivative")
             if first.text in {"(", "["} and self.peek(3).text in {")", "]"} and node[0] != "n":
@@ -283,7 +283,7 @@ class AnswerParser(TokenCursor):
         # x^10 typesets as x to the 1 times 0, but 10 is intended
         return ("^", node, self._atom() if token.kind == "num" else self._argument())
 
-    def _based(self, node: Node) -> Node:
+    def _read_base(self, node: Node) -> Node:
         """Read the base of a number after ``_``."""
         if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
             self.next()
@@ -427,7 +427,7 @@ class AnswerParser(TokenCursor):
         if name == "Pr":
             return self._variable("P")
         if name in ACCENTS:
-            below = self.accented()
+            below = self.accent_argument()
             return ("v", f"{SPELLINGS.get(name, name)} {below}{self.sign_restriction() if name == 'mathbb' else ''}")
         if name in {"log", "lg"}:
             base = number(10) if name == "lg" else None
@@ -442,7 +442,7 @@ class AnswerParser(TokenCursor):
         if name in {"euro", "pounds", "yen"}:
             return ("currency", self._power(), name)
         if name in {"angle", "triangle"}:
-            return ("v", f"{name} {self.accented()}")
+            return ("v", f"{name} {self.accent_argument()}")
         if name in FUNCTIONS:
             return self._call(SPELLINGS.get(name, name))
         raise ParseError(f"\\{name} in an answer")
@@ -622,7 +622,7 @@ def _no_words(node: Node) -> Node:
     return node
 
 
-def _measured(node: Node) -> Node:
+def _sum_with_unit(node: Node) -> Node:
     r"""A sum of which only the last term has a unit, as a quantity: ``2\pi - 4 \text{ cm}``."""
     last = node[-1][1] if node[-1][0] == "-" else node[-1]
     if last[0] != "unit" or unit_readings(last[2]) is None:
@@ -632,7 +632,7 @@ def _measured(node: Node) -> Node:
     return ("unit", (*node[:-1], ("-", last[1]) if node[-1][0] == "-" else last[1]), last[2])
 
 
-def _marked(kind: str, node: Node) -> Node:
+def _with_mark(kind: str, node: Node) -> Node:
     """A node with a percent or degree sign, which only a value can have."""
     if node[0] in STRUCTURES | {"%", "deg"} or (node[0] == "v" and (node[1][0].isupper() or node[1][:4] == "math")):
         raise ParseError("a percent or degree sign on something other than a value")

@@ -148,7 +148,7 @@ def phrase(text: str) -> Node | None:
 
 
 def _lead(text: str) -> tuple[str, str, int] | None:
-    """The single-letter name and the sign before a value, and where the value begins; None for other words."""
+    """The single-letter name and the sign before a value, and the offset of the value; None for other words."""
     at, names, words = 0, [], []
     sign: str | None = None
     while (match := _LEADING.match(text, at)) is not None:
@@ -186,7 +186,7 @@ def _lead(text: str) -> tuple[str, str, int] | None:
 
 
 def _introduces_name(words: list[str]) -> bool:
-    """True if a letter after these words is the thing that has the value: not in "the square of x is"."""
+    """True if a letter after these words is the name of the value: not in "the square of x is"."""
     if words[-1] == "of":
         return len(words) > 1 and words[-2] == "value"
     return words[-1] in _DIRECT | {"number", "integer", "value"}
@@ -198,7 +198,7 @@ def _next_is_copula(text: str, at: int) -> bool:
 
 
 def _introduces(words: list[str]) -> bool:
-    """True if the last words before a value say that it is the answer, and not that something is done to it."""
+    """True if the last words before a value introduce it as the answer, without an operation on it."""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "of":
         return before in _OF
@@ -215,7 +215,7 @@ def _value(rest: str) -> Node | None:
     if match and match.group().strip():
         tail = rest[match.end() :].strip()
         if not tail:
-            return _parsed(rest)
+            return _parse_or_none(rest)
         return None if _is_product(rest[match.end() :]) else _with_tail(match.group(), tail)
     if rest.casefold() == "infinity":
         return INFINITY
@@ -227,7 +227,7 @@ def _value(rest: str) -> Node | None:
             return node if not tail else ("unit", node, tail) if _is_tail(tail) else None
     word = _LONG_WORD.search(rest)
     if word is None:
-        return _parsed(rest) if rest else None
+        return _parse_or_none(rest) if rest else None
     if not word.start() or (not rest[word.start() - 1].isspace() and _is_product(rest[word.start() :])):
         return None
     return _with_tail(rest[: word.start()].strip(), rest[word.start() :])
@@ -242,7 +242,7 @@ def _with_tail(value: str, tail: str) -> Node | None:
     if not _is_tail(tail):
         return None
     if tail.startswith("and "):
-        integer, words = _parsed(value), tail[4:].split()
+        integer, words = _parse_or_none(value), tail[4:].split()
         if integer is None or integer[0] != "n" or integer[2] is not None:
             return None
         for count in range(min(len(words), 3), 1, -1):
@@ -250,7 +250,7 @@ def _with_tail(value: str, tail: str) -> Node | None:
             if part is not None and part[0] == "/" and (not left or _is_tail(left)):
                 return ("unit", ("mixed", integer, part), left) if left else ("mixed", integer, part)
         return None
-    node = _parsed(value)
+    node = _parse_or_none(value)
     if node is None or node[0] in {"text", "list", "rel"}:
         return None
     return ("unit", node, tail)
@@ -275,7 +275,7 @@ def _is_short_word(word: str) -> bool:
     return len(word) > 3 or is_numeral(word) or is_unit_word(word) or folded in _SHORT or is_counted(folded)
 
 
-def _parsed(text: str) -> Node | None:
+def _parse_or_none(text: str) -> Node | None:
     try:
         return parse(text)
     except ParseError:
@@ -299,7 +299,7 @@ def without_text_commands(text: str) -> str:
     return _TEXT.sub(r"\1", text)
 
 
-def undelimited(text: str) -> str:
+def strip_delimiters(text: str) -> str:
     """The text without math delimiters; a lone dollar sign is a currency and stays."""
     text = text.strip()
     if text.startswith(("\\(", "\\[")):
@@ -318,7 +318,7 @@ def read(text: str) -> Node:
     """The tree of an answer as stated."""
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
-    text = undelimited(text).replace("{:}", ":")
+    text = strip_delimiters(text).replace("{:}", ":")
     if (number := plain(text)) is not None:
         return number
     if (special := notation(_SPACES.sub(" ", without_text_commands(text)).strip(" ."))) is not None:
@@ -342,8 +342,8 @@ def _is_sentence(text: str) -> bool:
 
 
 def other_reading(text: str) -> Node | None:
-    """``1000,99`` as a decimal number, ``3 and 1/2`` as a mixed number; None where the text is something else."""
-    text = without_text_commands(undelimited(text)).strip()
+    """``1000,99`` as a decimal number, ``3 and 1/2`` as a mixed number; None if the text is something else."""
+    text = without_text_commands(strip_delimiters(text)).strip()
     if (match := _DECIMAL_COMMA.fullmatch(text)) is not None:
         return read(f"{match[1]}.{match[2]}")
     if (match := _MIXED.fullmatch(text)) is not None:
@@ -372,17 +372,17 @@ _WORDS = re.compile(
 _MARKUP = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}|\\[ ,;]|[$~]")
 
 
-def _spoken(text: str) -> str:
+def _plain_words(text: str) -> str:
     return " ".join(_MARKUP.sub(lambda match: f" {match[1] or ''} ", text).split()).strip(" .")
 
 
 def set_in_words(text: str) -> str | None:
     """A named set of numbers with its exceptions, in LaTeX; None for any other words."""
-    if len(text) <= 200 and (match := _BOUND.fullmatch(_spoken(text))) is not None:
+    if len(text) <= 200 and (match := _BOUND.fullmatch(_plain_words(text))) is not None:
         return f"{match['name']} {_sign(match['order'])} {match['bound']}"
     if len(text) > 200 or not re.search(r"\b(?:all|any|every)\b", text[:60], re.IGNORECASE):
         return None
-    plain = _spoken(text)
+    plain = _plain_words(text)
     match = _WORDS.fullmatch(plain[:1].lower() + plain[1:])
     if match is None or match["kind"].strip() not in _KINDS:
         return None

@@ -41,7 +41,7 @@ class UndefinedError(NoFormError):
 
 
 class NotAlgebraicError(NoFormError):
-    """A structure of several values, or more terms than this form is good for."""
+    """A structure of several values, or too many terms for this form."""
 
 
 def constant(value: int | Fraction) -> Form:
@@ -65,7 +65,7 @@ def rational(form: Form) -> Fraction | None:
 
 
 def same(left: Form, right: Form) -> bool | None:
-    """True if two forms have the same value; None where opaque generators leave that open."""
+    """True if two forms have the same value; None if opaque generators leave that open."""
     difference = _add(_mul(left[0], right[1]), _mul(right[0], left[1]), -1)
     if not difference:
         return True
@@ -78,7 +78,7 @@ def has_opaque(*parts: Poly) -> bool:
 
 
 def key(form: Form) -> str:
-    """A name that equal forms share in all common cases."""
+    """A name that is the same for equal forms in all common cases."""
     top, bottom = form
     if not top:
         return "0"
@@ -413,7 +413,7 @@ def root_of(form: Form, degree: int) -> Form:
 
 
 def _power_inside(form: Form) -> tuple[Form, int] | None:
-    """A name and its exponent, above one, where a form is nothing but that power."""
+    """The name and the exponent of a form that is a power with an exponent above one; else None."""
     if form[1] != UNIT or len(form[0]) != 1:
         return None
     (radicand, imaginary, generators), coefficient = next(iter(form[0].items()))

@@ -23,14 +23,14 @@ _CONSTANTS = {"pi": complex(cmath.pi), "e": complex(math.e), "i": 1j}
 
 
 class Value(NamedTuple):
-    """A number and how far from the exact value it may be."""
+    """A number with a bound on its error."""
 
     at: complex
     error: float
 
 
-def refuted(gold: Node, answer: Node) -> bool:
-    """True if two expressions certainly differ: at some point they do, by far more than rounding explains.
+def is_refuted(gold: Node, answer: Node) -> bool:
+    """True if two expressions certainly differ: at some point the difference is far above rounding.
 
     An answer that overflows where the gold does not differs, too.
     """
@@ -112,7 +112,7 @@ def _quotient(top: Value, bottom: Value) -> Value:
 
 
 def _off_the_cut(value: Value) -> Value:
-    """A value whose distance from the negative axis is rounding, put onto it: both sides of a cut must not mix."""
+    """Move a value onto the negative axis if its distance is rounding: both sides of a cut must not mix."""
     if value.at.real < 0 and abs(value.at.imag) <= _MARGIN * value.error:
         return Value(complex(value.at.real, 0.0), value.error)
     return value

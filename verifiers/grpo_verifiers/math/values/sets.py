@@ -12,7 +12,7 @@ from itertools import pairwise, product
 from math import ceil, floor, inf, isinf
 from typing import NamedTuple
 
-from grpo_verifiers.math.grammar.relations import FLIPPED, fronted, is_unknown, ops_of
+from grpo_verifiers.math.grammar.relations import FLIPPED, is_unknown, ops_of, unknown_first
 from grpo_verifiers.math.tree import INFINITY, STRUCTURES, Node, fraction, names, number, substitute
 from grpo_verifiers.math.values.canon import NoFormError, canon, exact, has_opaque
 from grpo_verifiers.math.values.numeric import real_value
@@ -27,7 +27,7 @@ class NoRegionError(ValueError):
 
 
 class End(NamedTuple):
-    """An end of an interval: as written, and its value; None where a variable is in it."""
+    """An end of an interval: as written, and its value; None if a variable is in it."""
 
     node: Node
     at: float | None
@@ -75,7 +75,7 @@ def end_of(node: Node) -> End:
 
 
 def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[Interval, ...]:
-    """An interval as parts: none where it is empty."""
+    """An interval as parts: no part for an empty one."""
     part = Interval(low, low_in and low is not LOWEST, high, high_in and high is not HIGHEST)
     return () if low.at is not None and high.at is not None and _is_empty(part) else (part,)
 
@@ -165,7 +165,7 @@ def complement(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
 
 
 def finite(parts: tuple[Interval, ...]) -> bool:
-    """True if a set is one of single numbers."""
+    """True if a set consists of single numbers."""
     return all(part.low == part.high for part in parts)
 
 
@@ -186,9 +186,9 @@ def without_integers(region: Region) -> Region:
             spans.append([low, high])
     domain = "N" if region.domain == "N" and spans and spans[0][0] == 0 else "Z"
     if all(high - low < MAX_PARTS for low, high in spans) and sum(high - low for low, high in spans) < MAX_PARTS:
-        listed = [value for low, high in spans for value in range(int(low), int(high) + 1)]
-        if domain == "Z" or not listed:
-            return Region(tuple(part for value in listed for part in point(_end(value))), "R", region.name)
+        members = [value for low, high in spans for value in range(int(low), int(high) + 1)]
+        if domain == "Z" or not members:
+            return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
     parts = tuple(Interval(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
     return Region(parts, domain, region.name)
 
@@ -243,7 +243,7 @@ def is_set(node: Node) -> bool:
 
 
 def _are_intervals(items: tuple[Node, ...]) -> bool:
-    """True if a list is one of intervals, which are named one by one where a function rises on each of them."""
+    """True if a list consists of intervals, such as those on which a function rises."""
     return all(item[0] == "span" or (item[0] == "paren" and len(item) == 3) for item in items) and any(
         item[0] == "span" and item[1::3] != ("[", "]") for item in items
     ) | any(("v", "inf") in {item[-1], item[-2]} or ("-", ("v", "inf")) in item for item in items)
@@ -261,7 +261,7 @@ def region_of(node: Node) -> Region:
     return without_integers(_region(node))
 
 
-def listed(node: Node) -> Node:
+def list_members(node: Node) -> Node:
     """A set by its property as a list of its members, if they are few; anything else unchanged."""
     if node[0] != "builder":
         return node
@@ -287,7 +287,7 @@ def _region(node: Node) -> Region:
     if kind == "span" or (kind == "paren" and len(node) == 3):
         opener, low, high, closer = node[1:] if kind == "span" else ("(", *node[1:], ")")
         ends = end_of(low), end_of(high)
-        if any(part[0] in STRUCTURES for part in (low, high)) or not _ordered(*ends):
+        if any(part[0] in STRUCTURES for part in (low, high)) or not _is_ordered(*ends):
             raise NoRegionError("no interval")
         return Region(interval(ends[0], opener == "[", ends[1], closer == "]"))
     if kind == "set":
@@ -297,18 +297,18 @@ def _region(node: Node) -> Region:
     if kind == "v" and node[1] in NUMBERS:
         return NUMBERS[node[1]]
     if kind == "builder":
-        return mapped(node, _region)
+        return map_region(node, _region)
     if kind == "minus" or (node := _difference(node) or node)[0] == "minus":
         return _without(_region(node[1]), _region(node[2]))
     raise NoRegionError(kind)
 
 
-def _ordered(low: End, high: End) -> bool:
+def _is_ordered(low: End, high: End) -> bool:
     return low.at is None or high.at is None or order(low, high) <= 0
 
 
 def _conditions(kind: str, regions: list[Region]) -> Region:
-    """Conditions joined; one that changes nothing is a second answer in disguise, unless all numbers meet it."""
+    """Join conditions. A redundant one is an error (a hidden second answer), unless it is true for all numbers."""
     join = _any if kind == "or" or (kind == "list" and not _all(regions).parts) else _all
     limiting = [region for region in regions if region.parts != EVERYTHING] if join is _all else regions
     if len(limiting) > MAX_PARTS:
@@ -350,7 +350,7 @@ def _name(regions: list[Region]) -> Node | None:
 
 
 def _relation(node: Node) -> Region:
-    node = fronted(node)
+    node = unknown_first(node)
     terms, ops = node[1], ops_of(node)
     if len(terms) == 2 and _is_quantity(terms[1]) and not _is_quantity(terms[0]) and ops[0] in FLIPPED:
         terms, ops = terms[::-1], (FLIPPED[ops[0]],)
@@ -403,7 +403,7 @@ def _absolute(unknown: Node, op: str, value: Node) -> Region:
     return Region(inside if op in _LESS else complement(inside), "R", unknown)
 
 
-def mapped(node: Node, region_of: Callable[[Node], Region]) -> Region:
+def map_region(node: Node, region_of: Callable[[Node], Region]) -> Region:
     """The set that a member's form and its condition describe."""
     member, condition = node[1], region_of(node[2])
     if member[0] == "rel" and member[2] == "in":

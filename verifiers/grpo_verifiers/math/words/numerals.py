@@ -36,7 +36,7 @@ MAX_WORDS = 14
 
 
 def is_numeral(word: str) -> bool:
-    """True if a word is, or is built of, the words of a number: ``seven``, ``tenths``, ``two-thirds``, ``fives``."""
+    """True if a word consists of number words: ``seven``, ``tenths``, ``two-thirds``, ``fives``."""
     return any(
         part in ONES or part in TENS or part in SCALES or part in ORDINALS or part in DENOMINATORS or part in _PLURALS
         or (part.endswith("s") and (part[:-1] in ONES or part[:-1] in TENS or part[:-1] in SCALES))

@@ -129,7 +129,7 @@ def unit_readings(text: str, gold_words: str = "") -> tuple[Unit, ...] | None:
         text = "".join(char for char in text if not unicodedata.category(char).startswith("M"))
     for pattern, plain in _LATEX + _PHRASES:
         text = pattern.sub(plain, text)
-    text = _ENDS.sub("", _unwrapped(text).strip())
+    text = _ENDS.sub("", _without_brackets(text).strip())
     if not text:
         return (Unit(),)
     tokens: list[tuple[str, str]] = []
@@ -144,7 +144,7 @@ def unit_readings(text: str, gold_words: str = "") -> tuple[Unit, ...] | None:
     return None if readings is None or rest < len(tokens) else readings
 
 
-def _unwrapped(text: str) -> str:
+def _without_brackets(text: str) -> str:
     """A unit without the brackets around it."""
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
@@ -194,9 +194,9 @@ def _factor(
 ) -> tuple[tuple[Unit, ...] | None, int, int]:
     """One unit or one phrase of counted objects, its exponent, and the index after it."""
     ahead = _BEFORE.get(tokens[at][1].casefold(), 0)
-    if ahead and at + 1 < len(tokens) and (units := _named(tokens[at + 1][1])) is not None:
+    if ahead and at + 1 < len(tokens) and (units := _units_named(tokens[at + 1][1])) is not None:
         return units, ahead, at + 2
-    units = _named(tokens[at][1])
+    units = _units_named(tokens[at][1])
     following = tokens[at + 1][1].casefold() if at + 1 < len(tokens) else ""
     if units is not None and following != "of":
         is_metres = tokens[at][1] == "ms"
@@ -216,7 +216,7 @@ def _factor(
     return (Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1, end
 
 
-def _named(name: str) -> tuple[Unit, ...] | None:
+def _units_named(name: str) -> tuple[Unit, ...] | None:
     if name.casefold() in {"pound", "pounds"}:
         return _POUNDS
     unit = TABLE.get(name)

@@ -25,7 +25,7 @@ def must(result: int, action: str) -> None:
 
 
 def control(option: int, value: int, action: str) -> None:
-    """``prctl`` with one argument; OSError where the kernel refuses."""
+    """``prctl`` with one argument; OSError if the kernel refuses."""
     must(libc.prctl(option, value, 0, 0, 0), action)
 
 
@@ -72,7 +72,7 @@ def set_capabilities(remaining: int) -> None:
 
 
 def keep_no_access_times() -> None:
-    """Have reading leave no trace in files, for this process and those that it forks; OSError where we may not."""
+    """Have reading leave no trace in files, for this process and those that it forks; OSError if that is forbidden."""
     must(libc.unshare(NEW_MOUNTS), "a mount namespace")
     change = struct.pack("=4Q", _NO_ATIME, _ATIMES, _PRIVATE, 0)
     must(libc.syscall(_MOUNT_SETATTR, -100, b"/", _RECURSIVE, change, ctypes.c_size_t(len(change))), "no access times")

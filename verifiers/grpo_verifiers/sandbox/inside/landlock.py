@@ -32,7 +32,7 @@ def version() -> int:
 
 
 def ruleset_of(version: int, handled: int, network: int = 0, scoped: int = 0) -> int:
-    """A set of rules, as a descriptor; OSError where the kernel refuses.
+    """A set of rules, as a descriptor; OSError if the kernel refuses.
 
     Args:
         version: that of the kernel; parts that it lacks are left out.
@@ -71,7 +71,7 @@ def _allow_at(ruleset: int, path: str, kinds: int) -> None:
 def write_below(folder: str) -> int:
     """Deny every kind of writing but below a folder and to ``/dev/null``, and signals to processes outside.
 
-    Returns the version of Landlock, which decides how much that is; OSError where there is none, or it refuses.
+    Returns the version of Landlock, which decides how much that is; OSError if there is none, or it refuses.
     """
     newest = version()
     if not newest:

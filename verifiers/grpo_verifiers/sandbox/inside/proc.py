@@ -140,7 +140,7 @@ def _stop(pids: Collection[int]) -> None:
 
 
 def freeze(root: int) -> set[int] | None:
-    """Stop everything below ``root`` and return it; None where something still runs."""
+    """Stop everything below ``root`` and return it; None if something still runs."""
     stopped: set[int] = set()
     for _ in range(_LOOKS):
         _stop(stopped)

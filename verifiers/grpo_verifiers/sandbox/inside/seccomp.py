@@ -49,7 +49,7 @@ def build(*, alone: bool) -> Callable[[], None] | None:
     if machine is None:
         return None
     arch, column = machine
-    return _loader(assemble(arch, column, denied(column, alone=alone)))
+    return _loader(assemble(arch, column, denied_numbers(column, alone=alone)))
 
 
 def build_without_sockets() -> Callable[[], None] | None:
@@ -65,7 +65,7 @@ def build_without_sockets() -> Callable[[], None] | None:
     filters.allow()
     filters.label("deny")
     filters.answer(errno.EPERM)
-    return _loader(filters.packed())
+    return _loader(filters.pack())
 
 
 def _loader(program: bytes) -> Callable[[], None]:
@@ -80,7 +80,7 @@ def _loader(program: bytes) -> Callable[[], None]:
     return apply
 
 
-def denied(column: int, *, alone: bool) -> list[int]:
+def denied_numbers(column: int, *, alone: bool) -> list[int]:
     """Numbers of the calls that fail with any arguments, on the machine of a column."""
     table = DENIED if alone else {**DENIED, **SHARED}
     return [pair[column] for pair in table.values() if pair[column] >= 0]
@@ -125,7 +125,7 @@ class _Filter:
                 self.label(above)
         self.line(_JUMP, no)
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         places = {label: at for at, (*_, label) in enumerate(self._lines) if label}
 
         def way(at: int, target: str | None) -> int:
@@ -178,7 +178,7 @@ def assemble(arch: int, column: int, numbers: Sequence[int]) -> bytes:
         filters.label(past)
     filters.allow()
     _arguments(filters)
-    return filters.packed()
+    return filters.pack()
 
 
 def _arguments(filters: _Filter) -> None:

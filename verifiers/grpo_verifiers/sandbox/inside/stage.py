@@ -90,7 +90,7 @@ class Stage:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
             self._base_memory = int(file.read().split()[0]) * resource.getpagesize()
         if self.level != "none":
-            readable = [*self._plan["read"], *_imported(self._plan["path"])]
+            readable = [*self._plan["read"], *_imported_paths(self._plan["path"])]
             folders = os.path.dirname(_PRIVATE_FOLDER) if self.level == "full" else self._tmp  # noqa: PTH120 - same
             self._landlock = landlock.Rules(readable, self._plan["list"], folders)
         if self.level != "full":
@@ -218,7 +218,7 @@ class Stage:
         wipe(folder)
 
 
-def _imported(places: list[str]) -> Iterator[str]:
+def _imported_paths(places: list[str]) -> Iterator[str]:
     """Imported packages of these folders, with their metadata, and libraries of all."""
     tops = {name.partition(".")[0] for name in sys.modules}
     for place in places:
