@@ -184,7 +184,7 @@ async def code_steps(
 
 def _program(text: str, think: str | None = "think") -> _Program | None:
     """The program of a completion; None without a complete statement."""
-    clean = without_specials(blanked(text, think))  # a program in the thinking does not count
+    clean = without_specials(blank_thinking(text, think))  # a program in the thinking does not count
     blocks = language_blocks(clean, PYTHON, unclosed=True)
     if not blocks:
         return None

@@ -318,7 +318,7 @@ def is_symbolic(node: Node) -> bool:
 
 def plain(node: Node) -> Node:
     """An expression in a plain form: terms in order, without added zeros and factors of one."""
-    node = rebuilt(node, plain)
+    node = map_children(node, plain)
     kind = node[0]
     if kind == "n":
         return number(node[1])
