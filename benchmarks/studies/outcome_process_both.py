@@ -30,7 +30,7 @@ from benchmarks.studies import task
 from benchmarks.studies.numbers import smoothed, spread
 from benchmarks.studies.picture import Panel, Point, Series
 from benchmarks.studies.study import Case, Place, Row, Shown, Study, main, of_arms
-from grpo_plus.quickstart import Chain, chains, distinct
+from grpo_plus.cli.quickstart import Chain, chains, distinct
 
 SLIPS = 0.3
 """Share of the warm start's lines with a wrong result."""

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import check_options, config_path, is_rank
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
+from grpo_plus.cli._quick_checks import check_options, config_path, is_rank
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems

@@ -127,8 +127,8 @@ class _Look:
     # -- the config
 
     def _config(self) -> Iterator[Finding]:
+        from grpo_plus.cli._download_notice import slow_here
         from grpo_plus.cli._gather import problems_before_loading
-        from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
 
         slow, refused = slow_here(self.parsed), problems_before_loading(self.parsed, self.load_rows)

@@ -28,7 +28,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
     """Start the ranks of this machine, and return their exit code; ``command`` is the whole, as it may be printed."""
     from accelerate.commands.launch import launch_command_parser
 
-    from grpo_plus.cli._early import LAUNCHED
+    from grpo_plus.cli._quick_checks import LAUNCHED
 
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
     chosen = launch_command_parser().parse_args(given)

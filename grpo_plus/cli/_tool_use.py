@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._trained import NOTHING, info_of
+from grpo_plus.cli._run_settings import NOTHING, info_of
 from grpo_plus.report.visible import visible
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
     """Check all that ``train`` would refuse of each variant. Data is loaded once for all."""
     from grpo_plus.cli._arguments import parse
     from grpo_plus.cli._data import load_rows
+    from grpo_plus.cli._download_notice import slow_here
     from grpo_plus.cli._gather import problems_before_loading
-    from grpo_plus.cli._loads import slow_here
 
     problems: dict[str, list[str]] = {}
     parsed: dict[str, Parsed] = {}

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
-from grpo_plus.cli._early import quiet_bars, say
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._quick_checks import quiet_bars, say
+from grpo_plus.cli._run_settings import DEFAULT_LENGTH, NOTHING, SAMPLING, Trained, places, trained
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
-from grpo_plus.cli._trained import DEFAULT_LENGTH, NOTHING, SAMPLING, Trained, places, trained
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._quick_checks import check_early, on_cpu
 from grpo_plus.cli._sample import REWARDS, Sample, read_sample
 from grpo_plus.cli._selection import selection_lines
 from grpo_verifiers.lazy import installed
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     check_early(rest, beside=BESIDE)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
-    from grpo_plus.cli._loads import load_notes
+    from grpo_plus.cli._download_notice import load_notes
     from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import check_early, on_cpu
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._plan_time import time_lines
+from grpo_plus.cli._quick_checks import check_early, on_cpu
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -135,7 +135,7 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
 
 def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
     """What the settings do not say, and what is left out of the numbers."""
-    from grpo_plus.cli._loads import load_notes
+    from grpo_plus.cli._download_notice import load_notes
 
     args, script = parsed.training, parsed.script
     yield from (note.rstrip(".") for note in load_notes(parsed))

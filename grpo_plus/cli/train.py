@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         return show(PROG, everything=bool(asked & {"--help-all", "--help_all"}))
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
-    from grpo_plus.cli._early import check_early, is_rank
+    from grpo_plus.cli._quick_checks import check_early, is_rank
 
     check_early(arguments, trains=True)
     from grpo_plus.cli._arguments import parse
@@ -57,10 +57,10 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from packaging.version import Version
 
     from grpo_plus import _trl
-    from grpo_plus.cli._early import quiet_bars
+    from grpo_plus.cli._download_notice import say_and_check
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
-    from grpo_plus.cli._loads import say_and_check
     from grpo_plus.cli._notes import beside_notes
+    from grpo_plus.cli._quick_checks import quiet_bars
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script

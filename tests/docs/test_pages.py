@@ -185,8 +185,8 @@ def understood(words, monkeypatch):
 
 
 CONFIG = """
-model_name_or_path: grpo_plus.quickstart:model
-dataset_name: grpo_plus.quickstart:dataset
+model_name_or_path: grpo_plus.cli.quickstart:model
+dataset_name: grpo_plus.cli.quickstart:dataset
 output_dir: runs/config
 verifiers: [math]
 use_cpu: true

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._loads import load_of, say_and_check
+from grpo_plus.cli._download_notice import load_of, say_and_check
 
 EIGHT = {"model_name_or_path": "Qwen/Qwen3-8B", "load_in_4bit": True}
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.quickstart import FOLDER, distinct, is_held_out, place, untrained
+from grpo_plus.cli.quickstart import FOLDER, distinct, is_held_out, place, untrained
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
