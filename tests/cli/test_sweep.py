@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from grpo_plus.cli._arguments import parse
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.plan import make_plan
-from grpo_plus.sweep.runner import Stop, final, log_tail, run_all
-from grpo_plus.sweep.show import Line, console, result_table
+from grpo_plus.sweep.runner import StopSignals, final, log_tail, run_all
+from grpo_plus.sweep.show import SweepProgress, console, result_table
 from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
 from tests.cli.stand_in_runs import order, stand_in
 from tests.waiting import gone
@@ -133,11 +133,11 @@ def fake(folder, tmp_path):
             with locked(plan.out) as hold:
                 manifest = open_manifest(plan)
                 manifest.save()
-                line, stop = Line(plan, manifest, file), Stop()
+                line, stop = SweepProgress(manifest, file), StopSignals()
                 if tick is not None:
                     paint, line.tick = line.tick, lambda live, signals: tick() or paint(live, signals)
                 with stop.listening():
-                    run_all(plan, manifest, line, stop, environment=dict(os.environ), hold=hold)
+                    run_all(manifest, line, stop, environment=dict(os.environ), hold=hold)
             return [manifest.of(run).state for run in plan.runs]
 
         return plan, go
@@ -401,7 +401,7 @@ def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
     for seed, run in enumerate(plan.runs[:2]):
         manifest.of(run).results = {"final reward": 0.25 + 0.5 * seed, "seconds": 2.0}
     manifest.of(plan.runs[2]).results = {"final reward": 1.0, "held-out accuracy, math": 0.5, "seconds": 1.0}
-    console(sys.stdout).print(result_table(plan, manifest))
+    console(sys.stdout).print(result_table(manifest))
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "advantage=" in line]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells[0] == ["advantage=zscore", "2", "0.500 ± 0.354", "-", "2.0 ± 0.0"]

@@ -12,7 +12,7 @@ import pytest
 from grpo_plus import _trl
 from grpo_plus.doctor import machine
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.machine import Card, box_findings, machine_findings, worker_findings
+from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, machine_findings, worker_findings
 from tests.doctor.conftest import Report
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def test_cards_by_what_torch_says_of_them(monkeypatch):
     """No card of these kinds is here: the facts are theirs, the findings those of the command."""
 
     def with_card(*facts):
-        monkeypatch.setattr(machine, "cards", lambda: (Card(*facts),))
+        monkeypatch.setattr(machine, "cards", lambda: (AcceleratorInfo(*facts),))
         return report(machine_findings())
 
     big = with_card("NVIDIA H100 80GB HBM3", 80 << 30, 79 << 30)
