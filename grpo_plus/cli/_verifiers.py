@@ -74,8 +74,8 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
         "--verifier",
     )
     raise_all(problems)
-    parts, problems = build_verifiers(entries, plugins)
-    raise_all(problems)
+    parts, unfit = build_verifiers(entries, plugins)
+    raise_all(unfit)
     return [part.verifier for part in parts]
 
 

@@ -70,7 +70,7 @@ def test_the_sources_declare_the_fields_that_the_classes_have():
 
 def test_ours_come_first_without_words_of_python():
     assert ALL.index("--advantage ") < ALL.index("--model_name_or_path") < ALL.index("--vllm_mode")
-    assert "more of ours" not in HELP
+    assert "more options of grpo_plus" not in HELP
     assert not re.search(r"\| *None|Literal", ALL)
 
 

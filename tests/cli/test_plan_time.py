@@ -45,4 +45,4 @@ def test_an_earlier_run_of_the_same_config_is_a_basis_and_of_another_one_is_none
     assert "60.0 min for 360 steps, between 60.0 min and 60.0 min at the pace of these" in out
     assert "an estimate: completions grow and shrink" in out
     out = cli.done("plan", path, "--max_completion_length", "16")
-    assert "is another: max_completion_length was 8, now 16). Train with" in out
+    assert "is a different one: max_completion_length was 8, now 16). Train with" in out

@@ -45,7 +45,7 @@ def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, w
             code = main([*words, *given])
             err = capsys.readouterr().err
             assert code == 2
-            assert f"{name} is given twice, and would replace what was given before" in err
+            assert f"{name} is given twice, and would replace the earlier value" in err
             assert "Traceback" not in err
 
 
@@ -56,7 +56,7 @@ def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, w
     [
         (("--beta=0.1", "--beta=0.1"), "--beta is given twice"),
         (("--learning_rate", "1", "--learning-rate", "2"), "--learning-rate comes after --learning_rate"),
-        (("--verifiers", "math", "--verifiers", "exact"), "give it once, with all its values behind it"),
+        (("--verifiers", "math", "--verifiers", "exact"), "give it once, with all its values after it"),
         (("--advantage.band", "0", "--advantage.band", "1"), "--advantage.band is given twice"),
         (("--advantage.band", "0", "--advantage", "{}"), "comes after --advantage.band"),
         (("--mixed.yaml", "x"), "unknown option --mixed.yaml"),

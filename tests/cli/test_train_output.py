@@ -94,7 +94,7 @@ def test_an_earlier_runs_folder(tmp_path):
     assert "last" not in str(caught.value)  # a half-written one cannot be gone on from
     assert ready(tmp_path, "auto") == []  # and is in nobody's way
     checkpoint(tmp_path, 12)
-    words = r"(?s)2 checkpoints of an earlier run. Either:\n  go on from checkpoint-12: c --out x --res.*elsewhere:  c "
+    words = r"(?s)2 checkpoints of an earlier run. Either:\n  resume checkpoint-12: c --out x --res.*elsewhere:  c "
     words += r"--output_dir [^ ]+-2\n  start anew here:       c --out x --over"
     with pytest.raises(UserError, match=words):
         ready(tmp_path, command="c --out x")

@@ -34,7 +34,7 @@ def test_a_machine_without_a_config(doctor):
     assert "answered after" in found.one("worker")["value"]
     disks = {one["thing"] for one in found.data["findings"] if one["code"] == "disk"}
     assert disks <= {"temporary files", "Hugging Face cache"}
-    assert found.data["not_checked"] == ["model, data and verifiers: no config was given"]
+    assert found.data["not_checked"] == ["model, data and verifiers: no config file"]
 
 
 INSTALLED = """

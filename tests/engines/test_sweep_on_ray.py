@@ -253,7 +253,7 @@ def test_ctrl_c_lets_runs_save_starts_no_more_and_the_same_command_goes_on(fake,
     states = go(press)
     assert sorted(states) == ["stopped", "stopped", "waiting", "waiting"]
     assert signal.getsignal(signal.SIGINT) is before
-    assert "stopping: 2 runs may save and leave" in capsys.readouterr().err
+    assert "stopping: 2 runs may save and exit" in capsys.readouterr().err
     assert {machine for _, machine, *_ in order(tmp_path)} == {"one", "two"}
     codes = {entry["state"]: entry["code"] for entry in entries(plan.out).values()}
     assert codes == {"stopped": 130, "waiting": None}
@@ -413,7 +413,7 @@ def test_runs_of_two_ranks_side_by_side_and_what_ranks_cannot_do_there(config, c
     ranks = (config, "--vary", "beta=0,0.1", "--on", "ray", "--num_processes", "2")
     done = sweep(*ranks, "--num_machines", "2", "--machine_rank", "0", "--main_process_ip", "127.0.0.1")
     assert done.returncode == 2
-    assert "spread over 2 machines, and with --on ray each takes place on one: set num_machines to 1" in done.stderr
+    assert "spread over 2 machines, but with --on ray each uses one: set num_machines to 1" in done.stderr
     large("large")
     large("other")
     done = sweep(*ranks)
