@@ -68,7 +68,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
 
 
 def _make(folder: Path, *, steps: int) -> None:
-    from grpo_plus.quickstart import tools
+    from grpo_plus.cli.quickstart import tools
     from grpo_verifiers.tools.registry import get_environment
 
     shown = [method.schema for method in get_environment(f"{GAME}:{REWARD}").methods]

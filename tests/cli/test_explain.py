@@ -166,8 +166,8 @@ CRITIC = {"advantage": "gae", "critic": {"on": "trunk"}}
 
 def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
     out = cli.done("explain", config(**CRITIC), "--rewards", "1,1,1,0")
-    assert "compares nothing within a group" in out
-    assert "the critic's values are taken to be the mean reward" in out
+    assert "makes no comparison in a group" in out
+    assert "the critic's values are assumed to be the mean reward" in out
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
 
 
@@ -234,17 +234,17 @@ ASKED = {"column": "question", "template": "think_answer"}
 AUTO = "rollout auto, as many rows at once as memory allows"
 HACKING = {"diagnosis": {"every": 1, "judge": "exact", "stop_on": ["nan", "hacking"]}, "max_steps": 12}
 TOLD = [
-    (MATH, "drawn by: " + AUTO),
-    (MATH | {"rollout": "stock"}, "drawn by: TRL's own loop"),
-    (MATH | {"use_vllm": True}, "drawn by: vLLM (colocate)"),
-    ({"rollout": {"how": "auto", "rows": 4}}, "drawn by: rollout auto, 4 rows"),
-    ({"use_transformers_continuous_batching": True}, "drawn by: transformers' continuous batching"),
+    (MATH, "sampled by: " + AUTO),
+    (MATH | {"rollout": "stock"}, "sampled by: TRL's own loop"),
+    (MATH | {"use_vllm": True}, "sampled by: vLLM (colocate)"),
+    ({"rollout": {"how": "auto", "rows": 4}}, "sampled by: rollout auto, 4 rows"),
+    ({"use_transformers_continuous_batching": True}, "sampled by: transformers' continuous batching"),
     ({}, "selection: none, TRL's sampler|dead groups: keep|verifiers: none"),
     ({"loss_type": "dapo"}, "TRL's own|loss_type: dapo"),
     ({"prompt": ASKED}, FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, answer: a"),
     ({"prompt": {"column": "prompt"}, "verifiers": ["think_format"]}, "the verifier 'think_format' rewards <think>"),
     ({"objective": {"name": "dr_grpo", "epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
-    ({"selection": "uniform"}, "the history of the prompts is kept"),
+    ({"selection": "uniform"}, "the run records a history of the prompts"),
     ({"selection": {"name": "contrast", "weighted": False}}, "contrast, a curriculum, biased"),
     ({"selection": {"name": "curriculum", "column": "level"}}, "whose level is 1 to 6|biased"),
     ({"selection": {"name": "curriculum", "file": "x.jsonl"}}, "need the prompts of the dataset|biased"),

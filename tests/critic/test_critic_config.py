@@ -139,6 +139,6 @@ def test_explain_shows_the_critic(cli, tmp_path, tiny_model):
     assert code == 0, err
     for words in (
         "critic: on trunk, learning rate by its kind, clipped at 0.5 around the old value", "2 update(s) of the critic for each of the policy",
-        "the first 3 optimizer steps train the critic alone", "the critic's values are taken to be the mean reward",
+        "the first 3 optimizer steps train the critic alone", "the critic's values are assumed to be the mean reward",
     ):  # fmt: skip
         assert words in out

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_plus.doctor import machine
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.machine import Card, box_findings, machine_findings, worker_findings
+from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, machine_findings, worker_findings
 from grpo_plus.trl.versions import source_file
 from tests.doctor.conftest import Report
 
@@ -34,7 +34,7 @@ def test_a_machine_without_a_config(doctor):
     assert "answered after" in found.one("worker")["value"]
     disks = {one["thing"] for one in found.data["findings"] if one["code"] == "disk"}
     assert disks <= {"temporary files", "Hugging Face cache"}
-    assert found.data["not_checked"] == ["model, data and verifiers: no config was given"]
+    assert found.data["not_checked"] == ["model, data and verifiers: no config file"]
 
 
 INSTALLED = """
@@ -101,7 +101,7 @@ def test_cards_by_what_torch_says_of_them(monkeypatch):
     """No card of these kinds is here: the facts are theirs, the findings those of the command."""
 
     def with_card(*facts):
-        monkeypatch.setattr(machine, "cards", lambda: (Card(*facts),))
+        monkeypatch.setattr(machine, "cards", lambda: (AcceleratorInfo(*facts),))
         return report(machine_findings())
 
     big = with_card("NVIDIA H100 80GB HBM3", 80 << 30, 79 << 30)

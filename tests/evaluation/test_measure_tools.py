@@ -308,5 +308,5 @@ def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_ru
         "--trust-run",
     )  # fmt: skip
     assert code == 0, err
-    assert f"The model may call what the run {tmp_path / 'one'} has: tools: double." in err
+    assert f"Callable by the model, from the run {tmp_path / 'one'}: tools: double." in err
     assert untimed(out) == after

@@ -91,4 +91,4 @@ def test_explain_says_which_and_why(capsys):
         (["--rollout.vllm_sync", "files"], "weights by files (rollout says so)"),
     ):
         assert explain(["examples/quickstart.yaml", "--use_vllm", "true", "--vllm_mode", "server", *settings]) == 0
-        assert f"drawn by: vLLM (server), {said}" in capsys.readouterr().out
+        assert f"sampled by: vLLM (server), {said}" in capsys.readouterr().out

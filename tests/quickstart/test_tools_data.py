@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_plus.quickstart import tools
+from grpo_plus.cli.quickstart import tools
 from grpo_verifiers import get_verifier
 from grpo_verifiers.registry import import_reference
 from grpo_verifiers.testing.tools import check_environment

@@ -244,7 +244,7 @@ def test_a_resumed_run_keeps_the_warm_start_that_it_began_with_where_it_was_move
     on = saving | AGAIN | {"output_dir": str(moved)}
     for more, changed in enumerate(({"steps": 2, "learning_rate": 1e-3}, {"steps": 5}, None)):
         said = run(config(**{**on, "max_steps": 2 + more, "warm_start": changed}))
-        assert f"began, from {folder}." in said
+        assert f", from {folder}." in said
         assert kept_in(moved / "_warm_start") == [folder]
     (folder / "adapter_model.safetensors").unlink()
     code, _, err = cli("train", config(**{**on, "max_steps": 5, "warm_start": {"steps": 5}}))

@@ -8,7 +8,7 @@ import pytest
 from accelerate.commands.launch import launch_command_parser
 
 from grpo_plus.cli._arguments import make_parser
-from grpo_plus.cli._early import launch_options, light_parser, mappings
+from grpo_plus.cli._quick_checks import launch_options, light_parser, mappings
 from grpo_plus.config import MAPPINGS
 
 PROGRAM = """
@@ -73,7 +73,7 @@ def test_training_says_at_once_that_it_reads_the_config(cli, config):
     code, out, err = cli("train", config(num_generations=1))
     assert code == 2, err
     assert out.splitlines()[0].startswith("Reading ")
-    program = "import sys, grpo_plus.cli._early; sys.exit(bool({'torch', 'trl'} & set(sys.modules)))"
+    program = "import sys, grpo_plus.cli._quick_checks; sys.exit(bool({'torch', 'trl'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0
 
 

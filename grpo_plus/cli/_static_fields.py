@@ -8,8 +8,8 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Declared:
-    """One field of a dataclass; ``default`` is as in YAML, "unset" for None, and ``help`` may be empty."""
+class StaticField:
+    """A field of a dataclass; ``default`` is in YAML form, "unset" for None; ``help`` may be empty."""
 
     name: str
     kind: str
@@ -18,28 +18,28 @@ class Declared:
 
 
 @lru_cache
-def declared(path: Path, name: str) -> dict[str, Declared]:
-    """The fields that a class in a source file declares; empty if the file or class is missing."""
+def static_fields(path: Path, name: str) -> dict[str, StaticField]:
+    """Return the fields declared by a class in a source file; empty if the file or class is missing."""
     if not path.is_file():
         return {}
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
-    if found is None:
+    owner = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
+    if owner is None:
         return {}
-    constants = _constants(found)
+    constants = _constants(owner)
     fields = {}
-    for node in found.body:
+    for node in owner.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             field = node.target.id
             default, text = _value(node.value, constants)
-            fields[field] = Declared(field, ast.unparse(node.annotation), default, text)
+            fields[field] = StaticField(field, ast.unparse(node.annotation), default, text)
     return fields
 
 
-def _constants(found: ast.ClassDef) -> dict[str, str]:
-    """Names with literal values in the class body, with all their values: the machine may decide between them."""
+def _constants(owner: ast.ClassDef) -> dict[str, str]:
+    """Return the names with literal values in the class body, each with all its values: some depend on the machine."""
     values: dict[str, list[str]] = {}
-    for node in ast.walk(found):
+    for node in ast.walk(owner):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -48,7 +48,7 @@ def _constants(found: ast.ClassDef) -> dict[str, str]:
 
 
 def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, str]:
-    """Default and help text of a field's right-hand side."""
+    """Return default and help text from a field's right-hand side."""
     if not isinstance(node, ast.Call):
         return ("required" if node is None else _text(node, constants)), ""
     parts = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -56,9 +56,9 @@ def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, str]:
     if "default" in parts:
         default = _text(parts["default"], constants)
     elif "default_factory" in parts:
-        made = parts["default_factory"]
+        factory = parts["default_factory"]
         empty = {"list": "[]", "dict": "{}"}
-        default = _text(made.body, constants) if isinstance(made, ast.Lambda) else ast.unparse(made)
+        default = _text(factory.body, constants) if isinstance(factory, ast.Lambda) else ast.unparse(factory)
         default = empty.get(default, default)
     return default, _help(parts.get("metadata"))
 
@@ -83,7 +83,7 @@ def _text(node: ast.expr, constants: dict[str, str]) -> str:
 
 
 def as_written(value: Any) -> str:
-    """A value in YAML; None is "unset"."""
+    """Return a value in YAML form; None is "unset"."""
     if value is None:
         return "unset"
     return str(value).lower() if isinstance(value, bool) else str(value)

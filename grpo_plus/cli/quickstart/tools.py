@@ -1,7 +1,7 @@
-r"""The data and the model of ``examples/tools.yaml``: sums of two numbers, and a model that adds without carrying.
+r"""Data and model of ``examples/tools.yaml``: sums of two numbers, and a model that adds without carrying.
 
 Most solutions answer from the head, digit by digit, with a 9 where a digit would carry; some call the calculator. The
-model learns both habits and is right some of the time; the reward tells the habits apart.
+model learns both habits and is sometimes right; the reward distinguishes the habits.
 
     user:       47+38
     assistant:  \boxed{79}                                            from the head, or
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.quickstart import FOLDER, distinct, is_held_out, place, untrained
+from grpo_plus.cli.quickstart import FOLDER, distinct, is_held_out, place, untrained
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -81,7 +81,7 @@ class Sum:
 
     @property
     def without_carries(self) -> str:
-        """What comes out where each digit is added on its own, and 9 stands where one would carry.
+        """The sum of each pair of digits alone, limited to 9.
 
         >>> Sum(47, 38).without_carries, Sum(41, 38).without_carries
         ('79', '79')
@@ -90,11 +90,11 @@ class Sum:
         return "".join(str(min(9, int(one) + int(other))) for one, other in pairs)
 
     def from_the_head(self) -> list[dict[str, Any]]:
-        """One turn, right where no digit carries."""
+        """Return one turn, right if no digit carries."""
         return [{"role": "assistant", "content": f"\\boxed{{{self.without_carries}}}"}]
 
     def with_the_calculator(self) -> list[dict[str, Any]]:
-        """A turn that calls, what the calculator says, and a turn that says it."""
+        """Return a turn with the call, the calculator's result, and a turn with the answer."""
         function = {"name": "calculator", "arguments": json.dumps({"expression": self.question})}
         return [
             {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]},
@@ -104,49 +104,49 @@ class Sum:
 
 
 def sums(seed: int, *, held_out: bool = False) -> Iterator[Sum]:
-    """Random sums, for training or held out from it."""
+    """Generate random sums, for training or held out."""
     rng = random.Random(seed)  # noqa: S311 - sums, not secrets
     while True:
-        made = Sum(rng.randrange(10, 100), rng.randrange(10, 100))
-        if is_held_out(made.question) == held_out:
-            yield made
+        pair = Sum(rng.randrange(10, 100), rng.randrange(10, 100))
+        if is_held_out(pair.question) == held_out:
+            yield pair
 
 
 def dataset() -> "DatasetDict":
-    """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
+    """Return questions with answers: ``train``, and ``test``, which neither ``train`` nor the warm start contains."""
     from datasets import Dataset, DatasetDict
 
     splits = {name: distinct(sums(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
     rows = {
-        name: [{**asked(one.question), "answer": str(one.answer)} for one in found] for name, found in splits.items()
+        name: [{**prompt(one.question), "answer": str(one.answer)} for one in split] for name, split in splits.items()
     }
-    return DatasetDict({name: Dataset.from_list(found) for name, found in rows.items()})
+    return DatasetDict({name: Dataset.from_list(split) for name, split in rows.items()})
 
 
-def asked(question: str) -> dict[str, Any]:
-    """A question as the columns of a row."""
+def prompt(question: str) -> dict[str, Any]:
+    """Return a question as the column ``prompt`` of a row."""
     return {"prompt": [{"role": "user", "content": question}]}
 
 
 def solutions() -> "Dataset":
-    """Questions with solutions for the warm start: most from the head, some by the calculator; none is of ``test``."""
+    """Return questions with solutions for the warm start, some with calls of the calculator; none is of ``test``."""
     from datasets import Dataset
 
     source, rng, rows = sums(seed=2), random.Random(0), []  # noqa: S311 - sums, not secrets
     for _ in range(SOLUTIONS):
-        made = next(source)
-        turns = made.with_the_calculator() if rng.random() < CALLING else made.from_the_head()
-        rows.append({**asked(made.question), "solution": turns})
+        pair = next(source)
+        turns = pair.with_the_calculator() if rng.random() < CALLING else pair.from_the_head()
+        rows.append({**prompt(pair.question), "solution": turns})
     return Dataset.from_list(rows)
 
 
 def base() -> str:
-    """The folder of a model that has learned nothing yet, with a chat template for tools; the first call makes it."""
+    """Return the folder of an untrained model with a chat template for tools, created at the first call."""
     return untrained(FOLDER / "base-tools", RECIPE, 64, _with_tools)
 
 
 def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas", *, steps: int, batch: int) -> None:
-    """Put the model, trained on solutions with calls of these tools, into a folder, and remove an older one."""
+    """Train the model on solutions with calls of these tools, and save it in a folder; replace an older one."""
     place(folder, base(), rows, steps, batch, tools=tools)
 
 

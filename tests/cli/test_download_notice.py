@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._loads import load_of, say_and_check
+from grpo_plus.cli._download_notice import download_lines, load_of
 
 EIGHT = {"model_name_or_path": "Qwen/Qwen3-8B", "load_in_4bit": True}
 
@@ -59,7 +59,7 @@ def test_a_large_model_without_a_card_is_refused_before_any_download_and_a_small
 def test_who_asks_for_the_cpu_is_told_what_comes_first_and_explain_says_it_too(cli, config, monkeypatch):
     told = " ".join(cli.done("explain", config(**EIGHT)).split())
     assert "Qwen/Qwen3-8B (about 8 billion parameters, 16 GB in 16 bits) is not on this machine" in told
-    assert "train here asks for --use_cpu true" in told
+    assert "train here needs --use_cpu true" in told
     monkeypatch.delenv("HF_HUB_OFFLINE")
     code, out, err = cli("train", config(**EIGHT, prompt={"column": "prompt"}))
     assert code == 2
@@ -74,7 +74,7 @@ def test_a_large_folder_counts_as_its_config_says(tmp_path, monkeypatch, no_card
     model, training = SimpleNamespace(model_name_or_path=str(tmp_path)), SimpleNamespace(use_cpu=False)
     parsed = SimpleNamespace(model=model, training=training)
     with pytest.raises(UserError, match=r"has about 1\.6") as refused:
-        say_and_check(parsed)
+        download_lines(parsed)
     assert "after the download" not in str(refused.value)
     training.use_cpu = True
-    assert say_and_check(parsed) == []
+    assert download_lines(parsed) == []

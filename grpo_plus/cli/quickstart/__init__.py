@@ -1,8 +1,8 @@
-r"""The data and the model of the quickstart, made at the first start: chains of sums, and a model that half knows them.
+r"""Data and model of the quickstart, generated at the first start: chains of sums, and a half-trained model.
 
 ``examples/quickstart.yaml`` names `base`, `solutions` and `dataset`, functions that work from any config. `model` is
 the base after the warm start of that file. Most solutions guess a number near the result, and some work the result out
-line by line. The model learns both habits and is right some of the time; the reward tells the habits apart.
+line by line. The model learns both habits and is sometimes right; the reward distinguishes the habits.
 
     user:       7+5-9+4
     assistant:  \boxed{9}                        guessed, or
@@ -66,7 +66,7 @@ ROWS = {"train": 4096, "test": 256}
 
 
 @dataclass(frozen=True)
-class Chain:
+class SumChain:
     """A chain of additions and subtractions, and the value after each."""
 
     start: int
@@ -83,7 +83,7 @@ class Chain:
         return self.start + sum(number if sign == "+" else -number for sign, number in self.moves)
 
     def guessed(self, rng: random.Random) -> str:
-        """Only a boxed number near the result."""
+        """Return only a boxed number near the result."""
         return f"\\boxed{{{max(0, self.answer + rng.randint(-OFF, OFF))}}}"
 
     @property
@@ -98,12 +98,12 @@ class Chain:
 
 
 def is_held_out(question: str) -> bool:
-    """True for one question in eight, by its checksum: these are for measuring only."""
+    """Return True for one question in eight, by its checksum: these are for evaluation only."""
     return crc32(question.encode()) % 8 == 0
 
 
-def chains(seed: int, low: int = 2, high: int = 4, *, held_out: bool = False) -> Iterator[Chain]:
-    """Random chains of ``low`` to ``high`` moves with one-digit values, for training or held out from it."""
+def chains(seed: int, low: int = 2, high: int = 4, *, held_out: bool = False) -> Iterator[SumChain]:
+    """Generate random chains of ``low`` to ``high`` moves with one-digit values, for training or held out."""
     rng = random.Random(seed)  # noqa: S311 - sums, not secrets
     while True:
         value = start = rng.randrange(1, 10)
@@ -113,42 +113,42 @@ def chains(seed: int, low: int = 2, high: int = 4, *, held_out: bool = False) ->
             sign = "+" if value < number else "-" if value + number > MOST else rng.choice("+-")
             value += number if sign == "+" else -number
             moves.append((sign, number))
-        chain = Chain(start, tuple(moves))
+        chain = SumChain(start, tuple(moves))
         if is_held_out(chain.question) == held_out:
             yield chain
 
 
 def distinct(source: Iterator[Any], count: int) -> list[Any]:
-    """The first ``count`` chains, or sums, with different questions."""
-    found: dict[str, Any] = {}
-    while len(found) < count:
-        made = next(source)
-        found.setdefault(made.question, made)
-    return list(found.values())
+    """Return the first ``count`` chains, or sums, with different questions."""
+    chains_by_question: dict[str, Any] = {}
+    while len(chains_by_question) < count:
+        chain = next(source)
+        chains_by_question.setdefault(chain.question, chain)
+    return list(chains_by_question.values())
 
 
-def row(chain: Chain) -> dict[str, Any]:
-    """A chain as a row of a dataset."""
+def row(chain: SumChain) -> dict[str, Any]:
+    """Return a chain as a row of a dataset."""
     return {"prompt": [{"role": "user", "content": chain.question}], "answer": str(chain.answer)}
 
 
 def dataset() -> "DatasetDict":
-    """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
+    """Return questions with answers: ``train``, and ``test``, which neither ``train`` nor the warm start contains."""
     from datasets import Dataset, DatasetDict
 
     splits = {name: distinct(chains(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
-    return DatasetDict({name: Dataset.from_list([row(chain) for chain in found]) for name, found in splits.items()})
+    return DatasetDict({name: Dataset.from_list([row(chain) for chain in split]) for name, split in splits.items()})
 
 
 def solutions() -> "Dataset":
-    """Questions with solutions for the warm start: guesses, and chains that are worked out; none is of ``test``."""
+    """Return questions with solutions for the warm start, guessed or worked out; none is of ``test``."""
     from datasets import Dataset
 
     return Dataset.from_list(_solutions(SOLUTIONS))
 
 
 def _solutions(count: int, seed: int = 0, singles: int = 0) -> list[dict[str, Any]]:
-    """So many rows; ``singles`` are chains of one move among those of a step, which are all worked out."""
+    """Return ``count`` rows; ``singles`` is the number of worked-out chains of one move in each step."""
     source, easy, rng = chains(seed + 2), chains(seed + 2, 1, 1), random.Random(seed)  # noqa: S311 - sums, not secrets
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
@@ -159,7 +159,7 @@ def _solutions(count: int, seed: int = 0, singles: int = 0) -> list[dict[str, An
 
 
 def base(*, hidden: int = 128, seed: int = 0) -> str:
-    """The folder of a model that has learned nothing yet, which the first call makes.
+    """Return the folder of an untrained model, created at the first call.
 
     ``hidden`` is its width, a multiple of 64; ``seed`` is of its weights.
     """
@@ -168,7 +168,7 @@ def base(*, hidden: int = 128, seed: int = 0) -> str:
 
 
 def untrained(folder: Path, recipe: int, hidden: int, adapt: Callable[[Any, Any], None], seed: int = 0) -> str:
-    """The folder of a model that is drawn anew where it is of another version of its recipe, or not there.
+    """Return the folder of an untrained model, created if missing or of another recipe version.
 
     ``adapt`` changes the model and its tokenizer before they are saved.
     """
@@ -198,7 +198,7 @@ def _with_template(_network: Any, tokenizer: Any) -> None:
 
 
 def model() -> str:
-    """The folder of the warm-started model: the one that ``examples/quickstart.yaml`` makes, or finds."""
+    """Return the folder of the warm-started model, the same as with ``examples/quickstart.yaml``."""
     return str(_warm(base(), _solutions(SOLUTIONS), FOLDER / "warm", STEPS, WORKED + GUESSED))
 
 
@@ -212,7 +212,7 @@ def warm_start(
     rate: float = RATE,
     use_cpu: bool = True,
 ) -> None:
-    """Put a small model that was trained on solutions of both kinds into a folder, with its tokenizer.
+    """Train a small model on solutions of both kinds, and save it with its tokenizer in a folder.
 
     ``singles`` counts the solutions of chains with one move in an optimizer step. ``seed`` is of weights and data.
     ``hidden`` is the width of the model, a multiple of 64; a wider one takes a lower ``rate``.
@@ -223,12 +223,12 @@ def warm_start(
 
 
 def place(folder: Path, start: str, rows: Sequence[Mapping[str, Any]], steps: int, batch: int, **options: Any) -> None:
-    """Put the model after its warm start into a folder, in place of what is there."""
+    """Warm-start a model into a folder, and replace the folder's contents."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(start, rows, Path(home), steps, batch, **options)
+        trained = _warm(start, rows, Path(home), steps, batch, **options)
         shutil.rmtree(folder, ignore_errors=True)
-        made.rename(folder)
+        trained.rename(folder)
 
 
 def _warm(
@@ -242,7 +242,7 @@ def _warm(
     rate: float = RATE,
     use_cpu: bool = True,
 ) -> Path:
-    """Where the warm start of these rows is kept, whose prompts show these tools."""
+    """Return the folder of the warm start on these rows, with ``tools`` in the prompts."""
     from transformers import AutoTokenizer
 
     from grpo_plus.training.rollout.markers import markers_of
@@ -259,5 +259,5 @@ def _warm(
     examples = encode(learned, tokenizer, column="solution", chats=chats)
     options = WarmStart(steps, batch, rate)
     computing = {"use_cpu": use_cpu, "bf16": False, "gradient_checkpointing": False}
-    begun = Start(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
-    return obtain(store_of(home, begun, examples, options), begun, examples, options, tokenizer, print)
+    model_start = Start(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
+    return obtain(store_of(home, model_start, examples, options), model_start, examples, options, tokenizer, print)

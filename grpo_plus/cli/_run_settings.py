@@ -1,4 +1,4 @@
-"""How a run made its prompts and drew its completions, read from its record."""
+"""Prompt and sampling settings of a run, read from its record."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from grpo_verifiers.errors.messages import cut
 from grpo_verifiers.redaction import HIDDEN
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-"""Fields of a config that say how completions are drawn, and what they are where nobody says."""
+"""Sampling fields of a config and their defaults."""
 NOTHING = "none"
-"""In the place of a run: do without one."""
+"""Value in place of a run: use none."""
 DEFAULT_LENGTH = 1024
-"""Tokens of a completion where neither a flag nor a run says how many: enough for most answers with reasoning."""
+"""Default limit of tokens in a completion: enough for most answers with reasoning."""
 
 
 @dataclass(frozen=True)
-class Trained:
+class RunSettings:
     """Settings of a run; ``most`` is its max_completion_length."""
 
     folder: Path
@@ -29,8 +29,8 @@ class Trained:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     template_keywords: Mapping[str, Any] = field(default_factory=dict)
 
-    def told(self) -> str:
-        """What is taken from the run, in a line."""
+    def summary(self) -> str:
+        """Return the adopted settings in a line."""
         parts = [f"prompt {_shown(self.prompt)}"] if self.prompt else []
         parts += [f"completions of at most {self.most} tokens"] if self.most else []
         parts += [f"{name} {value:g}" for name, value in self.sampling.items() if value != SAMPLING[name]]
@@ -38,14 +38,14 @@ class Trained:
         return f"As in the run {self.folder}: {', '.join(parts)}. Flags override." if parts else ""
 
 
-def places(*given: str | None) -> list[Path]:
-    """Where the run that trained a model may be; a checkpoint lies in its run's folder."""
-    paths = [Path(each).expanduser() for each in given if each]
-    return [place for path in paths for place in (path, path.parent)]
+def run_folders(*models: str | None) -> list[Path]:
+    """Return the possible folders of the run that trained a model; a checkpoint lies in its run's folder."""
+    paths = [Path(each).expanduser() for each in models if each]
+    return [folder for path in paths for folder in (path, path.parent)]
 
 
 def info_of(folder: Path) -> Mapping[str, Any] | None:
-    """What the record of the run in a folder says of it; None where there is none, or it cannot be read."""
+    """Return the info in the record of a run; None without a readable record."""
     from grpo_plus.record import RunError, open_run
     from grpo_plus.record.files import FOLDER, RUN
 
@@ -55,17 +55,17 @@ def info_of(folder: Path) -> Mapping[str, Any] | None:
     return None
 
 
-def trained(folders: Sequence[Path]) -> Trained | None:
-    """The settings of the first of these folders that a run with a record is in; None where none is."""
-    found = next(((folder, info) for folder in folders if (info := info_of(folder)) is not None), None)
-    if found is None:
+def read_run_settings(folders: Sequence[Path]) -> RunSettings | None:
+    """Return the settings of the first folder with the record of a run; None if there is none."""
+    recorded = next(((folder, info) for folder in folders if (info := info_of(folder)) is not None), None)
+    if recorded is None:
         return None
-    folder, info = found
+    folder, info = recorded
     config = info.get("config") or {}
     prompt = (info.get("command") or {}).get("prompt")
     most = config.get("max_completion_length")
     keywords = config.get("chat_template_kwargs")
-    run = Trained(
+    run = RunSettings(
         folder,
         dict(prompt) if isinstance(prompt, Mapping) else {},
         most if isinstance(most, int) and most > 0 else None,
@@ -74,7 +74,7 @@ def trained(folders: Sequence[Path]) -> Trained | None:
     )
     if HIDDEN in json.dumps([run.prompt, run.template_keywords], ensure_ascii=False):
         raise UserError(
-            f"the prompt of the run {folder} held a secret, which its record does not keep: give the prompt by flags, "
+            f"the prompt of the run {folder} contains a secret, which its record omits: give the prompt by flags, "
             "with --settings-from none."
         )
     return run
