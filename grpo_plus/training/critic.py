@@ -12,15 +12,15 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
-from grpo_plus.critic.loss import explained_variance, value_loss
-from grpo_plus.critic.options import CriticOptions
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.critic_loss import explained_variance, value_loss
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
+from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Compute, Hook, Prepare, Setup

@@ -13,18 +13,18 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.checkpoints.reward_model import HEADS, read_kind, write_whole
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems
+from grpo_plus.heads.reward_history import Example
+from grpo_plus.heads.reward_losses import bradley_terry, process_losses
+from grpo_plus.heads.reward_pairs import Comparison, Ids
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.reward_model.history import Example
-from grpo_plus.reward_model.losses import bradley_terry, process_losses
-from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, Ids
-from grpo_plus.reward_model.saved import HEADS, read_kind, write_whole
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 

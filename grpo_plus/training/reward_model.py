@@ -17,15 +17,15 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.checkpoints.disk import failed_write
+from grpo_plus.checkpoints.reward_model import place_problem, read_kind
+from grpo_plus.heads.reward_history import Example, History, packed, replayed, unpacked
+from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
+from grpo_plus.heads.reward_ranking import ranked_right, separation
+from grpo_plus.heads.reward_scale import rewards_of, worst_step
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
-from grpo_plus.reward_model.history import Example, History, packed, replayed, unpacked
-from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
-from grpo_plus.reward_model.ranking import ranked_right, separation
-from grpo_plus.reward_model.saved import place_problem, read_kind
-from grpo_plus.reward_model.scale import rewards_of, worst_step
+from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import RewardColumn
 from grpo_plus.training.reward_making import Row, Scorer, make, save, sides_of

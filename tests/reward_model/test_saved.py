@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from grpo_plus.checkpoints.reward_model import place_problem, read_kind, write_whole
 from grpo_plus.cli._gather import resolve_rewards
-from grpo_plus.reward_model.saved import place_problem, read_kind, write_whole
 from tests import started
 
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 import filelock
-from grpo_plus.reward_model.saved import write_whole
+from grpo_plus.checkpoints.reward_model import write_whole
 from grpo_verifiers import files
 
 home, swaps = Path(sys.argv[1]), sys.argv[2] == "swaps"

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
-from grpo_plus.reward_model.history import replayed
-from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, is_held_out
-from grpo_plus.reward_model.scale import wins
+from grpo_plus.heads.reward_history import replayed
+from grpo_plus.heads.reward_pairs import Comparison, is_held_out
+from grpo_plus.heads.reward_scale import wins
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.training.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.reward_model.pairs import Comparison, Ids, Labelled
+from grpo_plus.heads.reward_pairs import Comparison, Ids, Labelled
 
 Example = Comparison | Labelled
 
