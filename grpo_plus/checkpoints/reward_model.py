@@ -16,7 +16,7 @@ _CLASSES = {"ForSequenceClassification": "outcome", "ForTokenClassification": "p
 
 
 @dataclass(frozen=True)
-class Kind:
+class RewardModelKind:
     """``on`` is ``adapter`` or ``model``, ``head`` is ``outcome`` or ``process``; the rest is an adapter's."""
 
     on: str
@@ -27,7 +27,7 @@ class Kind:
     base: str = ""
 
 
-def read_kind(folder: Path) -> Kind:
+def read_kind(folder: Path) -> RewardModelKind:
     """The kind of a folder's reward model."""
     restore_folder(folder)
     if not folder.is_dir():
@@ -37,10 +37,10 @@ def read_kind(folder: Path) -> Kind:
             told = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
             base = str(told.get("base_model_name_or_path") or "")
             scale = float(told["lora_alpha"]), bool(told.get("use_rslora"))
-            return Kind("adapter", HEADS[told["task_type"]], int(told["r"]), *scale, base)
+            return RewardModelKind("adapter", HEADS[told["task_type"]], int(told["r"]), *scale, base)
         told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         name = str((told.get("architectures") or [""])[0])
-        return Kind("model", next(head for end, head in _CLASSES.items() if name.endswith(end)))
+        return RewardModelKind("model", next(head for end, head in _CLASSES.items() if name.endswith(end)))
     except (OSError, ValueError, KeyError, TypeError, StopIteration, AttributeError):
         raise ValueError(
             "which holds no reward model (adapter_config.json of the task SEQ_CLS or TOKEN_CLS, or config.json of a "
@@ -48,7 +48,7 @@ def read_kind(folder: Path) -> Kind:
         ) from None
 
 
-def place_problem(folder: Path) -> str | None:
+def write_problem(folder: Path) -> str | None:
     """The reason why a reward model cannot be written to ``folder``; None if it can."""
     restore_folder(folder)
     if not folder.exists():
@@ -60,7 +60,7 @@ def place_problem(folder: Path) -> str | None:
     return None
 
 
-def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
+def write_reward_model(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
     """Have ``write`` fill a draft, and put it at ``folder``, where a reader finds all of it or what was there before.
 
     Raises:
@@ -68,7 +68,7 @@ def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str,
         OSError: it cannot be written.
     """
     with folder_lock(folder):
-        if problem := place_problem(folder):
+        if problem := write_problem(folder):
             raise FileExistsError(problem)
         with replaced_folder(folder) as draft:
             write(draft)

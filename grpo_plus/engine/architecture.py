@@ -20,7 +20,7 @@ _MASKED = ("sdpa", "eager", "flex_attention")
 
 
 @dataclass(frozen=True)
-class Support:
+class Treatments:
     """Treatments that are exact for a model.
 
     Attributes:
@@ -49,27 +49,27 @@ def text_config(config: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def support_of(model: Any) -> Support:
+def treatments_of(model: Any) -> Treatments:
     """The treatments that are exact for an unwrapped transformers model."""
     config = getattr(model, "config", None)
     if config is None:
-        return Support(refusal="the model has no config to judge its attention by")
+        return Treatments(refusal="the model has no config to judge its attention by")
     text = text_config(config)
     refusal = f"{type(model).__name__} is multimodal" if text is not config else _refusal(model, text)
     if refusal is not None:
-        return Support(refusal=refusal)
+        return Treatments(refusal=refusal)
     attention = getattr(text, "_attn_implementation", None)
     backbone = getattr(model, "base_model", model)
     if "position_ids" not in inspect.signature(type(backbone).forward).parameters:
-        return Support(note=f"{type(backbone).__name__} takes no position ids")
+        return Treatments(note=f"{type(backbone).__name__} takes no position ids")
     window = _window(text)
     if attention not in _MASKED:
         note = f"attention {attention!r} takes no ready-made mask, so completions cannot share their prompt"
-        return Support(packing=True, joining=str(attention).startswith("flash_attention"), note=note)
+        return Treatments(packing=True, joining=str(attention).startswith("flash_attention"), note=note)
     if window is not None and window < LENGTH:
         note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
-        return Support(packing=True, note=note)
-    return Support(packing=True, sharing=True, branching=attention == "sdpa", window=window)
+        return Treatments(packing=True, note=note)
+    return Treatments(packing=True, sharing=True, branching=attention == "sdpa", window=window)
 
 
 def _refusal(model: Any, text: Any) -> str | None:

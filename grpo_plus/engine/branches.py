@@ -90,7 +90,7 @@ def branches_of(trees: Sequence[Tree], device: torch.device) -> Branches:
 
 
 def _keys(members: Sequence[Stretch], width: int) -> np.ndarray:
-    """Places of the tokens that each stretch sees, its own last, (N, K); 0 where there is none."""
+    """Return the positions of the tokens that each stretch sees, its own last, (N, K); 0 where there is none."""
     keys_NK = np.zeros((len(members), width), np.int64)
     for number, one in enumerate(members):
         seen = [np.arange(place, place + size) for place, size in (*one.above, (one.at, one.own))]

@@ -90,7 +90,7 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PassPlan:
     """How to run some rows: the layout is ``packed``, ``trimmed`` or ``stock``, the cost an estimate in operations.
 
     Only ``packed`` has passes: the trees of each. With ``joined`` those of a pass stand behind one another in one row,
@@ -133,7 +133,7 @@ def choose(
     single_pass: bool,
     forced: str = "auto",
     most_tokens: int | None = None,
-) -> Plan:
+) -> PassPlan:
     """The cheapest exact way to run the chosen rows, each of which has a prompt and a completion.
 
     ``rows`` is the whole micro-batch, whose padding is what TRL would run; it would run ``stock_rows`` in place of the
@@ -145,11 +145,11 @@ def choose(
     bound = shape.memory(stock_rows, rows.width)
     width = sum(columns(rows, chosen, left=trimming))
     ragged = any(rows.prompts[row] + rows.completions[row] < width for row in chosen)
-    plans = [Plan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
+    plans = [PassPlan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
     if packing and joining and forced != "trimmed":
         parts = _fill(grow(rows, chosen, 1), most_tokens)
         cost = sum(shape.cost(1, tree.size, dense=False) - shape.overhead for part in parts for tree in part)
-        plans.append(Plan("packed", parts, cost + shape.overhead * len(parts), joined=True))
+        plans.append(PassPlan("packed", parts, cost + shape.overhead * len(parts), joined=True))
     elif packing and forced != "trimmed":
         limits = _Limits(bound, most_tokens, single_pass)
         trees = grow(rows, chosen, None if sharing else 1)
@@ -164,7 +164,7 @@ def choose(
     if forced != "auto":
         plans = [plan for plan in plans if plan.layout == forced] or plans
     best = min(plans, key=lambda plan: plan.cost)
-    return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else Plan("stock", cost=stock)
+    return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else PassPlan("stock", cost=stock)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class _Limits:
 
 def _of_trees(
     rows: Rows, trees: list[Tree], shape: Shape, limits: _Limits, *, branching: bool, least: float | None = None
-) -> Iterator[Plan]:
+) -> Iterator[PassPlan]:
     """Plans that run these trees, or with ever fewer rows in each, cut as `grow` does with ``least``."""
     chosen = [row for tree in trees for row in dict.fromkeys(tree.rows)]
     for branches in _halvings(max(len(tree.rows) for tree in trees)):
@@ -191,14 +191,14 @@ def _of_trees(
             parts = _fill(trees, None if limits.single_pass else limits.most_tokens)
             costs, kept = zip(*map(shape.of_branches, parts), strict=True)
             if sum(kept) <= limits.memory:
-                yield Plan("packed", parts, sum(costs), joined=True)
+                yield PassPlan("packed", parts, sum(costs), joined=True)
                 branching = False  # fewer branches would run more tokens
         passes = [trees] if limits.single_pass else split_passes(trees, shape, most_tokens=limits.most_tokens)
         keeps = (shape.memory(len(part), part[0].size) for part in passes)
         if branches > 1 and (limits.bind(trees) or sum(keeps) > limits.memory):
             continue
         cost = sum(shape.cost(len(part), part[0].size, dense=any(len(t.nodes) > 1 for t in part)) for part in passes)
-        yield Plan("packed", tuple(tuple(part) for part in passes), cost)
+        yield PassPlan("packed", tuple(tuple(part) for part in passes), cost)
 
 
 def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, ...], ...]:

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 
 from grpo_plus.engine.arrange import arrange, families, fill_entropy, idle_rows, is_row_aligned, reorder, stand_in
-from grpo_plus.engine.cost import Plan, choose
+from grpo_plus.engine.cost import PassPlan, choose
 from grpo_plus.engine.facts import REPLICATED, SINGLE, Facts
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.models import Models
 from grpo_plus.engine.notes import EngineError, Notes
 from grpo_plus.engine.rows import read_rows
-from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
-from grpo_plus.engine.within import Places, Tally, within_rows
+from grpo_plus.engine.run import Job, LogProbs, PassScores, dummy, run, whole
+from grpo_plus.engine.truncated_logps import AllowedMask, ExcludedMass, truncated_rows
 from grpo_plus.objectives.batch import SHARE
 
 _ALONE = "This rank ends; its launcher ends the others, or they wait until their collective times out"
@@ -166,7 +166,7 @@ class Engine:
         batch_size: int | None = None,
         compute_entropy: bool = False,
         *,
-        support: Places | None = None,
+        support: AllowedMask | None = None,
         **further: Any,
     ) -> LogProbs:
         """TRL's ``_get_per_token_logps_and_entropies``, which ``stock`` is, from fewer tokens.
@@ -215,20 +215,20 @@ class Engine:
         stock: Callable[..., LogProbs],
         arguments: tuple[Any, torch.Tensor, torch.Tensor, int],
         options: Mapping[str, Any],
-        support: Places | None,
+        support: AllowedMask | None,
         facts: Facts,
     ) -> LogProbs:
         """TRL's method as it is, though within a support."""
         if support is None or facts.head is None:
             return stock(*arguments, **options)
         model, input_ids, _, width = arguments
-        tally, rows = Tally(), range(len(input_ids))
-        within = within_rows(model, support, rows, width, width=width, head=facts.head, tally=tally)
+        tally, rows = ExcludedMass(), range(len(input_ids))
+        within = truncated_rows(model, support, rows, width, width=width, head=facts.head, tally=tally)
         scores = stock(within, *arguments[1:], **options)
         self._note_outside(tally)
         return scores
 
-    def _note_outside(self, tally: Tally) -> None:
+    def _note_outside(self, tally: ExcludedMass) -> None:
         if self._inputs is not None and torch.is_grad_enabled() and (mean := tally.mean) is not None:
             self.metrics["rollout/outside_support"] = mean
 
@@ -244,7 +244,7 @@ class Engine:
         idle = idle_B.tolist()
         # A row without a token to score has nothing to run for.
         live = [row for row in range(count) if not idle[row] and job.rows.completions[row] > 0]
-        scored: list[Scored] = []
+        scored: list[PassScores] = []
         layout, tokens = None, 0
         for block in _blocks(job, facts):
             chosen = [row for row in live if row in block]
@@ -277,7 +277,7 @@ class Engine:
         ids, tail = self._inputs["completion_ids"], input_ids[:, input_ids.shape[1] - width :]
         return self._inputs if ids.shape == tail.shape and torch.equal(ids, tail) else None
 
-    def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> Plan:
+    def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> PassPlan:
         support = job.known.support
         longest = max(job.rows.prompts[row] + job.rows.completions[row] for row in rows)
         bound = self.tokens_per_pass

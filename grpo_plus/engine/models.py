@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from grpo_plus.engine.architecture import Support, support_of, text_config
+from grpo_plus.engine.architecture import Treatments, text_config, treatments_of
 from grpo_plus.engine.branches import install, registered
 from grpo_plus.engine.cost import Shape, shape_of
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.notes import EngineError, Notes
-from grpo_plus.engine.probe import Trial
+from grpo_plus.engine.probe import PackingTrial
 from grpo_plus.memory.errors import attempt
 
 
 @dataclass
-class Known:
+class ModelFacts:
     """Facts about one model, which is kept so that its identity is not given to another.
 
     ``attention`` is transformers' name of it, ``function`` the one registered under that name, ``limit`` the number of
@@ -26,7 +26,7 @@ class Known:
     """
 
     plain: Any
-    support: Support
+    support: Treatments
     shape: Shape
     attention: str
     function: Any
@@ -34,7 +34,7 @@ class Known:
     limit: int | None
     tried: bool = False
     shifted: str | None = ""
-    trial: Trial | None = None
+    trial: PackingTrial | None = None
 
 
 class Models:
@@ -47,9 +47,9 @@ class Models:
         self._unwrap = unwrap
         self._autocast = autocast
         self._notes = notes
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, ModelFacts] = {}
 
-    def of(self, model: Any) -> Known:
+    def of(self, model: Any) -> ModelFacts:
         """The facts about a model, wrapped or not; found anew where its attention is another than before."""
         plain = self._unwrap(model)
         config = text_config(plain.config) if hasattr(plain, "config") else None
@@ -61,7 +61,7 @@ class Models:
             device = next((p.device.type for p in plain.parameters()), "cpu")
             shape = shape_of(config, device=device, eager=attention == "eager")
             limit = getattr(config, "max_position_embeddings", None)
-            known = Known(plain, support_of(plain), shape, attention, function, vocabulary, limit)
+            known = ModelFacts(plain, treatments_of(plain), shape, attention, function, vocabulary, limit)
             self._known[id(plain)] = known
         return known
 
@@ -69,7 +69,7 @@ class Models:
         """Why padding on the left changes the results of a model; None where its positions are relative."""
         known = self.of(model)
         if known.trial is None:
-            known.trial = Trial(model, known.vocabulary, device, self._autocast, head or Head(fused=False))
+            known.trial = PackingTrial(model, known.vocabulary, device, self._autocast, head or Head(fused=False))
         if known.shifted == "":
             known.shifted = known.trial.positions(explicit=known.support.packing, limit=known.limit)
         return known.shifted

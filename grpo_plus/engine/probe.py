@@ -36,7 +36,7 @@ _ROUNDING = 1.5
 """Allowed effect of a position, in units of the effect of rounding the output of every layer once more."""
 
 
-class Trial:
+class PackingTrial:
     """Three rows with a common prompt on a model. A method returns the reason against a treatment, or None.
 
     Rounding moves single tokens, most where it picks another expert; a position moves all, and a wrong mask some. So

@@ -9,12 +9,12 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from grpo_plus.engine.branches import branches_of
-from grpo_plus.engine.cost import Plan
+from grpo_plus.engine.cost import PassPlan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
-from grpo_plus.engine.models import Known
+from grpo_plus.engine.models import ModelFacts
 from grpo_plus.engine.pack import Packed, lay_out
 from grpo_plus.engine.rows import Rows, columns, trim
-from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
+from grpo_plus.engine.truncated_logps import AllowedMask, ExcludedMass, truncated_packed, truncated_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 """The result of TRL's method: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
@@ -36,12 +36,12 @@ class Job:
     rows: Rows
     batch_size: int | None
     compute_entropy: bool
-    known: Known
+    known: ModelFacts
     autocast: Autocast
     tokens_per_pass: int | None
     head: Head
-    support: Places | None = None
-    tally: Tally = field(default_factory=Tally)
+    support: AllowedMask | None = None
+    tally: ExcludedMass = field(default_factory=ExcludedMass)
 
     @property
     def completion_width(self) -> int:
@@ -50,7 +50,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Scored:
+class PassScores:
     """The result of one pass: ``target`` are flat positions in (B, C); tokens are counted with padding."""
 
     target: torch.Tensor
@@ -73,13 +73,15 @@ def _rows(job: Job, rows: Sequence[int], kept: int) -> Any:
     """The model for a pass of TRL's method over some rows and their first ``kept`` completion tokens."""
     if job.support is None:
         return job.model
-    return within_rows(job.model, job.support, rows, kept, width=job.completion_width, head=job.head, tally=job.tally)
+    return truncated_rows(
+        job.model, job.support, rows, kept, width=job.completion_width, head=job.head, tally=job.tally
+    )
 
 
 def _packed(job: Job, packed: Packed) -> Scores:
     model = job.model
     if job.support is not None:
-        model = within_packed(model, job.support, packed, head=job.head, tally=job.tally)
+        model = truncated_packed(model, job.support, packed, head=job.head, tally=job.tally)
     return score_packed(model, packed, job.autocast, attention=job.known.attention, head=job.head)
 
 
@@ -90,14 +92,14 @@ def dummy(job: Job) -> torch.Tensor:
     return 0.0 * job.stock(job.model, ids, torch.ones_like(ids), 1, compute_entropy=False)[0].sum()
 
 
-def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
+def run(job: Job, plan: PassPlan, rows: Sequence[int]) -> Iterator[PassScores]:
     """Make the passes of a plan, one by one, over ``rows``."""
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.rows, job.input_ids.device, joined=plan.joined)
             if plan.joined and job.known.support.branching:
                 packed = replace(packed, branches=branches_of(trees, job.input_ids.device))
-            yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
+            yield PassScores(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
     trimmed = plan.layout == "trimmed"
     sides = {"left": trimmed and job.known.support.trimming, "right": trimmed}
@@ -105,7 +107,7 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
         ids, mask, kept = trim(job.rows, part, job.input_ids, job.attention_mask, **sides)
         index = torch.tensor(part, device=ids.device)
         target = index[:, None] * job.completion_width + torch.arange(kept, device=ids.device)
-        yield Scored(target.reshape(-1), *_bounded(job, partial(_stock, job, part, ids, mask, kept)), ids.numel())
+        yield PassScores(target.reshape(-1), *_bounded(job, partial(_stock, job, part, ids, mask, kept)), ids.numel())
 
 
 def _stock(job: Job, rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, kept: int) -> Scores:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Head, Settings, estimate
+from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, HeadSettings, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.shape import shape_of
 
@@ -19,7 +19,7 @@ def settings_of(
     double: bool = True,
     lean: bool = False,
     most_rows: int | None = None,
-    heads: Sequence[Head] = (),
+    heads: Sequence[HeadSettings] = (),
 ) -> Settings:
     """The planner's settings of a training config; ``bits`` is 4 or 8 if bitsandbytes holds the base.
 

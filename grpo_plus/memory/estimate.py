@@ -35,7 +35,7 @@ OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "ad
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadSettings:
     """What stands beside the policy.
 
     Attributes:
@@ -87,7 +87,7 @@ class Settings:
     eight_bit: bool = False
     double_quantisation: bool = True
     width: int = 2
-    heads: tuple[Head, ...] = ()
+    heads: tuple[HeadSettings, ...] = ()
 
     def but(self, **changes: Any) -> "Settings":
         """A copy with other values."""
@@ -95,7 +95,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Line:
+class Overhead:
     """From the sum of the parts, in bytes, to what the card must have: times the factor, plus the constant."""
 
     factor: float = ALLOCATOR
@@ -106,7 +106,7 @@ class Line:
         return self.factor * parts + self.constant
 
 
-ASSUMED = {"train": Line(), "rollout": Line()}
+ASSUMED = {"train": Overhead(), "rollout": Overhead()}
 """What the parts do not count, in each phase of a step.
 
 Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card.
@@ -114,7 +114,7 @@ Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card.
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes, part by part.
 
     Attributes:
@@ -165,17 +165,17 @@ class Estimate:
         return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "heads"}
 
 
-def estimate(shape: ModelShape, settings: Settings) -> Estimate:
+def estimate(shape: ModelShape, settings: Settings) -> MemoryEstimate:
     """Memory of one training step."""
     tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
     trained = shape.lora_weights(settings.rank, settings.targets)
     quantised = settings.four_bit or settings.eight_bit
     dequantised = 2 * settings.width * shape.hidden * shape.intermediate if quantised else 0
-    return Estimate(
+    return MemoryEstimate(
         weights=weights(shape, settings),
         adapters=(4 + 4) * trained,
         optimizer=OPTIMIZER_BYTES.get(settings.optimizer, 8) * trained,
-        checkpoints=kept_activations(shape, tokens, settings.width, checkpointing=settings.checkpointing),
+        checkpoints=saved_activations(shape, tokens, settings.width, checkpointing=settings.checkpointing),
         activations=layer_activations(shape, tokens, settings.width),
         head=HEAD_TILE + 6 * tokens * shape.hidden,
         cache=cache(shape, settings),
@@ -215,14 +215,14 @@ def forward_layer(shape: ModelShape, tokens: int, width: int) -> float:
     return width * tokens * (3 * shape.hidden + 2 * shape.attention_width + 3 * shape.intermediate)
 
 
-def kept_activations(shape: ModelShape, tokens: int, width: int, *, checkpointing: bool) -> float:
+def saved_activations(shape: ModelShape, tokens: int, width: int, *, checkpointing: bool) -> float:
     """What all layers keep for the backward pass; a share of their activations where nothing is recomputed."""
     if checkpointing:
         return width * shape.layers * tokens * shape.hidden
     return SAVED_SHARE * (shape.layers - 1) * layer_activations(shape, tokens, width)
 
 
-def head_memory(head: Head, shape: ModelShape, settings: Settings, dequantised: float) -> HeadMemory:
+def head_memory(head: HeadSettings, shape: ModelShape, settings: Settings, dequantised: float) -> HeadMemory:
     """Memory of a head beside a policy of this ``shape``.
 
     A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are made once, pass by
@@ -246,7 +246,7 @@ def head_memory(head: Head, shape: ModelShape, settings: Settings, dequantised: 
         # Layers compute in the narrow type from copies of their weights; what is kept between them is float32.
         copied = own.linear_weights / (own.layers if settings.checkpointing else 1)
         between, beside = FULL, settings.width * copied if settings.width < FULL else 0.0
-    kept = kept_activations(
+    kept = saved_activations(
         own,
         tokens,
         between if settings.checkpointing else settings.width,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grpo_plus.memory.estimate import GIB, Estimate, Settings, estimate
+from grpo_plus.memory.estimate import GIB, MemoryEstimate, Settings, estimate
 from grpo_plus.memory.shape import ModelShape
 
 SHORTEST = 128
@@ -15,7 +15,7 @@ class Fit:
     """Settings that fit, their memory, and in words what differs from what was asked for."""
 
     settings: Settings
-    estimate: Estimate
+    estimate: MemoryEstimate
     changes: tuple[str, ...]
 
 

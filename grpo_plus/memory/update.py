@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from grpo_plus.memory.errors import StepTooLargeError, attempt, release
-from grpo_plus.memory.undo import Undo, attributes, gradients, lengths, random_state, together
+from grpo_plus.memory.snapshot import Undo, attributes, gradients, lengths, random_state, together
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -65,7 +65,7 @@ class MicroBatch:
 
 
 @dataclass
-class Window:
+class AccumulationWindow:
     """What was accumulated since the last optimizer step, whose number it has.
 
     ``gradients`` puts back those from before; ``done`` are the micro-batches that went through.
@@ -81,7 +81,7 @@ class Update:
 
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
-        self._window: Window | None = None
+        self._window: AccumulationWindow | None = None
         self._running = False
         self._present: MicroBatch | None = None
         self._progress: Undo | None = None
@@ -100,7 +100,7 @@ class Update:
             number = seams.window()
             begun = any(parameter.grad is not None for parameter in seams.model.parameters())
             if self._window is None or self._window.number != number or not begun:
-                self._window = Window(number, gradients(seams.model))
+                self._window = AccumulationWindow(number, gradients(seams.model))
             devices = {parameter.device for parameter in seams.model.parameters()}
             flags = [attributes(thing, names) for thing, names in seams.flags()]
             state = [attributes(thing, names) for thing, names in seams.state()]

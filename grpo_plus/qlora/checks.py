@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.qlora.model import asked_bits, bits_of, format_of, method_of, quantises_twice
+from grpo_plus.qlora.model import bits_of, format_of, method_of, quantises_twice, requested_bits
 from grpo_plus.sampling.decode import is_adapted
 from grpo_verifiers.lazy import installed
 
@@ -43,13 +43,13 @@ class Request:
 def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any) -> Request:
     """Gather what `problems` looks at from a trainer's arguments; the model is a name, a folder or a model."""
     kwargs = args.model_init_kwargs or {}
-    asked = asked_bits(quantization_config) or asked_bits(kwargs.get("quantization_config"))
+    asked = requested_bits(quantization_config) or requested_bits(kwargs.get("quantization_config"))
     config = getattr(model, "config", None)
     if isinstance(model, str):
         config = read_config(model, kwargs, trust_remote_code=getattr(args, "trust_remote_code", False))
     stored_as = method_of(config)
     stored = getattr(config, "quantization_config", None)
-    stored_bits = asked_bits(stored)
+    stored_bits = requested_bits(stored)
     adapted = False if isinstance(model, str) or model is None else is_adapted(model)
     quantisation = quantization_config or kwargs.get("quantization_config") or stored
     plugin = getattr(args, "deepspeed_plugin", None)

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.qlora.checks import read_config
-from grpo_plus.qlora.model import asked_bits, method_of
+from grpo_plus.qlora.model import method_of, requested_bits
 from grpo_verifiers.registry import is_reference
 
 LEARNING_RATE = 2e-5
@@ -59,7 +59,7 @@ def quantised_defaults(
     Options that were ``given``, in a file or as a flag, are never touched. ``stored`` is 4 or 8 for a checkpoint that
     bitsandbytes has quantised already.
     """
-    bits = bits_asked(values) or stored
+    bits = bits_of_options(values) or stored
     if bits is None:
         return []
     precision = _precision(values, given, device)
@@ -70,7 +70,7 @@ def quantised_defaults(
         *_precision_defaults(precision, given),
         Default("dtype", dtype, "of products, embeddings and cache; TRL's float32 takes twice the memory"),
     ]
-    if bits_asked(values) == 4:
+    if bits_of_options(values) == 4:
         wanted.append(Default("use_bnb_nested_quant", True, "quantises the scales too: 0.4 bits a weight less"))
     if values.get("use_peft") or "use_peft" not in given:
         optimizer = "paged_adamw_8bit" if cuda else "adamw_torch"
@@ -89,7 +89,7 @@ def quantised_defaults(
     return [default for default in wanted if default.name not in given and default.name in values]
 
 
-def bits_asked(values: Mapping[str, Any]) -> int | None:
+def bits_of_options(values: Mapping[str, Any]) -> int | None:
     """4 or 8 if the run asks bitsandbytes for it; both at once are refused by TRL."""
     if values.get("load_in_4bit"):
         return 4
@@ -104,7 +104,7 @@ def stored_bits(values: Mapping[str, Any]) -> int | None:
     config = read_config(
         name, {"revision": values.get("model_revision")}, trust_remote_code=bool(values.get("trust_remote_code"))
     )
-    return asked_bits(getattr(config, "quantization_config", None)) if method_of(config) == "bitsandbytes" else None
+    return requested_bits(getattr(config, "quantization_config", None)) if method_of(config) == "bitsandbytes" else None
 
 
 def _precision(values: Mapping[str, Any], given: Collection[str], device: Device) -> str:
@@ -143,8 +143,8 @@ def fill_parser(
     flags = {argument.partition("=")[0] for argument in arguments}
     known = parser._actions  # noqa: SLF001 - argparse has no public list of its options
     given = {*from_file, *(action.dest for action in known if flags & set(action.option_strings))}
-    stored = None if bits_asked(values) is not None else stored_bits(values)
-    if bits_asked(values) is None and stored is None:
+    stored = None if bits_of_options(values) is not None else stored_bits(values)
+    if bits_of_options(values) is None and stored is None:
         return []
     device = device or Device.present(use_cpu=bool(values.get("use_cpu")))
     found = quantised_defaults(values, given, device, stored)

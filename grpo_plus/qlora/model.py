@@ -24,11 +24,11 @@ def method_of(config: Any) -> str | None:
         return None
     found = _read(quantisation, "quant_method")
     if found is None:
-        return "bitsandbytes" if asked_bits(quantisation) else "an unnamed method"
+        return "bitsandbytes" if requested_bits(quantisation) else "an unnamed method"
     return str(getattr(found, "value", found))
 
 
-def asked_bits(quantisation: Any) -> int | None:
+def requested_bits(quantisation: Any) -> int | None:
     """4 or 8 if a quantisation config asks bitsandbytes for it; takes objects and mappings."""
     if quantisation is None:
         return None

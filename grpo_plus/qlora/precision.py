@@ -13,7 +13,7 @@ from torch import nn
 _LOW = (torch.float16, torch.bfloat16)
 
 
-def kept_tensors(model: nn.Module, *, trainable_only: bool = False) -> Callable[[], None]:
+def dtype_snapshot(model: nn.Module, *, trainable_only: bool = False) -> Callable[[], None]:
     """Gives back, when it is called, the floating-point tensors of now wherever their type has changed since.
 
     The tensor itself comes back, not a cast of the new one: what the cast rounded is not lost. Nothing is copied.
@@ -58,9 +58,9 @@ def float32_trainables(model: nn.Module) -> int:
 
 
 @contextmanager
-def dtypes_kept(model: nn.Module) -> Iterator[None]:
+def preserved_dtypes(model: nn.Module) -> Iterator[None]:
     """Undo, at the end of the block, every change of a parameter's or buffer's type that happened in it."""
-    restore = kept_tensors(model)
+    restore = dtype_snapshot(model)
     try:
         yield
     finally:

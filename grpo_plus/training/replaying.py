@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.memory.undo import random_state
+from grpo_plus.memory.snapshot import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.advantages import Scored

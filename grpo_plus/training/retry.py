@@ -12,7 +12,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.advice import optimizer_of, optimizer_suggestion
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
-from grpo_plus.memory.undo import random_state
+from grpo_plus.memory.snapshot import random_state
 from grpo_plus.memory.update import Scoring, Seams, Update
 from grpo_plus.training.advice import advice_for
 from grpo_plus.training.engine import UpdateEngine
@@ -43,7 +43,7 @@ class Retry(Hook):
         super().after_loading(host)
         self._update = Update(self._seams())
         self._scoring = Scoring(
-            noted=lambda: random_state({parameter.device for parameter in host.model.parameters()}),
+            snapshot=lambda: random_state({parameter.device for parameter in host.model.parameters()}),
             advice=self._advice,
             count=self._count,
         )

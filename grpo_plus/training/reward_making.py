@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.checkpoints.reward_model import HEADS, read_kind, write_whole
+from grpo_plus.checkpoints.reward_model import HEADS, read_kind, write_reward_model
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
@@ -185,7 +185,7 @@ def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions
             model.save_pretrained(draft)
         host.processing_class.save_pretrained(draft)
 
-    write_whole(folder, write, about)
+    write_reward_model(folder, write, about)
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:

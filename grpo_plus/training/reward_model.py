@@ -17,12 +17,12 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.checkpoints.disk import failed_write
-from grpo_plus.checkpoints.reward_model import place_problem, read_kind
+from grpo_plus.checkpoints.reward_model import read_kind, write_problem
 from grpo_plus.heads.reward_history import Example, History, packed, replayed, unpacked
 from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
 from grpo_plus.heads.reward_ranking import ranked_right, separation
 from grpo_plus.heads.reward_scale import rewards_of, worst_step
-from grpo_plus.memory.undo import random_state
+from grpo_plus.memory.snapshot import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
 from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
@@ -87,7 +87,7 @@ class RewardModelHook(Hook):
             for name in ("image", "images")
             if name in (getattr(data, "column_names", None) or ())
         ]
-        if place := place_problem(Path(args.output_dir) / NAME):
+        if place := write_problem(Path(args.output_dir) / NAME):
             problems.append(f"reward_model: {place}")
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if self._learns and options.head == "outcome" and rows < 2:

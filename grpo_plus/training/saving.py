@@ -11,7 +11,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.checkpoints import folder as checkpoints
 from grpo_plus.checkpoints.disk import FailedWrite, failed_write
-from grpo_plus.memory.undo import Undo, random_state
+from grpo_plus.memory.snapshot import Undo, random_state
 from grpo_plus.training import state
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger, redact_text

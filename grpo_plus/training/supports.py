@@ -10,7 +10,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT, Host
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
-from grpo_plus.sampling.support import Support, fitting, unknown
+from grpo_plus.sampling.allowed_tokens import AllowedTokens, fitting, unknown
 from grpo_plus.training.hooks import Compute, Draw, Hook
 from grpo_plus.training.rollouts import Rollouts
 from grpo_verifiers.redaction import get_logger
@@ -53,7 +53,7 @@ class Supports(Hook):
         self._turns += 1
         served = self._served()
         drawing = self._rollouts.rollout if served is None else served
-        self._rows = drawing.supports if drawing is not None and self._turns == 1 else None
+        self._rows = drawing.allowed if drawing is not None and self._turns == 1 else None
 
     def _unknown(self) -> str | None:
         """Why it is not known what completions were drawn from; None where that was everything."""
@@ -61,7 +61,7 @@ class Supports(Hook):
             return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
         if (served := self._served()) is not None:
             return (
-                f"vLLM tells of {served.asked} tokens beside each sampled one, and more could be drawn (or it does not "
+                f"vLLM tells of {served.top_n} tokens beside each sampled one, and more could be drawn (or it does not "
                 "return processed log-probabilities; a server takes a larger --max-logprobs)"
             )
         rollout = self._rollouts.rollout
@@ -69,7 +69,7 @@ class Supports(Hook):
             return None
         if rollout.stock is not None:
             return f"generate drew the completions ({rollout.stock})"
-        return None if rollout.supports is None else "completions are not as they were drawn"
+        return None if rollout.allowed is None else "completions are not as they were drawn"
 
     def _say(self, why: str) -> None:
         if not self._said and self.host.accelerator.is_main_process:
@@ -127,5 +127,5 @@ class Supports(Hook):
         if rows is not None and len(rows) == len(input_ids):
             rows = fitting(rows, attention_mask[:, -logits_to_keep:].sum(1).tolist())
             if any(map(len, rows)):
-                keywords["support"] = Support(rows, logits_to_keep, input_ids.device)
+                keywords["support"] = AllowedTokens(rows, logits_to_keep, input_ids.device)
         return score(model, input_ids, attention_mask, logits_to_keep, *further, **keywords)

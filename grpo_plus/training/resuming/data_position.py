@@ -17,7 +17,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.memory.undo import random_state, together
+from grpo_plus.memory.snapshot import random_state, together
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resuming.run_changes import ResumeCheck
 from grpo_plus.training.reward_table import IN_MAIN_MEMORY

@@ -4,7 +4,7 @@ Where top-k, top-p or min-p leave the tokens S, token x is drawn with probabilit
 by whatever model: the policy now and before, and a reference, so that their KL divergence is finite, and 0 where both
 are equal. The gradient flows through p(S).
 
-`Within` takes the place of a model. TRL 1.14 reads its logits: those outside get a value that no softmax sees. TRL
+`TruncatedModel` takes the place of a model. TRL 1.14 reads its logits: those outside get a value that no softmax sees. TRL
 1.16 has the model score its hidden states by a function, which is replaced for the length of the call.
 """
 
@@ -28,7 +28,7 @@ _WIDE_PRODUCTS = torch.__version__ >= "2.8"
 """Whether CUDA's products of 16-bit numbers come in 32 bits."""
 
 
-class Places(Protocol):
+class AllowedMask(Protocol):
     """The tokens that could be drawn at places of a batch, which count through its (B, C) completion tokens."""
 
     def allowed(self, places: torch.Tensor, vocabulary: int) -> torch.Tensor:
@@ -36,7 +36,7 @@ class Places(Protocol):
         ...
 
 
-class Tally:
+class ExcludedMass:
     """The mean probability outside of the supports, under the model that was scored last."""
 
     def __init__(self) -> None:
@@ -54,22 +54,24 @@ class Tally:
         return float(self._sum) / self._count if self._count else None
 
 
-def within_rows(
-    model: Any, support: Places, rows: Sequence[int], kept: int, *, width: int, head: Head, tally: Tally
-) -> "Within":
+def truncated_rows(
+    model: Any, support: AllowedMask, rows: Sequence[int], kept: int, *, width: int, head: Head, tally: ExcludedMass
+) -> "TruncatedModel":
     """A model for TRL's own passes over rows of a batch of so many completion columns, the first ``kept`` of them."""
     index = torch.tensor(list(rows))[:, None]
-    return Within(model, support, index * width + torch.arange(kept), head, tally, shifted=True)
+    return TruncatedModel(model, support, index * width + torch.arange(kept), head, tally, shifted=True)
 
 
-def within_packed(model: Any, support: Places, packed: Packed, *, head: Head, tally: Tally) -> "Within":
+def truncated_packed(
+    model: Any, support: AllowedMask, packed: Packed, *, head: Head, tally: ExcludedMass
+) -> "TruncatedModel":
     """A model for one pass over packed rows."""
     places = torch.full_like(packed.input_ids, -1)
     places.view(-1)[packed.scored] = packed.target
-    return Within(model, support, places, head, tally, shifted=False)
+    return TruncatedModel(model, support, places, head, tally, shifted=False)
 
 
-class Within:
+class TruncatedModel:
     """A model whose next tokens come from supports.
 
     ``places``, (R, L), are those of all rows that will be scored, in the order of the calls, each of which takes as
@@ -78,7 +80,7 @@ class Within:
     """
 
     def __init__(
-        self, model: Any, support: Places, places: torch.Tensor, head: Head, tally: Tally, *, shifted: bool
+        self, model: Any, support: AllowedMask, places: torch.Tensor, head: Head, tally: ExcludedMass, *, shifted: bool
     ) -> None:
         self._model = model
         self._support = support
@@ -127,7 +129,9 @@ class Within:
 class _Fused:
     """What TRL 1.16 has hidden states scored by, in one pass over some rows."""
 
-    def __init__(self, support: Places, places_RS: torch.Tensor, scored_RS: torch.Tensor, tally: Tally) -> None:
+    def __init__(
+        self, support: AllowedMask, places_RS: torch.Tensor, scored_RS: torch.Tensor, tally: ExcludedMass
+    ) -> None:
         self._support = support
         self._places = places_RS
         self._scored = scored_RS
@@ -142,20 +146,20 @@ class _Fused:
         if len(hidden_MH) != len(scored_M):
             places_M, scored_M = places_M[scored_M], scored_M[scored_M]
         index = (scored_M & (places_M >= 0)).nonzero()[:, 0]
-        how = _How(head, self._support, places_M[index], targets_M[index])
+        how = _Scoring(head, self._support, places_M[index], targets_M[index])
         inputs = (hidden_MH[index], head.weight, head.bias)
-        logps, entropies, outside = _Restricted.apply(*inputs, how)  # type: ignore[no-untyped-call]
+        logps, entropies, outside = _TruncatedLogps.apply(*inputs, how)  # type: ignore[no-untyped-call]
         self._tally.add(outside)
         zeros_M = torch.zeros(len(hidden_MH), device=logps.device)
         return zeros_M.index_put((index,), logps.float()), zeros_M.index_put((index,), entropies.float())
 
 
 @dataclass(frozen=True)
-class _How:
+class _Scoring:
     """How N positions are scored."""
 
     head: _trl.FusedHead
-    support: Places
+    support: AllowedMask
     places: torch.Tensor
     targets: torch.Tensor
 
@@ -186,12 +190,12 @@ class _How:
         return logps_N, entropies_N, -torch.expm1(total_N - everything_N), total_N
 
 
-class _Restricted(torch.autograd.Function):
+class _TruncatedLogps(torch.autograd.Function):
     """A few positions at a time; their logits are made once more for the gradient, which is summed in float32."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _How
+        ctx: Any, hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _Scoring
     ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.how, ctx.dtype = how, hidden_NH.dtype
