@@ -142,7 +142,7 @@ class AllowedTokens:
         self._first = first_BC.reshape(-1).to(device)
         self._parts = (torch.cat(parts) if parts else unknown()).to(device)
 
-    def allowed(self, places_N: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    def mask(self, places_N: torch.Tensor, vocabulary: int) -> torch.Tensor:
         """Return the (N, V) bool mask of allowed tokens at flat (B, C) positions."""
         counts_N, first_N = self._counts[places_N].long(), self._first[places_N]
         allowed_NV = (counts_N == FULL)[:, None].repeat(1, vocabulary)

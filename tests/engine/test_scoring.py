@@ -42,7 +42,7 @@ def engine(tiny):
         made = Engine(layout, tokens, facts=lambda: Facts(**facts), autocast=nullcontext, unwrap=lambda _: tiny)
         made.stock = Stock()
         known = made._models.of(None)
-        known.tried, known.support = True, replace(known.support, trimming=True)
+        known.tried, known.treatments = True, replace(known.treatments, trimming=True)
         return made
 
     return engine
@@ -123,7 +123,7 @@ def test_an_engine_that_is_asked_for_by_name_is_refused_at_once(engine):
         ("packed", None, {}, {"packing": True, "note": "no sharing"}, None),
     ):
         made = engine(layout, tokens, **facts)
-        made._models.of(None).support = Treatments(**support)
+        made._models.of(None).treatments = Treatments(**support)
         if reason is None:
             made.check(None)
         else:

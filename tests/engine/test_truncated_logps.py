@@ -45,7 +45,7 @@ def test_what_is_kept_is_what_was_noted(vocabulary, device):
     lengths = [9, 0, 3, 1]
     support = AllowedTokens(rows_of(allowed, lengths), 11, device)
     for row, length in enumerate(lengths):
-        found = support.allowed(row * 11 + torch.arange(11, device=device), vocabulary)
+        found = support.mask(row * 11 + torch.arange(11, device=device), vocabulary)
         assert torch.equal(found[:length], allowed[row, :length])
         assert found[length:].all()
 
@@ -57,7 +57,7 @@ def test_a_token_drawn_again_replaces_the_first_and_a_gap_makes_a_row_unknown(de
         scores[0, first] = 0
         noted.note(tensor([0]), tensor([place]), scores)
     (whole,), (gap,) = noted.rows([1]), noted.rows([3])
-    assert AllowedTokens([whole], 1, device).allowed(tensor([0]), 8)[0].nonzero().tolist() == [[2]]
+    assert AllowedTokens([whole], 1, device).mask(tensor([0]), 8)[0].nonzero().tolist() == [[2]]
     assert len(gap) == 0
 
 

@@ -364,7 +364,10 @@ class TestHostileServers:
 
         wanted = {"n": 2, "max_tokens": 1000, "prompt": [1] * 24}
         assert vllm_http.largest_answer(wanted) == (4 << 20) + 512 * 2 * 1024
-        with self.answering(200, endless) as url, pytest.raises(ServerError, match=r"5 MiB.*more than this request can need"):
+        with (
+            self.answering(200, endless) as url,
+            pytest.raises(ServerError, match=r"5 MiB.*more than this request can need"),
+        ):
             Client(url, patience=1).complete(wanted)
         assert len(sent) < 100
 

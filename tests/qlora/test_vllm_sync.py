@@ -50,7 +50,7 @@ def test_an_adapter_alone_goes_unasked_over_no_base_that_nobody_can_compare_and_
     there = means("adapters as_object")
     (problem,) = sync_problems(None, there)
     assert "handed over as an object" in problem
-    assert "Hand over the name or folder of the model; or, where" in problem
+    assert "Pass the name or folder of the model; or, if" in problem
     assert sync_problems("adapter", there) == []
     assert not there._replace(accelerator=True, vllm=True).doubtful
     group = "accelerator vllm"

@@ -83,7 +83,7 @@ def brute_logps(host, output, *, truncate=True):
     logits = model(input_ids=ids, attention_mask=mask).logits[:, -width - 1 : -1].double() / host.temperature
     if truncate and "support" in output:
         support = AllowedTokens(output["support"], width, ids.device)
-        allowed = support.allowed(torch.arange(len(ids) * width, device=ids.device), logits.shape[2]).view_as(logits)
+        allowed = support.mask(torch.arange(len(ids) * width, device=ids.device), logits.shape[2]).view_as(logits)
         logits = logits.masked_fill(~allowed, -torch.inf)
     chosen = logits.log_softmax(-1).gather(-1, output["completion_ids"][..., None])[..., 0]
     return torch.where(output["completion_mask"].bool(), chosen, 0.0)
@@ -140,7 +140,7 @@ def test_the_support_is_what_transformers_own_warpers_leave(watched):
     present = output["completion_mask"].bool().reshape(-1)
     scores = chain(None, logits.reshape(-1, logits.shape[-1]).clone())
     support = AllowedTokens(output["support"], width, ids.device)
-    allowed = support.allowed(torch.arange(len(scores), device=ids.device), scores.shape[1])
+    allowed = support.mask(torch.arange(len(scores), device=ids.device), scores.shape[1])
     agree = ((scores > -torch.inf) == allowed).all(-1)[present]
     assert agree.float().mean() > 0.98  # a logit at the edge may fall on either side of it
     assert int(allowed[present].sum(-1).max()) <= 20
@@ -343,7 +343,7 @@ def test_a_servers_answer_is_read_and_what_cannot_be_is_unknown():
 @pytest.mark.parametrize("width", [2, 3])
 def test_a_completions_support_is_scored_within_and_one_gap_makes_it_unknown(width, device):
     support = AllowedTokens([from_ids([[1, 4], [2]]), from_ids([[1], None])], width, device)
-    allowed = support.allowed(torch.arange(2 * width, device=device), 5).reshape(2, width, 5)
+    allowed = support.mask(torch.arange(2 * width, device=device), 5).reshape(2, width, 5)
     assert allowed[0, 0].tolist() == [False, True, False, False, True]
     assert allowed[0, 1].tolist() == [False, False, True, False, False]
     assert allowed[0, 2:].all()
