@@ -124,7 +124,7 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
                 read_model_config(part.model, trust_remote_code=parsed.trusts_code)
         bits, double = storage_of(parsed, path, config)
         shape = shape_of(config, path)
-        raise_all(storage_problems(Request(path, None, method_of(config), asked=bits is not None)))
+        raise_all(storage_problems(Request(path, None, method_of(config), requested=bits is not None)))
     except ValueError as error:
         raise UserError(str(error)) from error
     settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)

@@ -1,13 +1,13 @@
-"""The losses of reward models: Bradley and Terry's of preferences, and that of process reward models.
+"""The losses of reward models: Bradley–Terry for preferences, binary cross-entropy for the labels of steps.
 
-Bradley–Terry (Bradley, Terry 1952; Ouyang et al., arXiv:2203.02155, equation 1) assumes that the chance of preferring
-one completion over another is σ of the difference of their scores, so only differences within a pair are learned: the
-level of the scores is free, and differs from prompt to prompt. Pairs that are told apart for certain are pushed further
-apart without end, ever more slowly; equal scores cost ln 2.
+Bradley–Terry (Bradley, Terry 1952; Ouyang et al., arXiv:2203.02155, equation 1) assumes that the probability of
+preferring one completion over another is σ of the difference of their scores, so only differences in a pair are
+learned: the level of the scores is free, and differs from prompt to prompt. Separable pairs are pushed further without
+limit, more and more slowly; equal scores cost ln 2.
 
 A process reward model has binary cross-entropy at the ends of steps (arXiv:2305.20050, arXiv:2312.08935). A label is
-1 (good), 0 (bad) or NaN (nobody judged it): only judged ends count, every other token is free. The logit stands at
-the last token of a step, where the model has read it whole. A logit of 0 costs ln 2.
+1 (good), 0 (bad) or NaN (not judged): only judged ends count, all other tokens are free. The logit is at the last token
+of a step, after which the model has read the complete step. A logit of 0 costs ln 2.
 """
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def bradley_terry(chosen_Q: Tensor, rejected_Q: Tensor) -> Tensor:
-    """−log σ(s_chosen − s_rejected) of each pair, finite for any finite scores.
+    """Return −log σ(s_chosen − s_rejected) of each pair, finite for any finite scores.
 
     >>> bradley_terry(torch.tensor([0.0, 2.0]), torch.tensor([0.0, 0.0]))
     tensor([0.6931, 0.1269])
@@ -30,13 +30,13 @@ def bradley_terry(chosen_Q: Tensor, rejected_Q: Tensor) -> Tensor:
 
 
 def process_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy where there is a label, exactly 0 (and no gradient) elsewhere; shapes as they come.
+    """Return the binary cross-entropy of each label; exactly 0, without gradient, for NaN labels. Any shape.
 
     >>> process_losses(torch.tensor([0.0, 2.0, 5.0]), torch.tensor([1.0, 0.0, float("nan")]))
     tensor([0.6931, 2.1269, 0.0000])
     """
-    told = ~labels.isnan()
-    # Both sides are replaced: what stands where nobody looks may be anything, and NaN times 0 is NaN.
-    logits, labels = torch.where(told, logits, 0.0), torch.where(told, labels.to(logits.dtype), 0.0)
+    labelled = ~labels.isnan()
+    # Both sides are replaced: unlabelled logits may be NaN, and NaN times 0 is NaN.
+    logits, labels = torch.where(labelled, logits, 0.0), torch.where(labelled, labels.to(logits.dtype), 0.0)
     losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-    return torch.where(told, losses, 0.0)
+    return torch.where(labelled, losses, 0.0)

@@ -391,11 +391,11 @@ class RewardPairs(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """How much was drawn and seen; the examples are tensors."""
-        return {"draws": self._draws, "seen": self.history.seen}
+        return {"draws": self._draws, "seen": self.history.offered}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self._draws, self.history.seen = int(state["draws"]), int(state["seen"])
+        self._draws, self.history.offered = int(state["draws"]), int(state["seen"])
         for store in (self.fresh, self.held, self.history.items):  # of an earlier run of the same trainer
             store.clear()
         self._packed = None

@@ -70,7 +70,7 @@ def test_the_store_is_bounded_and_every_pair_is_as_likely_to_be_in_it():
         store, draws = History(10), generator(seed)
         for start in (0, 7, 30):
             store.add([pair(number) for number in range(start, {0: 7, 7: 30, 30: 40}[start])], draws)
-        assert (len(store), store.seen) == (10, 40)
+        assert (len(store), store.offered) == (10, 40)
         for one in store.items:
             counts[one.prompt[0]] += 1
     # 600 draws of chance 1/4 have a standard deviation of 10.6.

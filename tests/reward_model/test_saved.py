@@ -171,6 +171,6 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
 
 def test_a_folder_with_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.txt").write_text("years")
-    with pytest.raises(FileExistsError, match="holds other files and no reward model of ours"):
+    with pytest.raises(FileExistsError, match="holds other files and no reward model of grpo_plus"):
         write_reward_model(tmp_path, lambda draft: (draft / "model").write_text("new"), {})
     assert names(tmp_path) == ["thesis.txt"]

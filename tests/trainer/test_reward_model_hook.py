@@ -374,7 +374,7 @@ def test_what_only_the_trainer_knows_is_refused_before_anything_loads(build, sum
     refuses(another, {"on": "model", "model": str(tmp_path / "other")})
     (tmp_path / "out/reward_model").mkdir(parents=True)
     (tmp_path / "out/reward_model/thesis.txt").write_text("years")
-    refuses(r"out/reward_model holds other files and no reward model of ours", {})
+    refuses(r"out/reward_model holds other files and no reward model of grpo_plus", {})
 
 
 @pytest.mark.slow
