@@ -49,7 +49,7 @@ class AdapterTrunk(Trunk):
     ) -> None:
         kind = str(getattr(getattr(adapted, "peft_type", None), "value", "none"))
         if kind != "LORA":
-            raise HeadError(f"a separate adapter needs a LoRA adapter of the policy, which has {kind}.")
+            raise HeadError(f"a separate adapter needs a LoRA adapter, and the policy has {kind}.")
         self.name = name
         self._adapted = adapted
         _add(adapted, name, rank, alpha, seed)
