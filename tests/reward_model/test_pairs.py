@@ -93,7 +93,7 @@ def test_stores_come_back_from_tensors_as_they_were_and_hold_each_text_once():
     assert unpacked({}, Comparison, ["fresh"]) == {"fresh": []}
     labelled = {"fresh": [Labelled((1,), (2, 3), (0, 1), (1, 0))]}
     assert unpacked(packed(labelled), Labelled, labelled) == labelled
-    with pytest.raises(ValueError, match="another kind of head"):
+    with pytest.raises(ValueError, match="a different kind of head"):
         unpacked(packed(labelled), Comparison, labelled)
 
 
