@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from grpo_plus import _trl
+from grpo_plus.trl.fields import allow_single_generation, drop_backend_without_launcher, resolve_renamed_fields
+from grpo_plus.trl.versions import check_version
 
-_trl.check_version()
+check_version()
 
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
@@ -237,7 +238,7 @@ class GRPOPlusConfig(GRPOConfig):
         for name, value in judged.instead.items():
             setattr(self, name, value)
         given = {name: getattr(self, name, None) for name in fields}
-        differing, renamed = _trl.under_new_names(given, {name: spec.default for name, spec in fields.items()})
+        differing, renamed = resolve_renamed_fields(given, {name: spec.default for name, spec in fields.items()})
         for name, value in renamed.items():
             setattr(self, name, value)
         return {**judged.problems, **differing}
@@ -246,7 +247,7 @@ class GRPOPlusConfig(GRPOConfig):
         """Have TRL and transformers check and complete the config with these values in the place of its own."""
         self.__dict__.clear()
         self.__dict__.update(values)
-        with _trl.single_generation(self), _trl.no_group(self):
+        with allow_single_generation(self), drop_backend_without_launcher(self):
             super().__post_init__()
 
     @property

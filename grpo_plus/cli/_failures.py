@@ -48,7 +48,7 @@ def push(trainer: "GRPOPlusTrainer", dataset: str | None) -> str:
 
 def unsaved(trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, *, stopped: bool) -> str | None:
     """The message, or None; ``model`` is why the trained model was not saved, ``command`` resumes the run."""
-    folder, at, checkpoint = Path(trainer.args.output_dir), trainer.state, trainer.saving.failed
+    folder, at, checkpoint = Path(trainer.args.output_dir), trainer.state, trainer.pipeline.saving.failed
     if model is not None:
         told = f"trained to step {at.global_step}, but the model could not be written to {folder}: {model}"
         return f"{told}. {_way_on(folder, model, command)}"

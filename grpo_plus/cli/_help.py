@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import grpo_plus
-from grpo_plus import _trl
 from grpo_plus.cli._declared import Declared, declared
 from grpo_plus.recipe.forms import HEADS
+from grpo_plus.trl.fields import CONFIG_SOURCES, SCRIPT_SOURCES
+from grpo_plus.trl.versions import source_file
 
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
@@ -146,8 +147,8 @@ def our_options() -> dict[str, Declared]:
 def host_options() -> dict[str, Declared]:
     """The options of TRL and transformers; a subclass overrides its base."""
     found: dict[str, Declared] = {}
-    for package, path, owner in (*_trl.CONFIG_SOURCES, *_trl.SCRIPT_SOURCES):
-        found |= declared(_trl.source_file(package, path), owner)
+    for package, path, owner in (*CONFIG_SOURCES, *SCRIPT_SOURCES):
+        found |= declared(source_file(package, path), owner)
     return found
 
 

@@ -14,7 +14,6 @@ from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.training.hooks import Hook
     from grpo_plus.warm_start.make import Start
 
 RECORD = "_warm_start.json"
@@ -28,12 +27,12 @@ class Begun:
 
     Attributes:
         model: its name or folder.
-        hooks: one that loads a warm-started adapter, where there is one.
+        adapter: folder of a warm-started adapter to load into that of the trainer.
         fact: a few words for the model card.
     """
 
     model: str
-    hooks: tuple["Hook", ...] = ()
+    adapter: Path | None = None
     fact: str | None = None
 
 
@@ -51,15 +50,15 @@ def begin(  # noqa: PLR0917
     ``sets`` are the rows of the run, prompts made, by the field that chose them. A run that is ``resumed`` keeps the
     warm start that it began with.
     """
-    from grpo_plus import _trl
     from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_plus.warm_start.make import headline
     from grpo_plus.warm_start.store import FILE
 
     args, wanted = parsed.training, parsed.warm_start is not None
     record = Path(args.output_dir) / RECORD
     if resumed is not None:
-        found = _trl.from_main(lambda: _former(resumed))
+        found = broadcast_from_main(lambda: _former(resumed))
         if found is None:
             if wanted:
                 tell(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
@@ -69,11 +68,11 @@ def begin(  # noqa: PLR0917
         folder, adapter = _made(parsed, start, tokenizer, splits, sets, tell)
         found = {"folder": str(folder.resolve()), "adapter": adapter}
     else:
-        _trl.from_main(lambda: record.unlink(missing_ok=True))
+        broadcast_from_main(lambda: record.unlink(missing_ok=True))
         return Begun(start.model)
-    _trl.from_main(lambda: _write(record, found))
+    broadcast_from_main(lambda: _write(record, found))
     folder = Path(found["folder"])
-    fact = f"supervised, {_trl.from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
+    fact = f"supervised, {broadcast_from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
     if not found["adapter"]:
         return Begun(str(folder), fact=fact)
     if start.adapter is None:
@@ -81,9 +80,7 @@ def begin(  # noqa: PLR0917
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    from grpo_plus.training.reference import WarmAdapter
-
-    return Begun(start.model, (WarmAdapter(folder),), fact)
+    return Begun(start.model, folder, fact)
 
 
 def _former(checkpoint: Path) -> dict[str, Any] | None:
@@ -172,7 +169,7 @@ def _made(  # noqa: PLR0917
 
 def _chats(args: Any, tokenizer: Any) -> Any:
     """How chats with tools are written; None where the run has none."""
-    from grpo_plus.training.markers import markers_of
+    from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 
     if not (args.recipe.tools or args.recipe.environments):

@@ -140,7 +140,7 @@ def _number_lines(
 ) -> list[str]:
     """The advantages of the sample, computed as a trainer does."""
     from grpo_plus.advantages import compute_advantages
-    from grpo_plus.training.reward_table import per_completion
+    from grpo_plus.training.batch.reward_table import per_completion
 
     lines: list[str] = []
     rows: dict[str, Sequence[float]] = {}

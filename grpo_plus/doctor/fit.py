@@ -72,7 +72,7 @@ def fit_findings(
         told = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", told)
     elif capacity is not None and adapter is not None:
-        from grpo_plus.training.advice import planned
+        from grpo_plus.training.update.advice import planned
 
         settings = planned(args, adapter, bits=bits, double=double)
         try:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.engine.arrange import block_size
 from grpo_plus.engine.forward import Head
 from grpo_plus.objectives import Objective
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import adapter_configs, zero_stage
 
 SINGLE, REPLICATED, SHARDED = "single", "replicated", "sharded"
 """Kinds of runs: one process; a copy of the weights in every process (DDP, ZeRO-1 and 2); weights in pieces (FSDP2,
@@ -87,7 +87,7 @@ def facts_of(host: Host, objective: Objective | None) -> Facts:
 
     args = host.args
     fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
-    over_rows = [_over_rows(adapter) for adapter in _trl.adapters_of(host).values()]
+    over_rows = [_over_rows(adapter) for adapter in adapter_configs(host).values()]
     bonus = bool(host.entropy_coef != 0.0 or host.use_adaptive_entropy)
     driver = "advantages"
     if objective is not None and not objective.kl_in_loss and (objective.makes_targets or objective.pulls_groups):
@@ -139,4 +139,4 @@ def _kind_under_deepspeed(host: Host) -> str | None:
     config = host.accelerator.state.deepspeed_plugin.deepspeed_config
     if ((config.get("tensor_parallel") or {}).get("autotp_size") or 0) > 1:
         return None
-    return SHARDED if _trl.zero_stage(host) == 3 else REPLICATED
+    return SHARDED if zero_stage(host) == 3 else REPLICATED

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.engine.pack import IGNORED, Packed, sees, tree_mask
+from grpo_plus.trl.scoring import score_positions_only
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -41,7 +41,7 @@ def score_labels(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return log-probabilities (T, L) of shifted labels, and entropies; zero for ignored ones."""
     if head.fused:
-        with autocast(), _trl.scored_alone((labels_TL != IGNORED).reshape(-1)):
+        with autocast(), score_positions_only((labels_TL != IGNORED).reshape(-1)):
             outputs = model(**inputs, shift_labels=labels_TL, fused_lm_head=True)
         return outputs.log_probs, outputs.entropy
     logits = model(**inputs, use_cache=False).logits  # TRL 1.14 leaves the precision to the wrapped forward

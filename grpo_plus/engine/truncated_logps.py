@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from grpo_plus import _trl
 from grpo_plus.engine.forward import Head
 from grpo_plus.engine.pack import Packed
+from grpo_plus.trl.scoring import FusedHead, replace_fused_head
 
 _OUTSIDE = -1e30
 """A logit that vanishes in a softmax at any temperature; infinity would make the entropy 0 times infinity."""
@@ -107,7 +107,7 @@ class TruncatedModel:
         unseen = labels.shape[1] - places_RL.shape[1]
         places_RS = torch.nn.functional.pad(places_RL, (unseen, 0), value=-1)
         score = _Fused(self._allowed, places_RS, labels != -100, self._mass)
-        with _trl.fused_head(score):
+        with replace_fused_head(score):
             return self._model(**inputs)
 
     def _masked(self, logits_RSV: Tensor, places_RL: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class _Fused:
         self._scored = scored_RS
         self._mass = mass
 
-    def __call__(self, hidden_MH: Tensor, targets_M: Tensor, head: _trl.FusedHead) -> tuple[Tensor, Tensor]:
+    def __call__(self, hidden_MH: Tensor, targets_M: Tensor, head: FusedHead) -> tuple[Tensor, Tensor]:
         """Return log-probabilities and entropies of M positions, the scored ones or all."""
         scored_M = self._scored.to(hidden_MH.device).reshape(-1)
         places_M = self._places.to(hidden_MH.device).reshape(-1)
@@ -155,7 +155,7 @@ class _Fused:
 class _Scoring:
     """The inputs of scoring N positions."""
 
-    head: _trl.FusedHead
+    head: FusedHead
     allowed: AllowedMask
     places: Tensor
     targets: Tensor

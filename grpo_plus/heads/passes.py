@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, Facts, facts_of
 from grpo_plus.engine.facts import REPLICATED, SINGLE
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.pack import IGNORED
 from grpo_plus.heads.scalar import ScalarHead
 from grpo_plus.heads.trunk import Trunk
+from grpo_plus.trl.host import Host
 
 
 def distributed_problems(host: Host, field: str) -> list[str]:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.qlora.checks import read_config
 from grpo_plus.qlora.model import method_of, requested_bits
+from grpo_plus.trl.fields import other_samplers, resolve_renamed_fields
 from grpo_verifiers.registry import is_reference
 
 LEARNING_RATE = 2e-5
@@ -81,9 +81,9 @@ def quantised_defaults(
             Default("lora_dropout", 0.0, "dropout would make the trained policy differ from the sampled one"),
             Default("optim", optimizer, why),
         ]
-    if not _trl.other_samplers(values):
+    if not other_samplers(values):
         defaults.append(Default("rollout", "auto", "prompts are read once, completions that ended leave the batch"))
-    if {**values, **_trl.under_new_names(values, {})[1]}.get("gradient_checkpointing"):
+    if {**values, **resolve_renamed_fields(values, {})[1]}.get("gradient_checkpointing"):
         plain = {"use_reentrant": False}
         defaults.append(Default("gradient_checkpointing_kwargs", plain, "the variant that works with frozen inputs"))
     return [default for default in defaults if default.name not in explicit and default.name in values]

@@ -245,7 +245,7 @@ def _warm(
     """Where the warm start of these rows is kept, whose prompts show these tools."""
     from transformers import AutoTokenizer
 
-    from grpo_plus.training.markers import markers_of
+    from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.examples import Row, encode
     from grpo_plus.warm_start.make import Start, obtain, store_of
     from grpo_plus.warm_start.options import WarmStart

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.advantages.checking import keyword_problems as estimator_problems
 from grpo_plus.objectives import Objective, objectives
@@ -28,6 +27,7 @@ from grpo_plus.selection.dead_groups.keep import Keep
 from grpo_plus.selection.dead_groups.replay import Replay
 from grpo_plus.selection.dead_groups.resample import Resample
 from grpo_plus.selection.dead_groups.roulette import Roulette
+from grpo_plus.trl.fields import other_samplers
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
@@ -98,7 +98,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     how, record = choice["rollout.how"], choice["report.record"]
     set_here = any(getattr(config, field) not in (None, []) for field in _PARTS)
     own = set_here or choice["diagnosis.judge"] is not None or dead_groups.name != "keep"
-    lean = (own or choice["rollout.rows"] is not None) and not _trl.other_samplers(vars(config))
+    lean = (own or choice["rollout.rows"] is not None) and not other_samplers(vars(config))
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,

@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoT
 
 from grpo_plus.engine import Engine, EngineError, Facts
 from grpo_plus.engine.architecture import treatments_of
-from grpo_plus.training import engine as training_engine
+from grpo_plus.training.update import engine as training_engine
 from grpo_verifiers.errors import ConfigError
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip

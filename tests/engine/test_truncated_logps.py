@@ -9,10 +9,10 @@ import trl.trainer.utils as trl_utils
 from peft import LoraConfig
 from torch.autograd import gradcheck
 
-from grpo_plus._trl import FusedHead
 from grpo_plus.engine.forward import Head
 from grpo_plus.engine.truncated_logps import ExcludedMass, TruncatedModel, _Scoring, _TruncatedLogps
 from grpo_plus.sampling.allowed_tokens import AllowedTokens, AllowedTokensLog
+from grpo_plus.trl.scoring import FusedHead
 from tests.device import DEVICE
 
 tensor = partial(torch.tensor, device=DEVICE)

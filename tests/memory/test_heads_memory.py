@@ -24,7 +24,7 @@ from grpo_plus.memory.estimate import GIB, HeadSettings, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.shape import read_model_config, shape_of
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.advice import heads_of
+from grpo_plus.training.update.advice import heads_of
 from tests.device import DEVICE, FLOAT32, NAME
 from tests.memory.live import Live, OnDevice
 from tests.qlora.test_qlora_planner import qwen3

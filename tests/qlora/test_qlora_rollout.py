@@ -20,7 +20,7 @@ from grpo_plus.sampling import decode as decoding
 from grpo_plus.sampling.rollout import Rollout, refusal, rows_that_fit
 from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.rollouts import Rollouts
+from grpo_plus.training.rollout.lean import LeanRollouts
 from tests.device import DEVICE
 from tests.qlora.runs import assert_same_distribution, lora
 
@@ -313,7 +313,7 @@ class TestFallback:
         there = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=plugin))
         facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None, "tools": []}
         args = SimpleNamespace(ds3_gather_for_generation=False)
-        drawn = Rollouts(Recipe(rollout=RolloutOptions("auto"), rollout_is_set=asked), retry=None)
+        drawn = LeanRollouts(Recipe(rollout=RolloutOptions("auto"), rollout_is_set=asked), retry=None)
         drawn.after_loading(SimpleNamespace(accelerator=there, args=args, **facts))
         assert drawn.most_rows is None
         assert ("rollout is 'auto', but the parameters are sharded" in caplog.text) is asked

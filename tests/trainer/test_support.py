@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -13,9 +14,8 @@ from grpo_plus.sampling.allowed_tokens import AllowedTokens, from_ids
 from grpo_plus.sampling.sampler import Sampling, processors
 from grpo_plus.sampling.vllm_support import LEAST, MOST, allowed_ids, from_json, logprobs_count
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.hooks import Hook
-from grpo_plus.training.resuming.data_position import packed, unpacked
-from grpo_plus.training.reward_table import CRITIC_FEATURES
+from grpo_plus.training.hooks import CRITIC_FEATURES, Hook
+from grpo_plus.training.resume.data_position import packed, unpacked
 from tests.trainer.conftest import BASE, weights
 
 OURS = {"rollout": "auto", "learning_rate": 0.5}
@@ -38,7 +38,8 @@ class Watch(Hook):
         self.batches, self.seen, self.outside = [], [], None
         self._inputs = None
 
-    def batch(self, output):
+    def batch(self, batch):
+        output = batch.output
         brute = brute_logps(self.host, output)
         inside = (brute_logps(self.host, output, truncate=False) - brute)[output["completion_mask"].bool()].exp()
         self.outside = self.outside or 1 - float(inside.mean())
@@ -55,6 +56,11 @@ class Watch(Hook):
             self.seen.append((step, self._inputs, result[0].detach().clone()))
         return result
 
+    def watch(self, trainer):
+        trainer.pipeline.hooks.append(self)
+        score = trainer._get_per_token_logps_and_entropies
+        trainer._get_per_token_logps_and_entropies = partial(self.logps, score)
+
 
 @pytest.fixture
 def watched(build):
@@ -62,7 +68,7 @@ def watched(build):
         watch = Watch()
         made = build(trainer=trainer, **{"advantage": "zscore", **OURS, **settings})
         watch.after_loading(made)
-        made.hooks.insert(0, watch)
+        watch.watch(made)
         made.train()
         return made, watch
 
@@ -151,7 +157,8 @@ def test_without_truncation_nothing_is_kept_and_the_run_is_the_same_to_the_bit(b
     trainer, watch = watched(seed=3)
     assert all("support" not in output for output in watch.batches)
     other = build(advantage="zscore", seed=3, **OURS)
-    other.hooks[:] = [hook for hook in other.hooks if type(hook).__name__ != "Supports"]
+    other.pipeline.allowed_tokens.take = lambda *_: None
+    other.pipeline.allowed_tokens.add = lambda output, **_: output
     other.train()
     assert torch.equal(weights(trainer), weights(other))
     assert not any("rollout/outside_support" in entry for entry in trainer.state.log_history)
