@@ -13,8 +13,8 @@ check_version()
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
-from grpo_plus.critic.options import CriticOptions  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
+from grpo_plus.recipe.critic_options import CriticOptions  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
 from grpo_plus.recipe.forms import HEADS, dotted_flags, moved  # noqa: E402 - same
 from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
@@ -22,6 +22,7 @@ from grpo_plus.recipe.launch import config_folder, planned_processes, process_co
 from grpo_plus.recipe.parts import DEAD_GROUPS, READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
+from grpo_plus.recipe.reward_model_options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.recipe.settings import (  # noqa: E402 - same
     DiagnosisOptions,
     EngineOptions,
@@ -29,7 +30,6 @@ from grpo_plus.recipe.settings import (  # noqa: E402 - same
     RolloutOptions,
     keys_of,
 )
-from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import redact  # noqa: E402 - same
@@ -70,7 +70,7 @@ class GRPOPlusConfig(GRPOConfig):
         environment: the environment that each completion plays with, in the same form; or a mapping of the values of
             the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
-            of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
+            of `grpo_plus.recipe.reward_model_options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
         selection: how often each prompt is drawn, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
             sampler, which draws all alike.
         dead_groups: what becomes of groups without contrast, from which the estimator learns nothing: ``keep`` trains

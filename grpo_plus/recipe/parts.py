@@ -6,21 +6,21 @@ from typing import Any
 
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.advantages.checking import keyword_problems as estimator_problems
-from grpo_plus.critic.options import CriticOptions
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.recipe.advantage import advantage_problems, equivalent_advantage
 from grpo_plus.recipe.advantage import parts_of as estimators_of
 from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.forms import HEADS, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
 from grpo_plus.recipe.reward_model import start_problems, weight_among
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
-from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
 from grpo_plus.selection.dead_groups.keep import Keep

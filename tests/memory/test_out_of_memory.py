@@ -276,7 +276,7 @@ def test_drawing_goes_on_with_fewer_rows(make, kind, caplog):
     assert card.drawn == 2
     assert retries(run) == run.pipeline.retry.count == card.failures
     assert len(run._logs["completion"]) == 8
-    assert "from now on at most" in caplog.text
+    assert "From now on at most" in caplog.text
     assert run.state.global_step == 2
 
 

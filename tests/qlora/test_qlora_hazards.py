@@ -379,7 +379,7 @@ class TestRules:
             assert "drop load_in_4bit" in text or "use_peft: true" in text
 
     def test_what_works_is_let_through(self):
-        assert problems(Request("m", 4, stored_as="bitsandbytes", asked=True, zero_stage=2)) == []
+        assert problems(Request("m", 4, stored_as="bitsandbytes", requested=True, zero_stage=2)) == []
         everything = Request("m", None, zero_stage=3, sharded=True, targets=["lm_head"], adapters=False)
         assert problems(everything) == []
         assert problems(Request("m", None, stored_as="mxfp4")) == []

@@ -17,7 +17,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.settings import RolloutOptions
 from grpo_plus.sampling import decode as decoding
-from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
+from grpo_plus.sampling.rollout import Rollout, refusal, rows_that_fit
 from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.rollout.lean import LeanRollouts
@@ -274,7 +274,7 @@ class TestFallback:
 
     def test_further_inputs(self, caplog):
         text = self.said(MODELS["llama"], caplog, output_scores=True, return_dict_in_generate=True)
-        assert "generate was given" in text
+        assert "generate was called with" in text
 
     def test_a_generate_that_was_replaced_or_overridden(self, caplog):
         model, _ = make_tiny_model(architecture="llama")
@@ -367,4 +367,4 @@ def test_weights_are_cast_once_a_drawing_and_not_once_a_token():
 
 def test_rows_that_memory_allows():
     model = MODELS["llama"]  # 2 layers, 2 heads of 8, float32: 256 bytes a token
-    assert (rows_within(model, 100, 256 * 100 * 3.9), rows_within(model, 100, 10)) == (3, 1)
+    assert (rows_that_fit(model, 100, 256 * 100 * 3.9), rows_that_fit(model, 100, 10)) == (3, 1)

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
-from grpo_plus.reward_model.history import replayed
-from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, is_held_out
-from grpo_plus.reward_model.scale import wins
+from grpo_plus.heads.reward_history import replayed
+from grpo_plus.heads.reward_pairs import Comparison, is_held_out
+from grpo_plus.heads.reward_scale import wins
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.training.scoring.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
@@ -374,7 +374,7 @@ def test_what_only_the_trainer_knows_is_refused_before_anything_loads(build, sum
     refuses(another, {"on": "model", "model": str(tmp_path / "other")})
     (tmp_path / "out/reward_model").mkdir(parents=True)
     (tmp_path / "out/reward_model/thesis.txt").write_text("years")
-    refuses(r"out/reward_model holds other files and no reward model of ours", {})
+    refuses(r"out/reward_model holds other files and no reward model of grpo_plus", {})
 
 
 @pytest.mark.slow

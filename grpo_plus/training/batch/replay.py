@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from grpo_plus.memory.undo import random_state
+from grpo_plus.memory.snapshot import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.batch.reward_table import step_scores

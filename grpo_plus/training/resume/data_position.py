@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus.memory.undo import random_state, together
+from grpo_plus.memory.snapshot import random_state, together
 from grpo_plus.training.hooks import IN_MAIN_MEMORY, TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
 from grpo_plus.trl.checkpoint import evaluation_enabled, load_random_state, run_pending_evaluation

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_plus.checkpoints import folder as checkpoints
 from grpo_plus.checkpoints.disk import FailedWrite, failed_write
-from grpo_plus.memory.undo import Undo, random_state
+from grpo_plus.memory.snapshot import Undo, random_state
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.resume import state
 from grpo_plus.trl.checkpoint import next_checkpoint_folder, push_checkpoint, save_checkpoint_now, save_full_model

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
+from grpo_plus.sampling.allowed_tokens import AllowedTokens, fitting, unknown
 from grpo_plus.sampling.rollout import Rollout
-from grpo_plus.sampling.support import Support, fitting, unknown
 from grpo_plus.training.hooks import Score, TrainerStage
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import plain_model
@@ -49,7 +49,7 @@ class AllowedTokenScoring(TrainerStage):
         """Keep the allowed tokens of a new turn, sampled by a vLLM of ours, else by ``rollout``, else by TRL."""
         self._turns += 1
         self._served, self._sampler = served is not None, rollout if served is None else served
-        self._rows = self._sampler.supports if self._sampler is not None and self._turns == 1 else None
+        self._rows = self._sampler.allowed if self._sampler is not None and self._turns == 1 else None
 
     def _unknown(self) -> str | None:
         """Why it is not known what completions were drawn from; None where that was everything."""
@@ -57,7 +57,7 @@ class AllowedTokenScoring(TrainerStage):
             return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
         if self._served:
             return (
-                f"vLLM tells of {self._sampler.asked} tokens beside each sampled one, and more could be drawn (or it "
+                f"vLLM tells of {self._sampler.top_n} tokens beside each sampled one, and more could be drawn (or it "
                 "does not return processed log-probabilities; a server takes a larger --max-logprobs)"
             )
         rollout = self._sampler
@@ -65,7 +65,7 @@ class AllowedTokenScoring(TrainerStage):
             return None
         if rollout.stock is not None:
             return f"generate drew the completions ({rollout.stock})"
-        return None if rollout.supports is None else "completions are not as they were drawn"
+        return None if rollout.allowed is None else "completions are not as they were drawn"
 
     def _say(self, why: str) -> None:
         if not self._said and self.host.accelerator.is_main_process:
@@ -127,5 +127,5 @@ class AllowedTokenScoring(TrainerStage):
         if rows is not None and len(rows) == len(input_ids):
             rows = fitting(rows, attention_mask[:, -logits_to_keep:].sum(1).tolist())
             if any(map(len, rows)):
-                keywords["support"] = Support(rows, logits_to_keep, input_ids.device)
+                keywords["support"] = AllowedTokens(rows, logits_to_keep, input_ids.device)
         return score(model, input_ids, attention_mask, logits_to_keep, *further, **keywords)

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.sampling.decode import Decoded
+from grpo_plus.sampling.decode import DecodeResult
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.training.hooks import Setup, TrainerStage
@@ -62,7 +62,7 @@ class LeanRollouts(TrainerStage):
             self.rollout = Rollout(
                 self._recipe.rollout.rows,
                 self._report,
-                asked=self._recipe.rollout_is_set,
+                explicit=self._recipe.rollout_is_set,
                 alone=not self._in_step,
             )
         elif self._recipe.rollout_is_set and host.accelerator.is_main_process:
@@ -123,7 +123,7 @@ class LeanRollouts(TrainerStage):
             return "A pass that all ranks take part in cannot be made again: set rollout: {rows: N}, or lower it."
         return "Not even one completion at a time fits."
 
-    def _report(self, cost: Decoded) -> None:
+    def _report(self, cost: DecodeResult) -> None:
         self._lists["rollout/row_steps"].append(float(cost.row_steps))
         self._lists["rollout/row_steps_saved"].append(cost.saved)
         self._lists["rollout/prefills"].append(float(cost.prefills))

@@ -7,10 +7,10 @@ from typing import Any
 from grpo_plus.qlora.checks import Request
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
-from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
+from grpo_plus.sampling.vllm_colocate import Colocated, load_vllm, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, start_command
-from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
-from grpo_plus.sampling.vllm_support import asked_about
+from grpo_plus.sampling.vllm_server import BY_TRAINING, key_problems
+from grpo_plus.sampling.vllm_support import logprobs_count
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.quantised import request_for
 from grpo_plus.trl.host import Host
@@ -54,12 +54,12 @@ class ColocatedRollout(TrainerStage):
         if not _colocated(args):
             return []
         keywords, request = mapping("generation_kwargs", args.generation_kwargs), request_for(setup)
-        found: list[Problem] = [*taken(keywords, dict.fromkeys(("n", "logprobs"), BY_TRAINING))]
+        found: list[Problem] = [*key_problems(keywords, dict.fromkeys(("n", "logprobs"), BY_TRAINING))]
         if request.bits is None:
             return found
         found += merge_reasons(request, sleeps=args.vllm_enable_sleep_mode)
         if request.bits == 8:
-            command = start_command(request.name, getattr(request.adapter, "r", None), asked_about(truncation(args)))
+            command = start_command(request.name, getattr(request.adapter, "r", None), logprobs_count(truncation(args)))
             found.append(
                 "vllm_mode is 'colocate' and the base is 8-bit, which vLLM in the same process cannot hold. Set "
                 f"vllm_mode: server for a server that takes the adapter alone ({command}), load_in_4bit: true, or "
@@ -86,7 +86,7 @@ class ColocatedRollout(TrainerStage):
         """Have vLLM made for adapters, in the type that is trained in."""
 
         def make(**arguments: Any) -> Colocated:
-            self.llm = made(arguments, dtype=self._dtype, rank=self._rank)
+            self.llm = load_vllm(arguments, dtype=self._dtype, rank=self._rank)
             return self.llm
 
         return build_vllm_with(make) if self._active else nullcontext()

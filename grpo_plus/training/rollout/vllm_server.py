@@ -12,8 +12,8 @@ from grpo_plus.recipe.truncation import truncation
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
-from grpo_plus.sampling.vllm_support import asked_about
-from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+from grpo_plus.sampling.vllm_support import logprobs_count
+from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.saving import Saving
 from grpo_plus.training.update.quantised import request_for
@@ -85,7 +85,7 @@ class ServerRollout(TrainerStage):
             way = choose(self._asked, means)
             if way.name == "nccl":
                 return
-            asked = asked_about(truncation(args))
+            asked = logprobs_count(truncation(args))
             push: Push = AdapterPush(rank, asked) if way.name == "adapter" else FilePush(asked)
             broadcast_from_main(lambda: check_server(client, name, push))
         except ServerError as error:
@@ -177,8 +177,8 @@ def _served(args: Any) -> bool:
     return bool(args.use_vllm) and args.vllm_mode == "server"
 
 
-def _means(setup: Setup, request: Any) -> Means:
-    return Means(
+def _means(setup: Setup, request: Any) -> SyncConditions:
+    return SyncConditions(
         quantised=request.bits is not None,
         adapters=request.adapters,
         accelerator=setup.args.device.type != "cpu",

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.reward_model.options import NAME
+from grpo_plus.recipe.reward_model_options import NAME
 from grpo_plus.sampling.token_spans import Decode
 from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from grpo_plus.checkpoints.disk import failed_write
-from grpo_plus.memory.undo import random_state
+from grpo_plus.checkpoints.reward_model import read_kind, write_problem
+from grpo_plus.heads.reward_history import Example, History, packed, replayed, unpacked
+from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
+from grpo_plus.heads.reward_ranking import ranked_right, separation
+from grpo_plus.heads.reward_scale import rewards_of, worst_step
+from grpo_plus.memory.snapshot import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
-from grpo_plus.reward_model.history import Example, History, packed, replayed, unpacked
-from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
-from grpo_plus.reward_model.ranking import ranked_right, separation
-from grpo_plus.reward_model.saved import place_problem, read_kind
-from grpo_plus.reward_model.scale import rewards_of, worst_step
+from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
 from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of
@@ -87,7 +87,7 @@ class RewardModelStage(TrainerStage):
             for name in ("image", "images")
             if name in (getattr(data, "column_names", None) or ())
         ]
-        if place := place_problem(Path(args.output_dir) / NAME):
+        if place := write_problem(Path(args.output_dir) / NAME):
             problems.append(f"reward_model: {place}")
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if self._learns and options.head == "outcome" and rows < 2:
@@ -388,11 +388,11 @@ class RewardPairs(TrainerStage):
 
     def state_dict(self) -> dict[str, Any]:
         """How much was drawn and seen; the examples are tensors."""
-        return {"draws": self._draws, "seen": self.history.seen}
+        return {"draws": self._draws, "seen": self.history.offered}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self._draws, self.history.seen = int(state["draws"]), int(state["seen"])
+        self._draws, self.history.offered = int(state["draws"]), int(state["seen"])
         for store in (self.fresh, self.held, self.history.items):  # of an earlier run of the same trainer
             store.clear()
         self._packed = None

@@ -11,18 +11,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
+from grpo_plus.checkpoints.reward_model import HEADS, read_kind, write_reward_model
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems
+from grpo_plus.heads.reward_history import Example
+from grpo_plus.heads.reward_losses import bradley_terry, process_losses
+from grpo_plus.heads.reward_pairs import Comparison, Ids
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.reward_model.history import Example
-from grpo_plus.reward_model.losses import bradley_terry, process_losses
-from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, Ids
-from grpo_plus.reward_model.saved import HEADS, read_kind, write_atomic
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import plain_model, unwrapped_model
 from grpo_verifiers.errors import ConfigError, raise_all
@@ -185,7 +185,7 @@ def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions
             model.save_pretrained(draft)
         host.processing_class.save_pretrained(draft)
 
-    write_atomic(folder, write, about)
+    write_reward_model(folder, write, about)
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:

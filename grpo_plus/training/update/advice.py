@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from grpo_plus.memory.advice import LOWER, capacity_of, optimizer_of, resident, settings_of, suggestion
-from grpo_plus.memory.estimate import Head, Settings, estimate
+from grpo_plus.memory.estimate import HeadSettings, Settings, estimate
 from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.recipe.recipe import recipe_of
@@ -38,17 +38,17 @@ def planned(args: Any, peft_config: Any, *, bits: int | None, double: bool) -> S
     return settings_of(args, peft_config, bits=bits, double=double, lean=lean, most_rows=rows, heads=heads)
 
 
-def heads_of(args: Any) -> list[Head]:
+def heads_of(args: Any) -> list[HeadSettings]:
     """The critic and the reward model of a run with adapters, as the planner counts them."""
     recipe = recipe_of(args)
     critic, reward = recipe.critic, recipe.reward_model
     found = []
     if critic is not None:
         kind, shape = critic.kind(adapted=True), _other_shape(critic.model)
-        found.append(Head("critic", kind, rank=critic.lora_r, shape=shape))
+        found.append(HeadSettings("critic", kind, rank=critic.lora_r, shape=shape))
     if reward is not None:
         kind, shape = reward.on or "adapter", _other_shape(reward.model)
-        found.append(Head("reward_model", kind, rank=reward.lora_r, shape=shape, least_rows=2))
+        found.append(HeadSettings("reward_model", kind, rank=reward.lora_r, shape=shape, least_rows=2))
     return found
 
 

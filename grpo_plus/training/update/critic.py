@@ -11,15 +11,15 @@ from torch import Tensor
 from grpo_plus.advantages import RewardTable
 from grpo_plus.advantages.gae import generalised
 from grpo_plus.advantages.table import token_rewards, values_of
-from grpo_plus.critic.loss import explained_variance, value_loss
-from grpo_plus.critic.options import CriticOptions
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.critic_loss import explained_variance, value_loss
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
+from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import CRITIC_FEATURES, CRITIC_VALUES, ScoredBatch, Setup, TrainerStage, local_rows
 from grpo_plus.training.update.inner import InnerIterations

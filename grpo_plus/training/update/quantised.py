@@ -12,7 +12,7 @@ from grpo_plus.memory.advice import capacity_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config, request_of, warnings
 from grpo_plus.qlora.model import bits_of, keep_layout
-from grpo_plus.qlora.precision import dtypes_kept, float32_trainables, kept_tensors
+from grpo_plus.qlora.precision import dtype_snapshot, float32_trainables, preserved_dtypes
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.advice import planned
@@ -62,7 +62,7 @@ class QuantisedGuard(TrainerStage):
             return
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
-        self._restore = kept_tensors(model, trainable_only=True)
+        self._restore = dtype_snapshot(model, trainable_only=True)
 
     def after_loading(self, host: Host) -> None:
         """Undo the host's changes to the adapters of a quantised model."""
@@ -82,12 +82,12 @@ class QuantisedGuard(TrainerStage):
         if not self.active:
             yield
             return
-        with dtypes_kept(self.host.model), without_dropout(self.host.model):
+        with preserved_dtypes(self.host.model), without_dropout(self.host.model):
             yield
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Undo the casts of `bf16_full_eval` and `fp16_full_eval`, which reach adapters too and stay."""
-        return dtypes_kept(self.host.model) if self.active else nullcontext()
+        return preserved_dtypes(self.host.model) if self.active else nullcontext()
 
 
 def request_for(setup: Setup) -> Request:

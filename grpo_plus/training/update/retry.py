@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_plus.memory.advice import optimizer_of, optimizer_suggestion
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
-from grpo_plus.memory.undo import random_state
+from grpo_plus.memory.snapshot import random_state
 from grpo_plus.memory.update import Scoring, Seams, Update
 from grpo_plus.training.hooks import Prepare, TrainerStage
 from grpo_plus.training.update.advice import advice_for
@@ -45,7 +45,7 @@ class Retry(TrainerStage):
         super().after_loading(host)
         self._update = Update(self._seams())
         self._scoring = Scoring(
-            noted=lambda: random_state({parameter.device for parameter in host.model.parameters()}),
+            snapshot=lambda: random_state({parameter.device for parameter in host.model.parameters()}),
             advice=self._advice,
             count=self._count,
         )

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from grpo_plus.memory.undo import attributes, gradients, lengths, random_state, together
+from grpo_plus.memory.snapshot import attributes, gradients, lengths, random_state, together
 
 
 class Thing:

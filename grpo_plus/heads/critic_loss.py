@@ -1,7 +1,7 @@
-"""The value loss of PPO, and how much of the returns the values explain.
+"""The value loss of PPO, and the explained variance of the returns.
 
 ½·max((V − R)², (clip(V, V_old ± ε) − R)²) a token (Schulman et al., arXiv:1707.06347, and its reference code): a value
-that has moved further than ε from its old one, and by that nearer to R, has no gradient. Unclipped: ½·(V − R)².
+that has moved more than ε towards R has no gradient. Unclipped: ½·(V − R)².
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip: float | None) -> tuple[Tensor, Tensor]:
-    """The loss of each token, and where the clip has ended its gradient.
+    """Return the loss of each token, and the mask of tokens without gradient because of the clip.
 
     >>> one = torch.tensor
     >>> value_loss(one([0.9, 0.1]), one([1.0, 1.0]), one([0.5, 0.0]), clip=0.2)
@@ -24,7 +24,7 @@ def value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip: float 
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float | None:
-    """1 − Var(R − V) / Var(R) over all tokens given; None where the returns do not vary.
+    """Return 1 − Var(R − V) / Var(R) over all tokens; None for constant returns.
 
     >>> explained_variance(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 2.0]))
     0.75

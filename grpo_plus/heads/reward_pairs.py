@@ -1,8 +1,8 @@
-"""Pairs out of a generation batch: completions of one prompt that the verifiers' scores order.
+"""Pairs of completions of one prompt in a generation batch, ordered by the verifiers' scores.
 
-After DeepSeekMath (arXiv 2402.03300, algorithm 1), which trains its reward model on what the policy draws. Only
-completions of one group are compared, as Bradley and Terry's model has no level across prompts. Equal scores order
-nothing; a group without contrast gives no pair. Degenerate case: one completion a prompt.
+After DeepSeekMath (arXiv 2402.03300, algorithm 1), which trains its reward model on the policy's completions. Only
+completions of one group are compared, as Bradley–Terry scores have no common level across prompts. Equal scores make no
+pair; a group without contrast has none. Degenerate case: one completion a prompt.
 """
 
 import hashlib
@@ -34,36 +34,36 @@ class Labelled(NamedTuple):
 
 
 def ordered_pairs(scores_N: Tensor, groups_N: Tensor) -> Tensor:
-    """Indices, (Q, 2), of the better and the worse completion of each pair.
+    """Return the indices, (Q, 2), of the better and the worse completion of each pair.
 
     >>> ordered_pairs(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 1])).tolist()
     [[0, 1], [2, 1]]
 
-    A score that is no finite number is in no pair.
+    Scores that are not finite are in no pair.
     """
-    known_N = scores_N.isfinite()
+    finite_N = scores_N.isfinite()
     scores_N = scores_N.double()
-    apart_NN = scores_N[:, None] - scores_N[None, :]
-    same_NN = (groups_N[:, None] == groups_N[None, :]) & known_N[:, None] & known_N[None, :]
-    return (same_NN & (apart_NN > 0)).nonzero()
+    margins_NN = scores_N[:, None] - scores_N[None, :]
+    same_NN = (groups_N[:, None] == groups_N[None, :]) & finite_N[:, None] & finite_N[None, :]
+    return (same_NN & (margins_NN > 0)).nonzero()
 
 
 def few_of_each(pairs_Q2: Tensor, groups_N: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """At most so many pairs of each group, drawn at random, in their order."""
+    """Return at most ``most`` random pairs of each group, in their order."""
     groups_Q = groups_N[pairs_Q2[:, 0]]
     shuffled = torch.randperm(len(pairs_Q2), generator=generator)
-    taken: dict[int, int] = {}
-    kept = []
+    counts: dict[int, int] = {}
+    places = []
     for place in shuffled.tolist():
         group = int(groups_Q[place])
-        taken[group] = taken.get(group, 0) + 1
-        if taken[group] <= most:
-            kept.append(place)
-    return pairs_Q2[torch.tensor(sorted(kept), dtype=torch.long)]
+        counts[group] = counts.get(group, 0) + 1
+        if counts[group] <= most:
+            places.append(place)
+    return pairs_Q2[torch.tensor(sorted(places), dtype=torch.long)]
 
 
 def step_labels(steps: Sequence[tuple[int, int, float]], threshold: float) -> tuple[Ids, Ids]:
-    """The last token and the label of each step that was judged and holds a token.
+    """Return the last token and the label of each judged step with at least one token.
 
     >>> step_labels([(0, 3, 1.0), (3, 3, 1.0), (3, 5, 0.2), (5, 6, float("nan"))], 0.5)
     ((2, 4), (1, 0))
@@ -73,7 +73,7 @@ def step_labels(steps: Sequence[tuple[int, int, float]], threshold: float) -> tu
 
 
 def is_held_out(prompt: Any, share: float) -> bool:
-    """True for so large a share of all prompts, by the checksum of the text or the messages."""
+    """Return True for this share of all prompts, by a checksum of the text or the messages."""
     text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)
     first = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8]
     return int.from_bytes(first, "big") < share * 2**64

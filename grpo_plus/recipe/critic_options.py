@@ -6,28 +6,28 @@ from typing import Annotated, Literal
 from grpo_verifiers.options import Range
 
 RATES = {"trunk": 1e-4, "adapter": 5e-5, "model": 1e-5}
-"""Learning rates where none is given: the more weights move together, the smaller."""
+"""Default learning rates: smaller for more trained weights."""
 
 
 @dataclass(frozen=True)
 class CriticOptions:
-    """How values are made and learned.
+    """Options of a critic.
 
     Attributes:
-        on: where the value head stands: ``trunk``, the policy's own last hidden states, of which nothing is trained;
-            ``adapter``, a LoRA adapter of its own on the policy's base; ``model``, a model of its own. Unset: adapter
-            where the run trains LoRA, else model.
-        model: name or folder of its own model; unset: what the policy starts from.
-        learning_rate: AdamW's, the same at every step; unset: `RATES`.
+        on: the trunk of the value head: ``trunk``, the policy's own last hidden states, which are not trained;
+            ``adapter``, a separate LoRA adapter on the policy's base; ``model``, a separate model. Unset: adapter if
+            the run trains LoRA, else model.
+        model: name or folder of its own model; unset: the policy's initial model.
+        learning_rate: AdamW's constant learning rate; unset: `RATES`.
         updates: critic updates for each update of the policy, all on the rows of that update.
-        warmup_steps: first optimizer steps that train the critic alone.
-        clip: how far a value may leave its old one before its gradient ends; null: as far as it likes.
-        lam: λ of the returns that it learns; that of the advantages is the estimator's.
+        warmup_steps: first optimizer steps, which train the critic alone.
+        clip: largest change of a value before its gradient ends; null: no limit.
+        lam: λ of the critic's returns; that of the advantages is the estimator's.
         freeze: parts of its model or adapter that are not trained.
         lora_r: rank of its adapter; unset: the policy's.
         lora_alpha: scale of its adapter; unset: with the policy's ratio to the rank.
-        max_grad_norm: its gradient is scaled down to this norm; null: as it is.
-        weight_decay: AdamW's.
+        max_grad_norm: limit of the gradient norm; null: no limit.
+        weight_decay: AdamW's weight decay.
     """
 
     on: Literal["trunk", "adapter", "model"] | None = None
@@ -44,9 +44,9 @@ class CriticOptions:
     weight_decay: Annotated[float, Range(0, finite=True)] = 0.0
 
     def kind(self, *, adapted: bool) -> str:
-        """Where the head stands, in a run that trains LoRA adapters (``adapted``) or all weights."""
+        """Return the trunk of the head in a run that trains LoRA adapters (``adapted``) or all weights."""
         return self.on or ("adapter" if adapted else "model")
 
     def rate(self, kind: str) -> float:
-        """The learning rate of a critic of this kind."""
+        """Return the learning rate of a critic of this kind."""
         return RATES[kind] if self.learning_rate is None else self.learning_rate

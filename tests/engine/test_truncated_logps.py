@@ -10,8 +10,8 @@ from peft import LoraConfig
 from torch.autograd import gradcheck
 
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.within import Tally, Within, _How, _Restricted
-from grpo_plus.sampling.support import Support, SupportLog
+from grpo_plus.engine.truncated_logps import ExcludedMass, TruncatedModel, _Scoring, _TruncatedLogps
+from grpo_plus.sampling.allowed_tokens import AllowedTokens, AllowedTokensLog
 from grpo_plus.trl.scoring import FusedHead
 from tests.device import DEVICE
 
@@ -30,7 +30,7 @@ def kept(labels_NC, vocabulary, seed=0):
 
 def rows_of(allowed_NCV, lengths):
     """The supports as they are kept, noted in an order of their own."""
-    noted = SupportLog()
+    noted = AllowedTokensLog()
     for place in reversed(range(allowed_NCV.shape[1])):
         rows = tensor([row for row, length in enumerate(lengths) if place < length], dtype=torch.long)
         scores = torch.where(allowed_NCV[rows, place], 0.0, -torch.inf)
@@ -43,21 +43,21 @@ def test_what_is_kept_is_what_was_noted(vocabulary, device):
     labels = torch.randint(0, vocabulary, (4, 9), generator=torch.Generator().manual_seed(1)).to(device)
     allowed = kept(labels, vocabulary)
     lengths = [9, 0, 3, 1]
-    support = Support(rows_of(allowed, lengths), 11, device)
+    support = AllowedTokens(rows_of(allowed, lengths), 11, device)
     for row, length in enumerate(lengths):
-        found = support.allowed(row * 11 + torch.arange(11, device=device), vocabulary)
+        found = support.mask(row * 11 + torch.arange(11, device=device), vocabulary)
         assert torch.equal(found[:length], allowed[row, :length])
         assert found[length:].all()
 
 
 def test_a_token_drawn_again_replaces_the_first_and_a_gap_makes_a_row_unknown(device):
-    noted = SupportLog()
+    noted = AllowedTokensLog()
     for place, first in ((0, 1), (0, 2), (2, 3)):
         scores = torch.full((1, 8), -torch.inf, device=device)
         scores[0, first] = 0
         noted.note(tensor([0]), tensor([place]), scores)
     (whole,), (gap,) = noted.rows([1]), noted.rows([3])
-    assert Support([whole], 1, device).allowed(tensor([0]), 8)[0].nonzero().tolist() == [[2]]
+    assert AllowedTokens([whole], 1, device).mask(tensor([0]), 8)[0].nonzero().tolist() == [[2]]
     assert len(gap) == 0
 
 
@@ -66,7 +66,7 @@ def test_a_token_takes_four_bytes_an_id_and_at_most_an_eighth_of_the_vocabulary(
     for count, size in ((20, 4 * 20), (900, 4 * 900), (1001, 32_000 // 8), (31_000, 32_000 // 8), (32_000, 0)):
         scores = torch.full((tokens, vocabulary), -torch.inf, device=device)
         scores[:, :count] = 0
-        noted = SupportLog()
+        noted = AllowedTokensLog()
         noted.note(tensor([0] * tokens), tensor(range(tokens)), scores)
         (row,) = noted.rows([tokens])
         assert row.nbytes == 8 + tokens * (4 + size)
@@ -81,13 +81,13 @@ def test_values_and_gradients_are_those_of_a_masked_softmax(softcap, device):
     )
     labels = torch.randint(0, 40, (2, 3), generator=random).to(device)
     allowed = kept(labels, 40)
-    support = Support(rows_of(allowed, [3, 3]), 3, device)
+    support = AllowedTokens(rows_of(allowed, [3, 3]), 3, device)
 
     def scores(hidden, weight, bias):
-        how = _How(
+        how = _Scoring(
             FusedHead(weight, bias, 0.7, softcap, 1.3), support, torch.arange(6, device=device), labels.reshape(-1)
         )
-        return _Restricted.apply(hidden, weight, bias, how)
+        return _TruncatedLogps.apply(hidden, weight, bias, how)
 
     def explicit(hidden, weight, bias):
         logits = (hidden @ weight.T + bias) * 1.3
@@ -117,9 +117,11 @@ def test_logits_outside_of_supports_are_out_of_sight_and_their_probability_is_co
     """As TRL 1.14 has it, whose model gives logits."""
     logits = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(0)).to(device)
     allowed = kept(torch.zeros(2, 3, dtype=torch.long, device=device), 40)
-    support, tally = Support(rows_of(allowed, [3, 3]), 3, device), Tally()
+    support, tally = AllowedTokens(rows_of(allowed, [3, 3]), 3, device), ExcludedMass()
     places, head = torch.arange(6, device=device).view(2, 3), Head(fused=False, temperature=0.7)
-    model = Within(lambda input_ids: SimpleNamespace(logits=logits), support, places, head, tally, shifted=False)
+    model = TruncatedModel(
+        lambda input_ids: SimpleNamespace(logits=logits), support, places, head, tally, shifted=False
+    )
     found = model(input_ids=torch.zeros(2, 3, device=device)).logits
     assert torch.equal(torch.where(allowed, logits, 0.0), torch.where(found > -1e29, found, 0.0))
     assert tally.mean == pytest.approx(float(((logits / 0.7).softmax(-1) * ~allowed).sum(-1).mean()))

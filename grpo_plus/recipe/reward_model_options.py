@@ -6,34 +6,34 @@ from typing import Annotated, Literal
 from grpo_verifiers.options import Range
 
 NAME = "reward_model"
-"""The column of the reward table, the folder beside the trained model, and the beginning of metrics."""
+"""The column of the reward table, the folder in ``output_dir``, and the prefix of metrics."""
 WEIGHT = 0.5
 GOOD = 0.5
-"""The least score of a step that counts as good."""
+"""The least score of a good step."""
 
 
 @dataclass(frozen=True)
 class RewardModelOptions:
-    """What a reward model is, what it learns from, and what it counts.
+    """Options of a reward model.
 
     Attributes:
-        on: ``adapter`` is a LoRA adapter on the policy's own base, ``model`` a model of its own; None: an adapter where
-            the run trains one.
-        model: name or folder of the model of its own; None: the policy's start.
-        start: folder of a reward model to go on from.
-        lora_r: rank of the adapter; its scale is 2 over all ranks.
-        head: ``outcome`` scores whole completions and learns from pairs, ``process`` scores steps and learns from the
-            labels of steps.
-        every: optimizer steps of the policy between two trainings; 0: none by itself.
+        on: ``adapter`` is a LoRA adapter on the policy's own base, ``model`` a separate model; None: an adapter if the
+            run trains one.
+        model: name or folder of the separate model; None: the policy's initial model.
+        start: folder of an initial reward model.
+        lora_r: rank of the adapter; its scale is 2 for all ranks.
+        head: ``outcome`` scores completions and learns from pairs, ``process`` scores steps and learns from the labels
+            of steps.
+        every: optimizer steps of the policy between two trainings; 0: no automatic training.
         epochs: passes over the pairs of a training.
         batch_size: pairs (labelled completions with ``process``) of an update, on each rank.
-        learning_rate: of Adam; None: 1e-4 for an adapter, 1e-5 for a model of its own.
-        pairs: most pairs of one group, drawn at random among all that its scores order.
+        learning_rate: Adam's learning rate; None: 1e-4 for an adapter, 1e-5 for a separate model.
+        pairs: most pairs of one group, sampled from all pairs ordered by its scores.
         replay: share of earlier pairs in each training.
-        history: pairs that are kept to come again, at most.
-        held_out: share of prompts whose pairs are only measured on.
-        weight: of its reward in the sum; 0: it looks on. None: the last of ``reward_weights``, or 0.5 without any.
-        scale: the reward that a score becomes: ``wins`` is the chance to beat the others of its group, ``sigmoid`` is
+        history: most earlier pairs in the replay store.
+        held_out: share of prompts whose pairs are for evaluation only.
+        weight: weight of its reward in the sum; 0: no reward. None: the last of ``reward_weights``, or 0.5 without any.
+        scale: conversion of a score to a reward: ``wins`` is the probability of a win in its group, ``sigmoid`` is
             σ(score), ``raw`` the score itself.
     """
 
@@ -55,10 +55,10 @@ class RewardModelOptions:
 
     @property
     def rewards(self) -> bool:
-        """Its scores count as rewards."""
+        """True if its scores count as rewards."""
         return self.weight != 0
 
     @property
     def reward_scale(self) -> str:
-        """What a score becomes; the scores of steps are chances by themselves."""
+        """The conversion of a score to a reward; scores of steps already are probabilities."""
         return self.scale or "wins"

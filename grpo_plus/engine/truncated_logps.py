@@ -1,11 +1,11 @@
-"""Log-probabilities within a support: the distribution that truncated sampling drew from.
+"""Log-probabilities of truncated sampling, over the allowed tokens.
 
-Where top-k, top-p or min-p leave the tokens S, token x is drawn with probability p(x) / p(S). That is what is scored,
-by whatever model: the policy now and before, and a reference, so that their KL divergence is finite, and 0 where both
-are equal. The gradient flows through p(S).
+If top-k, top-p or min-p allow the tokens S, token x has probability p(x) / p(S). All models are scored with it: the
+policy, the old policy and a reference, so their KL divergence is finite, and 0 for equal models. The gradient includes
+p(S).
 
-`Within` takes the place of a model. TRL 1.14 reads its logits: those outside get a value that no softmax sees. TRL
-1.16 has the model score its hidden states by a function, which is replaced for the length of the call.
+`TruncatedModel` replaces a model. TRL 1.14 reads its logits: excluded ones get a value that vanishes in a softmax. In
+TRL 1.16 the model scores its hidden states with a function, which is replaced during the call.
 """
 
 from collections.abc import Sequence
@@ -13,78 +13,81 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from grpo_plus.engine.forward import Head
 from grpo_plus.engine.pack import Packed
 from grpo_plus.trl.scoring import FusedHead, replace_fused_head
 
 _OUTSIDE = -1e30
-"""A logit that no softmax sees, whatever the temperature; with infinity the entropy would be 0 times infinity."""
+"""A logit that vanishes in a softmax at any temperature; infinity would make the entropy 0 times infinity."""
 
 _ELEMENTS = 2**24
-"""Logits that are held at once."""
+"""Most logits in memory at once."""
 
 _WIDE_PRODUCTS = torch.__version__ >= "2.8"
-"""Whether CUDA's products of 16-bit numbers come in 32 bits."""
+"""CUDA's products of 16-bit numbers can be stored in 32 bits."""
 
 
-class Places(Protocol):
-    """The tokens that could be drawn at places of a batch, which count through its (B, C) completion tokens."""
+class AllowedMask(Protocol):
+    """The allowed tokens at flat (B, C) completion positions of a batch."""
 
-    def allowed(self, places: torch.Tensor, vocabulary: int) -> torch.Tensor:
-        """(N, V) bool."""
+    def mask(self, places: Tensor, vocabulary: int) -> Tensor:
+        """Return the (N, V) bool mask of allowed tokens."""
         ...
 
 
-class Tally:
-    """The mean probability outside of the supports, under the model that was scored last."""
+class ExcludedMass:
+    """The mean probability of excluded tokens under the model scored last."""
 
     def __init__(self) -> None:
-        self._sum: torch.Tensor | float = 0.0
+        self._sum: Tensor | float = 0.0
         self._count = 0
 
-    def add(self, outside_N: torch.Tensor) -> None:
-        """Count some tokens."""
+    def add(self, outside_N: Tensor) -> None:
+        """Add the excluded probability of some tokens."""
         self._sum = self._sum + outside_N.detach().sum()
         self._count += len(outside_N)
 
     @property
     def mean(self) -> float | None:
-        """None where no token was scored."""
+        """The mean; None without tokens."""
         return float(self._sum) / self._count if self._count else None
 
 
-def within_rows(
-    model: Any, support: Places, rows: Sequence[int], kept: int, *, width: int, head: Head, tally: Tally
-) -> "Within":
-    """A model for TRL's own passes over rows of a batch of so many completion columns, the first ``kept`` of them."""
+def truncated_rows(
+    model: Any, allowed: AllowedMask, rows: Sequence[int], length: int, *, width: int, head: Head, mass: ExcludedMass
+) -> "TruncatedModel":
+    """Return a model for TRL's passes over rows with ``width`` completion columns, the first ``length`` scored."""
     index = torch.tensor(list(rows))[:, None]
-    return Within(model, support, index * width + torch.arange(kept), head, tally, shifted=True)
+    return TruncatedModel(model, allowed, index * width + torch.arange(length), head, mass, shifted=True)
 
 
-def within_packed(model: Any, support: Places, packed: Packed, *, head: Head, tally: Tally) -> "Within":
-    """A model for one pass over packed rows."""
+def truncated_packed(
+    model: Any, allowed: AllowedMask, packed: Packed, *, head: Head, mass: ExcludedMass
+) -> "TruncatedModel":
+    """Return a model for one pass over packed rows."""
     places = torch.full_like(packed.input_ids, -1)
     places.view(-1)[packed.scored] = packed.target
-    return Within(model, support, places, head, tally, shifted=False)
+    return TruncatedModel(model, allowed, places, head, mass, shifted=False)
 
 
-class Within:
-    """A model whose next tokens come from supports.
+class TruncatedModel:
+    """A model restricted to the allowed next tokens.
 
-    ``places``, (R, L), are those of all rows that will be scored, in the order of the calls, each of which takes as
-    many rows as it has: the place of the token that a position predicts, -1 for none. Positions are all of a row, or,
-    ``shifted``, the L before its last one, as TRL's passes have them. ``tally`` is told the probability outside.
+    ``places``, (R, L), has the flat completion position of the token predicted at each position, -1 for none, for all
+    rows in the order of the calls. Positions are all of a row or, if ``shifted``, the L before its last one, as in
+    TRL's passes. The probability of excluded tokens is added to ``mass``.
     """
 
     def __init__(
-        self, model: Any, support: Places, places: torch.Tensor, head: Head, tally: Tally, *, shifted: bool
+        self, model: Any, allowed: AllowedMask, places: Tensor, head: Head, mass: ExcludedMass, *, shifted: bool
     ) -> None:
         self._model = model
-        self._support = support
+        self._allowed = allowed
         self._places = places
         self._head = head
-        self._tally = tally
+        self._mass = mass
         self._shifted = shifted
         self._next = 0
 
@@ -103,11 +106,11 @@ class Within:
         labels = inputs["labels"][:, 1:] if self._shifted else inputs["shift_labels"]
         unseen = labels.shape[1] - places_RL.shape[1]
         places_RS = torch.nn.functional.pad(places_RL, (unseen, 0), value=-1)
-        score = _Fused(self._support, places_RS, labels != -100, self._tally)
+        score = _Fused(self._allowed, places_RS, labels != -100, self._mass)
         with replace_fused_head(score):
             return self._model(**inputs)
 
-    def _masked(self, logits_RSV: torch.Tensor, places_RL: torch.Tensor) -> torch.Tensor:
+    def _masked(self, logits_RSV: Tensor, places_RL: Tensor) -> Tensor:
         width, vocabulary = logits_RSV.shape[1:]
         left = width - places_RL.shape[1] - 1 if self._shifted else 0
         right = width - places_RL.shape[1] - left
@@ -116,83 +119,81 @@ class Within:
         where = (places_M >= 0).nonzero()[:, 0]
         outside_MV = torch.zeros_like(flat_MV, dtype=torch.bool)
         for part in torch.split(where, max(1, _ELEMENTS // vocabulary)):
-            outside = ~self._support.allowed(places_M[part], vocabulary)
+            outside = ~self._allowed.mask(places_M[part], vocabulary)
             outside_MV[part] = outside
             with torch.no_grad():
                 chances = (flat_MV[part].float() / self._head.temperature).softmax(-1)
-                self._tally.add((chances * outside).sum(-1))
+                self._mass.add((chances * outside).sum(-1))
         return flat_MV.masked_fill(outside_MV, _OUTSIDE).view_as(logits_RSV)
 
 
 class _Fused:
-    """What TRL 1.16 has hidden states scored by, in one pass over some rows."""
+    """The scoring function of TRL 1.16 for one pass over some rows."""
 
-    def __init__(self, support: Places, places_RS: torch.Tensor, scored_RS: torch.Tensor, tally: Tally) -> None:
-        self._support = support
+    def __init__(self, allowed: AllowedMask, places_RS: Tensor, scored_RS: Tensor, mass: ExcludedMass) -> None:
+        self._allowed = allowed
         self._places = places_RS
         self._scored = scored_RS
-        self._tally = tally
+        self._mass = mass
 
-    def __call__(
-        self, hidden_MH: torch.Tensor, targets_M: torch.Tensor, head: FusedHead
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies of M positions: those that are scored, or all of them."""
+    def __call__(self, hidden_MH: Tensor, targets_M: Tensor, head: FusedHead) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities and entropies of M positions, the scored ones or all."""
         scored_M = self._scored.to(hidden_MH.device).reshape(-1)
         places_M = self._places.to(hidden_MH.device).reshape(-1)
         if len(hidden_MH) != len(scored_M):
             places_M, scored_M = places_M[scored_M], scored_M[scored_M]
         index = (scored_M & (places_M >= 0)).nonzero()[:, 0]
-        how = _How(head, self._support, places_M[index], targets_M[index])
+        how = _Scoring(head, self._allowed, places_M[index], targets_M[index])
         inputs = (hidden_MH[index], head.weight, head.bias)
-        logps, entropies, outside = _Restricted.apply(*inputs, how)  # type: ignore[no-untyped-call]
-        self._tally.add(outside)
+        logps, entropies, outside = _TruncatedLogps.apply(*inputs, how)  # type: ignore[no-untyped-call]
+        self._mass.add(outside)
         zeros_M = torch.zeros(len(hidden_MH), device=logps.device)
         return zeros_M.index_put((index,), logps.float()), zeros_M.index_put((index,), entropies.float())
 
 
 @dataclass(frozen=True)
-class _How:
-    """How N positions are scored."""
+class _Scoring:
+    """The inputs of scoring N positions."""
 
     head: FusedHead
-    support: Places
-    places: torch.Tensor
-    targets: torch.Tensor
+    allowed: AllowedMask
+    places: Tensor
+    targets: Tensor
 
-    def logits(self, product_NV: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits of the product with the head's weight, and the same with what is outside out of sight."""
+    def logits(self, product_NV: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+        """Return the logits of a product with the head's weight, and the same with excluded tokens masked."""
         head = self.head
         logits_NV = product_NV if product_NV.dtype == torch.float64 else product_NV.float()
         if head.softcap is not None:
             logits_NV = torch.tanh(logits_NV * (head.scale / head.softcap)) * (head.softcap / head.temperature)
         elif head.scale != head.temperature:
             logits_NV = logits_NV * (head.scale / head.temperature)
-        outside_NV = ~self.support.allowed(self.places[part], logits_NV.shape[1])
+        outside_NV = ~self.allowed.mask(self.places[part], logits_NV.shape[1])
         return logits_NV, logits_NV.masked_fill(outside_NV, _OUTSIDE)
 
-    def slope(self, logits_NV: torch.Tensor) -> torch.Tensor | float:
-        """The derivative of logits by the product."""
+    def slope(self, logits_NV: Tensor) -> Tensor | float:
+        """Return the derivative of logits by the product."""
         head = self.head
         steep = head.scale / head.temperature
         return steep if head.softcap is None else steep * (1 - (logits_NV * (head.temperature / head.softcap)).square())
 
-    def scores(self, product_NV: torch.Tensor, part: slice) -> tuple[torch.Tensor, ...]:
-        """Log-probabilities and entropies within the supports, the probability outside, and the log of the sum."""
-        logits_NV, within_NV = self.logits(product_NV, part)
-        total_N, everything_N = within_NV.logsumexp(-1), logits_NV.logsumexp(-1)
-        logps_N = within_NV.gather(-1, self.targets[part][:, None])[:, 0] - total_N
-        chances_NV = (within_NV - total_N[:, None]).exp_()
-        entropies_N = total_N - chances_NV.mul_(within_NV).sum(-1)
+    def scores(self, product_NV: Tensor, part: slice) -> tuple[Tensor, ...]:
+        """Return truncated log-probabilities and entropies, the excluded probability, and the log of the sum."""
+        logits_NV, allowed_NV = self.logits(product_NV, part)
+        total_N, everything_N = allowed_NV.logsumexp(-1), logits_NV.logsumexp(-1)
+        logps_N = allowed_NV.gather(-1, self.targets[part][:, None])[:, 0] - total_N
+        chances_NV = (allowed_NV - total_N[:, None]).exp_()
+        entropies_N = total_N - chances_NV.mul_(allowed_NV).sum(-1)
         return logps_N, entropies_N, -torch.expm1(total_N - everything_N), total_N
 
 
-class _Restricted(torch.autograd.Function):
-    """A few positions at a time; their logits are made once more for the gradient, which is summed in float32."""
+class _TruncatedLogps(torch.autograd.Function):
+    """Scores a few positions at a time; the backward pass recomputes their logits and sums in float32."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _How
-    ) -> tuple[torch.Tensor, ...]:
+        ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, how: _Scoring
+    ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.how, ctx.dtype = how, hidden_NH.dtype
         if torch.is_autocast_enabled(hidden_NH.device.type):
@@ -205,7 +206,7 @@ class _Restricted(torch.autograd.Function):
         return logps_N, entropies_N, outside_N
 
     @staticmethod
-    def backward(ctx: Any, *pulls: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *pulls: Tensor | None) -> tuple[Tensor | None, ...]:
         *inputs, entropies_N, total_N = ctx.saved_tensors
         hidden_NH, weight_VH, bias_V = inputs
         wide = torch.float64 if hidden_NH.dtype == torch.float64 else torch.float32
@@ -238,24 +239,22 @@ class _Restricted(torch.autograd.Function):
         return (*back, None)
 
 
-def _parts(hidden_NH: torch.Tensor, weight_VH: torch.Tensor) -> list[slice]:
+def _parts(hidden_NH: Tensor, weight_VH: Tensor) -> list[slice]:
     step = max(1, _ELEMENTS // len(weight_VH))
     return [slice(start, start + step) for start in range(0, len(hidden_NH), step)] or [slice(0, 0)]
 
 
-def _cast(
-    weight_VH: torch.Tensor, bias_V: torch.Tensor | None, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _cast(weight_VH: Tensor, bias_V: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     return weight_VH.detach().to(dtype), None if bias_V is None else bias_V.detach().to(dtype)
 
 
-def _product(hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
+def _product(hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
     with torch.autocast(hidden_NH.device.type, enabled=False):
         return torch.nn.functional.linear(hidden_NH.detach().to(weight_VH.dtype), weight_VH, bias_V)
 
 
-def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Add a product to a total in wider numbers, without rounding it to narrow ones before."""
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add a product to a total of higher precision without rounding the product first."""
     if left.is_cuda and left.dtype in {torch.bfloat16, torch.float16} and _WIDE_PRODUCTS:
         torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
     else:

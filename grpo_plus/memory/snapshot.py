@@ -1,4 +1,4 @@
-"""What a pass changes, noted so that it can be put back, as often as it takes."""
+"""Snapshots of the state that a pass changes, to be restored any number of times."""
 
 import random
 from collections.abc import Callable, Iterable, MutableMapping
@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 Undo = Callable[[], object]
-"""Puts back what was noted."""
+"""Restores a snapshot."""
 
 
 def together(*undos: Undo) -> Undo:
-    """Several as one."""
+    """Return one undo of several."""
 
     def undo() -> None:
         for each in undos:
@@ -23,22 +23,22 @@ def together(*undos: Undo) -> Undo:
 
 
 def gradients(model: nn.Module) -> Undo:
-    """The gradients of the trained parameters.
+    """Snapshot the gradients of the trained parameters.
 
-    Those that do not exist, as at the start of an accumulation window, cost nothing; others are copied to main memory.
+    Gradients are copied to main memory. At the start of an accumulation window there are none, which costs nothing.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    kept = [None if p.grad is None else p.grad.detach().to("cpu", copy=True) for p in trained]
+    saved = [None if p.grad is None else p.grad.detach().to("cpu", copy=True) for p in trained]
 
     def undo() -> None:
-        for parameter, gradient in zip(trained, kept, strict=True):
+        for parameter, gradient in zip(trained, saved, strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
 
     return undo
 
 
 def random_state(devices: Iterable[torch.device]) -> Undo:
-    """The state of the generators of Python and NumPy, of PyTorch's on the CPU, and of those of ``devices``."""
+    """Snapshot the random generators of Python, NumPy, PyTorch on the CPU, and of ``devices``."""
     python, cpu = random.getstate(), torch.get_rng_state()
     numpy = np.random.get_state()  # noqa: NPY002 - the one that reward functions draw from
     modules = [(torch.get_device_module(device), device) for device in devices if device.type in ("cuda", "xpu")]
@@ -55,27 +55,27 @@ def random_state(devices: Iterable[torch.device]) -> Undo:
 
 
 def lengths(lists: MutableMapping[str, list[Any]]) -> Undo:
-    """The lengths of lists that a pass only appends to."""
-    kept = {name: len(values) for name, values in lists.items()}
+    """Snapshot the lengths of lists that a pass only appends to."""
+    saved = {name: len(values) for name, values in lists.items()}
 
     def undo() -> None:
         for name in list(lists):
-            if name in kept:
-                del lists[name][kept[name] :]
+            if name in saved:
+                del lists[name][saved[name] :]
             else:
                 del lists[name]
 
     return undo
 
 
-def attributes(thing: Any, names: Iterable[str] | None = None) -> Undo:
-    """Attributes of an object, by default all: numbers, tensors, lists and mappings of them."""
-    chosen = tuple(vars(thing)) if names is None else names
-    kept = {name: _copy(getattr(thing, name)) for name in chosen if hasattr(thing, name)}
+def attributes(target: Any, names: Iterable[str] | None = None) -> Undo:
+    """Snapshot attributes of an object, by default all: numbers, tensors, lists and mappings of them."""
+    chosen = tuple(vars(target)) if names is None else names
+    saved = {name: _copy(getattr(target, name)) for name in chosen if hasattr(target, name)}
 
     def undo() -> None:
-        for name, value in kept.items():
-            setattr(thing, name, _copy(value))
+        for name, value in saved.items():
+            setattr(target, name, _copy(value))
 
     return undo
 
