@@ -89,7 +89,8 @@ def resident(model: Any, optimizer: str) -> str:
     trained, state = _trained(model, optimizer)
     return (
         f"At any batch size the weights take {size_text(weights)}, their gradients {size_text(trained)}, the "
-        f"optimizer's state about {size_text(state)} ({optimizer}); with use_peft: true only adapters have the last two."
+        f"optimizer's state about {size_text(state)} ({optimizer}); with use_peft: true only adapters have the last "
+        "two."
     )
 
 
