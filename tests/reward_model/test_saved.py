@@ -21,7 +21,7 @@ from grpo_verifiers import files
 
 home, swaps = Path(sys.argv[1]), sys.argv[2] == "swaps"
 if not swaps:
-    files._swapped = lambda *_: False
+    files._swap = lambda *_: False
 EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "ctypes.dlsym"}
 
 def write(word):
@@ -160,7 +160,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
 
     if not swaps:
         with monkeypatch.context() as patched:
-            patched.setattr("grpo_verifiers.files._swapped", lambda *_: False)
+            patched.setattr("grpo_verifiers.files._swap", lambda *_: False)
             patched.setattr(Path, "rename", stale)
             with pytest.raises(OSError, match="Stale"):
                 write_atomic(folder, lambda draft: (draft / "other").write_text("new"), {})
