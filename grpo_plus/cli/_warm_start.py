@@ -110,7 +110,7 @@ def _earlier(checkpoint: Path) -> dict[str, Any] | None:
 def _write(path: Path, start_info: Mapping[str, Any]) -> None:
     from grpo_verifiers.files import write_whole
 
-    with suppress(OSError):  # a full disk costs the note, not the run
+    with suppress(OSError):  # a full disk must not end the run
         write_whole(path, json.dumps(start_info))
 
 
