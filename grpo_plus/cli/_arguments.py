@@ -76,7 +76,7 @@ class PlusScriptArguments(ScriptArguments):
     )
     overwrite_output_dir: bool = field(
         default=False,
-        metadata={"help": "Start anew where output_dir holds another run's checkpoints, which are removed."},
+        metadata={"help": "Remove another run's checkpoints from output_dir, and start from the beginning."},
     )
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
     """
     parser = make_parser(prog)
     path, rest = config_path(arguments)
-    # Its own error prints a usage and ends the process.
+    # The default prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
     check_options(rest, own)
@@ -147,7 +147,7 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
         launch, processes, machines = _launch_arguments([*words, *extra])
-        # The process that only launches others must not initialise the GPU.
+        # A process that only launches ranks must not initialise the GPU.
         fills = device is not None or is_rank() or not launch
         filled = fill_parser(parser, rest, keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):

@@ -142,16 +142,16 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another run has locked it, or nothing can be written there.
     """
-    if int(os.environ.get("RANK", "0")) != 0:  # these write nothing there of their own accord
+    if int(os.environ.get("RANK", "0")) != 0:  # other ranks write nothing there
         yield
         return
     path = folder / LOCK
-    lock = FileLock(path, timeout=0.2, thread_local=False)  # not at once: its last holder may be removing it
+    lock = FileLock(path, timeout=0.2, thread_local=False)  # some patience: its last owner may be removing it
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
-        except OSError as error:  # Timeout is one, too
+        except OSError as error:  # including Timeout
             if error.errno not in _NO_LOCKS:
                 raise
         file = open_own(path, "w", encoding="utf-8")

@@ -89,7 +89,7 @@ def _missing_tags(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -
             continue
         note = f"the verifier {part.label!r} rewards {', '.join(missing)}, but the prompt never asks for it"
         fitting = "think_answer" if "<answer>" in missing else "think_boxed"
-        yield f"{note}: name a template that does (prompt: {{template: {fitting}}}), or say it in system."
+        yield f"{note}: name a template with it (prompt: {{template: {fitting}}}), or write it in system."
 
 
 def _tags(described: Mapping[str, Any]) -> list[str]:

@@ -141,7 +141,7 @@ def print_status(line: str) -> None:
 
 
 def quiet_bars() -> None:
-    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
+    """Switch off progress bars of loading and mapping outside a terminal: each refresh would be a line."""
     if sys.stderr.isatty():
         return
     import datasets

@@ -28,9 +28,7 @@ def add_tool_options(group: "argparse._ActionsContainer") -> None:
     )
     group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
     group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
-    group.add_argument(
-        "--tools-from", help="take tools and environment from a config file or another run's folder, or none at all"
-    )
+    group.add_argument("--tools-from", help="tools and environment from a config file or another run's folder, or none")
     group.add_argument(
         "--trust-run", action="store_true", help="run the code named in the run's record, which is not run otherwise"
     )

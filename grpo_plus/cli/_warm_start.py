@@ -107,8 +107,8 @@ def _earlier(checkpoint: Path) -> dict[str, Any] | None:
 def _write(path: Path, start_info: Mapping[str, Any]) -> None:
     from grpo_verifiers.files import write_atomic
 
-    with suppress(OSError):  # a full disk costs the note, not the run
-        write_atomic(path, json.dumps(start_info))
+    with suppress(OSError):  # a full disk must not end the run
+        write_whole(path, json.dumps(start_info))
 
 
 def _make(  # noqa: PLR0917

@@ -80,7 +80,7 @@ def run_all(
         try:
             wait_for_end(process, lambda run=run: progress.tick([run], stop.count))  # type: ignore[misc]
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk is one way to get here
+            with contextlib.suppress(OSError):  # the cause may be a full disk
                 note(manifest, run, process.returncode, stopped=True)
             raise
         note(manifest, run, process.returncode, stopped=bool(stop.count))
@@ -167,7 +167,7 @@ def final(folder: Path) -> dict[str, float]:
             titles[key] = f"{HELD_OUT}, {key[len(start) : -len(end)]}"
     figures = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
     for label, measured in run.measured.items():
-        if measured.after is not None:  # of many samples: it replaces an evaluation's
+        if measured.after is not None:  # based on more samples than an evaluation
             figures[f"{HELD_OUT}, {label}"] = measured.after.value
     _, seconds = run.series("train_runtime")
     return figures | ({SECONDS: sum(seconds)} if seconds else {})
