@@ -1,7 +1,6 @@
 """`GRPOPlusConfig`: TRL's config with the parts that can be swapped."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -14,12 +13,11 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.critic.options import CriticOptions  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
-from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
-from grpo_plus.recipe.forms import HEADS, dotted_flags, moved  # noqa: E402 - same
-from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
+from grpo_plus.recipe.flags import dotted_flags  # noqa: E402 - same
+from grpo_plus.recipe.forms import MOVED, moved, normalise  # noqa: E402 - same
+from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
-from grpo_plus.recipe.parts import DEAD_GROUPS, READ, read_recipe  # noqa: E402 - same
-from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
+from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.settings import (  # noqa: E402 - same
     DiagnosisOptions,
@@ -28,11 +26,11 @@ from grpo_plus.recipe.settings import (  # noqa: E402 - same
     RolloutOptions,
     keys_of,
 )
+from grpo_plus.recipe.values import HEADS, judge  # noqa: E402 - same
 from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import redact  # noqa: E402 - same
-from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
@@ -184,82 +182,64 @@ class GRPOPlusConfig(GRPOConfig):
     )
 
     def __new__(cls, *_: Any, **values: Any) -> Self:
-        """Name the new spelling of fields of earlier versions, which are no parameters any more."""
-        raise_all(moved(values))
+        """Refuse fields of earlier versions by their present spelling."""
+        if not MOVED.keys().isdisjoint(values):
+            raise_all(moved(values))
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
-        redact(vars(self))  # remembers secrets, for whatever is said from here on
-        wrong_values = self._judge_values()
-        problems: list[Problem] = [*wrong_values.values(), *normalise(self, config_folder())]
-        self._accept_consistent_batch_sizes()
-        recipe, wrong_parts = read_recipe(self)
-        problems += [*wrong_parts, *unseen_best_problems(self)]
-        problems += host_problems(type(self), vars(self), self._ask_host, tuple(wrong_values))
+        redact(vars(self))  # remembers the secrets, so that messages hide them
+        fields = self.__dataclass_fields__
+        values = {name: getattr(self, name, None) for name in fields}
+        wrong_values, right_values = judge(type(self), values, skip=CHECKED_ELSEWHERE)
+        for name, value in right_values.items():
+            setattr(self, name, value)
+        # TRL fills in both of these, and refuses both when a config is built from its own values.
+        rows, steps = self.generation_batch_size, self.steps_per_generation
+        if steps is not None and rows == self.per_device_train_batch_size * process_count() * steps:
+            self.generation_batch_size: int | None = None
+        parts, wrong_forms = normalise(self, config_folder())
+        recipe, wrong_parts = read_recipe(self, parts)
+        defaults = {name: spec.default for name, spec in fields.items()}
+        wrong_names, renamed = _trl.under_new_names({name: getattr(self, name, None) for name in fields}, defaults)
+        for name, value in renamed.items():
+            setattr(self, name, value)
+        problems: list[Problem] = [*(wrong_values | wrong_names).values(), *wrong_forms, *wrong_parts]
+        problems += unseen_best_problems(self)
+        check = host_check(self, super().__post_init__)
+        problems += host_problems(type(self), vars(self), check, (*wrong_values, *wrong_names))
         raise_all(problems)
-        self._hold(recipe)
+        self.__dict__[_RECIPE] = fingerprint(self), recipe
 
     @property
     def recipe(self) -> Recipe:
-        """The parts of the run, resolved once; anew where a field that they are made of was set since.
+        """The parts of the run, resolved once; resolved anew after a change of a field that they depend on.
 
         Raises:
-            ConfigError: the fields that were set do not go together.
+            ConfigError: the changed fields contradict each other.
         """
         return self.current_recipe()
 
     def current_recipe(self) -> Recipe:
         """The same, for the trainer: a subclass may have a field that is called ``recipe``."""
-        held: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
-        if held is not None and held[0] == self._made_of():
-            return held[1]
-        problems = normalise(self, config_folder())
-        recipe, wrong_parts = read_recipe(self)
-        raise_all([*problems, *wrong_parts])
-        self._hold(recipe)
+        stored: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
+        if stored is not None and stored[0] == fingerprint(self):
+            return stored[1]
+        parts, wrong_forms = normalise(self, config_folder())
+        recipe, wrong_parts = read_recipe(self, parts)
+        raise_all([*wrong_forms, *wrong_parts])
+        self.__dict__[_RECIPE] = fingerprint(self), recipe
         return recipe
 
-    def _hold(self, recipe: Recipe) -> None:
-        self.__dict__[_RECIPE] = self._made_of(), recipe
-
-    def _made_of(self) -> str:
-        return repr([Registry.replacements, *(getattr(self, name) for name in READ)])
-
     def __getstate__(self) -> dict[str, Any]:
-        """The fields without the recipe: it holds live verifiers, and is read from the fields where it is needed."""
+        """The fields without the recipe: it has live verifiers, and is read from the fields again."""
         return {name: value for name, value in vars(self).items() if name != _RECIPE}
-
-    def _judge_values(self) -> Mapping[str, str]:
-        """Problems of types and ranges, by field. Defaults replace wrong values, so that all else is checked."""
-        fields = self.__dataclass_fields__
-        judged = judge(type(self), {name: getattr(self, name, None) for name in fields}, skip=CHECKED_ELSEWHERE)
-        for name, value in judged.instead.items():
-            setattr(self, name, value)
-        given = {name: getattr(self, name, None) for name in fields}
-        differing, renamed = _trl.under_new_names(given, {name: spec.default for name, spec in fields.items()})
-        for name, value in renamed.items():
-            setattr(self, name, value)
-        return {**judged.problems, **differing}
-
-    def _ask_host(self, values: dict[str, Any]) -> None:
-        """Have TRL and transformers check and complete the config with these values in the place of its own."""
-        self.__dict__.clear()
-        self.__dict__.update(values)
-        with _trl.single_generation(self), _trl.no_group(self):
-            super().__post_init__()
 
     @property
     def world_size(self) -> int:
         """The processes there are, or those that a launcher is about to start."""
         return planned_processes() or int(super().world_size)
-
-    def _accept_consistent_batch_sizes(self) -> None:
-        """Let a config be built from its own values: TRL fills in both of these and then refuses to be given both."""
-        whole: int | None = self.generation_batch_size
-        steps: int | None = self.steps_per_generation
-        if steps is not None and whole == self.per_device_train_batch_size * process_count() * steps:
-            self.generation_batch_size: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data, without secrets: experiment trackers and files get these."""

@@ -16,8 +16,8 @@ from grpo_plus.checkpoints.choice import resume_choice
 from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
-from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
+from grpo_plus.recipe.table import say_notes
 from grpo_plus.record import card
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.record.prompts import DrawnPrompts

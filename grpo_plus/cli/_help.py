@@ -14,7 +14,7 @@ from pathlib import Path
 import grpo_plus
 from grpo_plus import _trl
 from grpo_plus.cli._declared import Declared, declared
-from grpo_plus.recipe.forms import HEADS
+from grpo_plus.recipe.values import HEADS
 
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 

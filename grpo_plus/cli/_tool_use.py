@@ -128,7 +128,7 @@ def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
     """Of a config file or a run's folder, with paths that are absolute."""
     from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_plus.recipe.launch import launching
-    from grpo_plus.recipe.options import read_yaml
+    from grpo_plus.recipe.values import read_yaml
 
     if path.is_dir():
         found = _of_run(path) or _of_run(path.parent)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.objectives import Objective
-    from grpo_plus.recipe.recipe import Chosen, VerifierPart
+    from grpo_plus.recipe.entries import VerifierPart
+    from grpo_plus.recipe.recipe import Chosen
 
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
@@ -52,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.cli._loads import load_notes
     from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
-    from grpo_plus.recipe.advantage import running_advantage
+    from grpo_plus.recipe.rewards import running_advantage
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, on_cpu(rest), beside=BESIDE)
@@ -90,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     """Name and weight of every reward, in the trainer's order."""
-    from grpo_plus.recipe.weights import named_weights, weight_problems
+    from grpo_plus.recipe.rewards import named_weights, weight_problems
 
     problems = weight_problems(parsed.training.recipe, functions)
     if problems:
@@ -102,7 +103,7 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
     from grpo_plus.advantages import get_advantage
-    from grpo_plus.recipe.advantage import equivalent_advantage
+    from grpo_plus.recipe.rewards import equivalent_advantage
 
     if "advantage" not in config.recipe.names:
         name, keywords = equivalent_advantage(config)

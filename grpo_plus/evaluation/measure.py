@@ -22,7 +22,7 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
-from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.pieces import drawn_from
 from grpo_plus.training.run import Run

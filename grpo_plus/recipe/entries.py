@@ -1,9 +1,11 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from grpo_plus.recipe.recipe import Entry, VerifierPart
+from grpo_verifiers import Verifier, get_verifier
+from grpo_verifiers.base.traits import OnError
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.options import Range, fits, value_problems
@@ -13,13 +15,63 @@ KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation"
 """Keys of the entry itself; the others are keywords of the verifier."""
 
 
-def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
+@dataclass(frozen=True)
+class Entry:
+    """One item of the config's ``verifiers`` or ``eval_verifiers``."""
+
+    name: str
+    label: str
+    weight: float | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    on_error: OnError | None = None
+    isolation: str | None = None
+
+    def build(self, plugins: Sequence[str] = ()) -> Verifier:
+        """The verifier itself; its workers import the plug-ins first."""
+        return get_verifier(
+            self.name,
+            label=self.label,
+            columns=dict(self.columns),
+            timeout=self.timeout,
+            on_error=self.on_error,
+            isolation=self.isolation,
+            plugins=plugins,
+            **self.kwargs,
+        )
+
+
+@dataclass(frozen=True)
+class VerifierPart:
+    """A verifier and the entry that it was built from."""
+
+    entry: Entry
+    verifier: Verifier
+
+    @property
+    def label(self) -> str:
+        """Its name in columns and metrics."""
+        return self.entry.label
+
+    @property
+    def weight(self) -> float | None:
+        """Its weight in the sum of rewards; None leaves it to ``reward_weights``."""
+        return self.entry.weight
+
+    @property
+    def gives_steps(self) -> bool | None:
+        """Whether its verdicts have steps; None where only running it can tell."""
+        return self.verifier.gives_steps
+
+
+def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[Entry], list[str]]:
     """The entries of a list, and problems of their form."""
     entries: list[Entry] = []
     problems: list[str] = []
     for position, item in enumerate(items):
-        name, values, keywords, wrong = read_entry(f"{field}[{position}]", item, KEYS, ("base", "plugins", "self"))
-        wrong += [] if wrong else _form_problems(f"{field}[{position}] ({name})", values)
+        name, values, keywords, wrong = read_entry(f"{where}[{position}]", item, KEYS, ("base", "plugins", "self"))
+        wrong += [] if wrong else _form_problems(f"{where}[{position}] ({name})", values)
         problems += wrong
         if not wrong:
             known: dict[str, Any] = {key: value for key, value in values.items() if value is not None}

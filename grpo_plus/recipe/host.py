@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from grpo_plus.recipe.options import default_of
+from grpo_plus import _trl
+from grpo_plus.recipe.values import default_of
 
 Check = Callable[[dict[str, Any]], object]
 """Raises the first error that the host finds in the values of a dataclass."""
@@ -50,7 +51,7 @@ KNOWN = (
         {"per_device_eval_batch_size": 0},  # which everything divides
     ),
 )
-"""Rows of the table in `grpo_plus.recipe.ranges`, for errors that the host raises itself."""
+"""Rows of the table in `grpo_plus.recipe.values`, for errors that the host raises itself."""
 
 
 def host_problems(kind: type, given: Mapping[str, Any], check: Check, wrong: Sequence[str] = ()) -> list[str]:
@@ -70,6 +71,18 @@ def host_problems(kind: type, given: Mapping[str, Any], check: Check, wrong: Seq
         values |= {name: defaults[name] for name in about} | dict({} if known is None else known.instead)
         reset |= set(about)
     return list(filter(None, problems.values()))
+
+
+def host_check(config: Any, post_init: Callable[[], None]) -> Check:
+    """Let TRL and transformers check and complete a config with other values in place of its own."""
+
+    def check(values: dict[str, Any]) -> None:
+        config.__dict__.clear()
+        config.__dict__.update(values)
+        with _trl.single_generation(config), _trl.no_group(config):
+            post_init()
+
+    return check
 
 
 def unseen_best_problems(config: Any) -> list[str]:

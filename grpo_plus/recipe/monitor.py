@@ -7,11 +7,10 @@ from typing import Any
 
 from grpo_plus.diagnosis import RULES
 from grpo_plus.diagnosis.hacking import least_checks
-from grpo_plus.recipe.entries import build_verifiers, read_entries
+from grpo_plus.recipe.entries import VerifierPart, build_verifiers, read_entries
 from grpo_plus.recipe.forms import read_form
-from grpo_plus.recipe.iterations import at_least_1, steps_per_generation
-from grpo_plus.recipe.launch import process_count
-from grpo_plus.recipe.recipe import Monitor, VerifierPart
+from grpo_plus.recipe.launch import at_least_1, process_count, steps_per_generation
+from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import unknown
@@ -39,13 +38,13 @@ def choose_monitor(
 
 def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple[Monitor | None, list[Problem]]:
     """The stricter twin of the verifier that is watched, or of the first one that has any."""
-    watched = [part for part in verifiers if options.against in (None, part.label) and part.weight != 0]
+    watched = [part for part in verifiers if options.against in (None, part.entry.label) and part.entry.weight != 0]
     for part in watched:
         if isinstance(part.verifier, FunctionVerifier) and (strict := part.verifier.stricter):
             entry = replace(part.entry, kwargs={**part.entry.kwargs, **strict}, weight=None)
-            twin = part.verifier.derive(label=f"{part.label} (strict)", options=strict, on_error="null")
-            return Monitor(options.every, options.sample, VerifierPart(entry, twin), part.label), []
-    names = ", ".join(part.label for part in watched) or "none that rewards"
+            twin = part.verifier.derive(label=f"{part.entry.label} (strict)", options=strict, on_error="null")
+            return Monitor(options.every, options.sample, VerifierPart(entry, twin), part.entry.label), []
+    names = ", ".join(part.entry.label for part in watched) or "none that rewards"
     text = (
         f"{FIELD} judge is 'strict', but of the verifiers ({names}) none has a stricter twin: they are as strict as "
         f"they can be, or not ours. Name a judge, such as {FIELD}: {{judge: exact}}, or remove it."

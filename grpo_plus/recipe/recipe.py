@@ -1,10 +1,11 @@
 """`Recipe`: the parts of a run, resolved once from the names in its config and frozen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from grpo_plus.recipe.entries import VerifierPart
 from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptions
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from grpo_plus.objectives import Objective
     from grpo_plus.reward_model.options import RewardModelOptions
     from grpo_plus.selection import Selection
-    from grpo_verifiers import Verifier
-    from grpo_verifiers.base.traits import OnError
     from grpo_verifiers.tools.part import ToolPart
 
 
@@ -35,64 +34,6 @@ class Selected(NamedTuple):
     def weighted(self) -> bool:
         """Groups carry weights, so that the objective is that of all prompts alike."""
         return bool(self.selection.draws and self.keywords.get("weighted", self.selection.weighted))
-
-
-def unit_of(parts: Sequence[Chosen]) -> str:
-    """The unit that has one advantage under these estimators together: completion, step or token."""
-    units = {estimator.per for estimator, _ in parts}
-    return next((unit for unit in ("step", "token") if unit in units), "completion")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One item of the config's ``verifiers`` or ``eval_verifiers``."""
-
-    name: str
-    label: str
-    weight: float | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
-    timeout: float | None = None
-    on_error: "OnError | None" = None
-    isolation: str | None = None
-
-    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
-        """The verifier itself; its workers import the plug-ins first."""
-        from grpo_verifiers import get_verifier
-
-        return get_verifier(
-            self.name,
-            label=self.label,
-            columns=dict(self.columns),
-            timeout=self.timeout,
-            on_error=self.on_error,
-            isolation=self.isolation,
-            plugins=plugins,
-            **self.kwargs,
-        )
-
-
-@dataclass(frozen=True)
-class VerifierPart:
-    """A verifier and the entry that it was built from."""
-
-    entry: Entry
-    verifier: "Verifier"
-
-    @property
-    def label(self) -> str:
-        """Its name in columns and metrics."""
-        return self.entry.label
-
-    @property
-    def weight(self) -> float | None:
-        """Its weight in the sum of rewards; None leaves it to ``reward_weights``."""
-        return self.entry.weight
-
-    @property
-    def gives_steps(self) -> bool | None:
-        """Whether its verdicts have steps; None where only running it can tell."""
-        return self.verifier.gives_steps
 
 
 class DeadGroups(NamedTuple):
@@ -169,7 +110,8 @@ class Recipe:
     @property
     def advantage_per(self) -> str:
         """The unit that has one advantage: completion, step or token."""
-        return unit_of(self.estimator_parts)
+        units = {estimator.per for estimator, _ in self.estimator_parts}
+        return next((unit for unit in ("step", "token") if unit in units), "completion")
 
     @property
     def step_sources(self) -> tuple[str | None, ...] | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.values import mapping
 
 _SCORED = frozenset(["TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"])
 """Processors of transformers that log-probabilities account for, or that have notes of their own."""

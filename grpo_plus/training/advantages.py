@@ -11,8 +11,8 @@ import torch
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
-from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.recipe.rewards import running_advantage, step_problems
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reward_table import (

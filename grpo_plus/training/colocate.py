@@ -7,8 +7,8 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.qlora.checks import Request
-from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
+from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, taken

@@ -13,8 +13,9 @@ from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import Watch
+from grpo_plus.recipe.entries import VerifierPart
 from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
+from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
 from grpo_plus.training.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank

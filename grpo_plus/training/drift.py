@@ -18,8 +18,8 @@ from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.qlora.model import bits_of
-from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation
+from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Draw, Hook, Setup
 from grpo_verifiers.redaction import RedactedError, get_logger

@@ -19,7 +19,7 @@ from grpo_plus._trl import Host
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
+from grpo_plus.recipe.rewards import label_problems, name_problems, step_giver
 from grpo_plus.reward_model.history import Example, History, packed, replayed, unpacked
 from grpo_plus.reward_model.options import GOOD, NAME, RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels

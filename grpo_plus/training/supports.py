@@ -8,8 +8,8 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT, Host
-from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
+from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.support import Support, fitting, unknown
 from grpo_plus.training.hooks import Compute, Draw, Hook
 from grpo_plus.training.rollouts import Rollouts

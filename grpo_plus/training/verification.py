@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
-from grpo_plus.recipe.weights import idle_problems, weight_problems
+from grpo_plus.recipe.entries import VerifierPart
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.rewards import idle_problems, weight_problems
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
 from grpo_plus.training.step_source import StepsSeen, steps_seen

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypedDict
 
-from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.recipe.values import checked_mapping
 from grpo_verifiers.options import Matches, Range
 
 _Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]

@@ -10,7 +10,7 @@ import yaml
 from grpo_plus.cli import UserError, main
 from grpo_plus.cli._arguments import GROUPS, parse
 from grpo_plus.config import MAPPINGS
-from grpo_plus.recipe.ranges import judge
+from grpo_plus.recipe.values import judge
 
 BAD = (
     None, True, False, 0, -1, 1.5, math.nan, math.inf, 10**400, "mumpitz", "", [1, "a"], [], {"a": 1},

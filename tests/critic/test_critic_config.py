@@ -11,7 +11,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.critic.loss import explained_variance, value_loss
 from grpo_plus.critic.options import CriticOptions
 from grpo_plus.heads.trunk import FREEZABLE
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
 

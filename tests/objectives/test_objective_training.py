@@ -21,7 +21,7 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus._trl import mark_step
 from grpo_plus.cli import main
 from grpo_plus.recipe.choice import Choice
-from grpo_plus.recipe.iterations import moves_within_batch
+from grpo_plus.recipe.launch import moves_within_batch
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training import reference

@@ -147,3 +147,12 @@ def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
             if not module.startswith("_") or module == "__main__" or folder == "grpo_plus":
                 continue
             assert name == folder or name.startswith(f"{folder}."), f"{name} imports {target}"
+
+
+def test_a_config_walks_in_one_direction():
+    from tests.packaging.walk import walk  # it imports TRL, which the other tests do without
+
+    taken = walk()
+    assert taken.stays <= 40, taken
+    assert taken.rooms <= 24, taken
+    assert taken.climbs <= 3, taken

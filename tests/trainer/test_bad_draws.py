@@ -5,7 +5,7 @@ import torch
 from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE

@@ -11,7 +11,7 @@ from trl import GRPOConfig, ModelConfig, TrlParser
 from grpo_plus import GRPOPlusConfig, _trl
 from grpo_plus.cli._arguments import GROUPS
 from grpo_plus.recipe import host
-from grpo_plus.recipe.ranges import HOST, OURS, judge
+from grpo_plus.recipe.values import HOST, OURS, judge
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 

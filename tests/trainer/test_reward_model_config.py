@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.heads.passes import distributed_problems
-from grpo_plus.recipe.weights import named_weights
+from grpo_plus.recipe.rewards import named_weights
 from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.training.reward_making import make
 from grpo_plus.training.reward_model import RewardModelHook

@@ -14,8 +14,7 @@ from grpo_plus.objectives import register_objective
 from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.notes import config_notes
-from grpo_plus.recipe.table import PARTS, parts_of
+from grpo_plus.recipe.table import PARTS, config_notes, parts_of
 from grpo_plus.selection import register_selection, selections
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.rules import broken_rules, excludes, needs
@@ -95,6 +94,7 @@ def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(t
     choice = Choice(config, config.recipe)
     assert broken_rules(parts_of(choice), choice) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
+    choice = Choice(config, config.recipe)
     (problem,) = broken_rules(parts_of(choice), choice)
     assert "tokens_per_pass (64): it works on a single device only" in problem
 

@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.sampling.sampler import Sampling, processors
 from grpo_plus.sampling.support import Support, listed
 from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json, kept_ids

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.forms import named
+from grpo_plus.recipe.rewards import running_advantage
 from grpo_plus.training.turn_spans import NO_STATE, state_number, turn_scores, with_states
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Turn

@@ -1,9 +1,10 @@
-"""Types of all fields of a config, the ranges of ours, and a short table of the host's that go wrong unnoticed or late.
+"""Values of config fields: read from YAML or text, their types, the ranges of our fields and of a few of TRL's.
 
 Types come from the annotations. Only plain values (what YAML can hold) are judged: an object, such as an
-`AcceleratorConfig` in the place of a mapping, is left to the host, and so is all that `HOST` does not name.
+`AcceleratorConfig` in place of a mapping, is left to the host, and so is any field that `HOST` does not name.
 """
 
+import copy
 import datetime as dt
 import enum
 import os
@@ -12,14 +13,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from numbers import Real
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
-from grpo_plus.recipe.forms import HEADS
-from grpo_plus.recipe.options import default_of, is_off, mapping
-from grpo_verifiers.errors.messages import did_you_mean, short
-from grpo_verifiers.options import Range, fits, spell
+import yaml
 
+from grpo_verifiers.errors.messages import did_you_mean, short, unknown
+from grpo_verifiers.options import Range, fits, numbers, spell, value_problems
+
+HEADS: Mapping[str, str] = {
+    **dict.fromkeys(("advantage", "objective", "selection", "dead_groups"), "name"),
+    "engine": "layout",
+    "rollout": "how",
+    "report": "record",
+    "diagnosis": "judge",
+}
+"""The key that a word alone stands for."""
 POSITIVE = Range(0, open_low=True, finite=True)
 NOT_NEGATIVE = Range(0, finite=True)
 COUNT = Range(1)
@@ -39,11 +49,113 @@ REQUIRED = ("num_generations",)
 """Fields that may not be null, whatever their annotation says."""
 FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 """Fields that take a mapping or the path of a file; other mappings may be given as text."""
-OFF: Mapping[str, Any] = {"report_to": "none", "debug": "", **dict.fromkeys(("environment", "verifier_column"))}
+OFF_VALUES: Mapping[str, Any] = {"report_to": "none", "debug": "", **dict.fromkeys(("environment", "verifier_column"))}
 """What false, or YAML's ``off``, means for fields of a word: that one which changes nothing."""
 SCALARS = (bool, int, float, str, NoneType)
 PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
 """What YAML can hold."""
+
+
+class StrictLoader(yaml.SafeLoader):
+    """YAML in which a duplicate key is an error, and the words on, off, yes and no are text where they are keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse duplicate keys: plain YAML silently keeps the last. It also takes the key ``on`` for true."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:bool":
+                key_node.tag = "tag:yaml.org,2002:str"
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str | int | float | bool) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            if isinstance(key, str | int | float | bool):
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the config file {path} cannot be read: {error}.") from error
+    try:
+        value = yaml.load(text, StrictLoader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(f"the config file {path} is no valid YAML: {error}") from error
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"the config file {path} must hold a mapping of option names to values, like 'beta: 0.0'.")
+    return {key: numbers(item) for key, item in value.items()}
+
+
+OFF = ("", "none", "null", "false")
+"""Words of a command line or of YAML that mean nothing at all, beside null and false themselves."""
+
+
+def is_off(value: Any) -> bool:
+    """Null, false, or a word for them: the part or the options are not there.
+
+    >>> [is_off(value) for value in (None, False, "none", {}, "sign")]
+    [True, True, True, False, False]
+    """
+    return value is None or value is False or (isinstance(value, str) and value.strip().lower() in OFF)
+
+
+def mapping(field: str, value: Any) -> dict[str, Any]:
+    """The keywords of a field, from a mapping or its text; none where it is null or false."""
+    return mapping_or_none(field, value) or {}
+
+
+def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
+    """As `mapping`; None where it is null or false, which of some fields ``{}`` is not: it asks for the defaults."""
+    if isinstance(value, str):
+        try:
+            value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
+        except yaml.YAMLError as error:
+            raise ValueError(f"{field} is no valid JSON or YAML: {value!r} ({error})") from error
+    if is_off(value):
+        return None
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        expected = f"expected a mapping of keywords to values, like {{'eps': 1.0e-4}}{_DEFAULTS * (value is True)}."
+        raise ValueError(f"{field} is {value!r}, {expected}")
+    return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}
+
+
+_DEFAULTS = ", or {} for the defaults"
+
+
+def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple[dict[str, Any], list[str]]:
+    """A field that holds a mapping, and its problems; the mapping is empty if it cannot be read.
+
+    ``schema`` is a ``TypedDict`` with the keys and the values that each takes; ``example`` is for the message.
+    """
+    try:
+        values = mapping(field, given)
+    except ValueError:
+        more = _DEFAULTS * (given is True)
+        return {}, [f"{field} is {given!r}, expected a mapping, like {example}{more}."]
+    hints = get_type_hints(schema, include_extras=True)
+    problems = [unknown("key", key, hints) for key in values if key not in hints]
+    for key, hint in hints.items():
+        problems += value_problems(key, values[key], hint) if key in values else []
+    return values, [f"{field}: {problem}" for problem in problems]
+
+
+def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
+    """The fields that differ from their default, in order; unknown ones are skipped."""
+    fields = config.__dataclass_fields__
+    return [name for name in names if name in fields and getattr(config, name) != default_of(fields[name])]
+
+
+def default_of(spec: "Field[Any]") -> Any:
+    """The default of a field; None where it has none."""
+    if spec.default is not MISSING:
+        return spec.default
+    return None if spec.default_factory is MISSING else spec.default_factory()
 
 
 class Rule(NamedTuple):
@@ -153,8 +265,8 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
 
     Null, false or a word for them in the place of a mapping, a list or a word that may be left out is the default.
     """
-    if spec.name in OFF and (value is False or (value is None and spec.default is not None)):
-        return OFF[spec.name] if value is False else default_of(spec)
+    if spec.name in OFF_VALUES and (value is False or (value is None and spec.default is not None)):
+        return OFF_VALUES[spec.name] if value is False else default_of(spec)
     optional = spec.default is None or spec.default_factory is not MISSING
     if optional and spec.name not in ALSO and is_off(value) and any(kind is dict or _items(kind) for kind in kinds):
         return default_of(spec)
