@@ -33,10 +33,10 @@ from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import redact  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
-"""Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
+"""Keywords of the built-in parts, for any parser; the command line adds those of plug-ins."""
 MAPPINGS = (*HEADS, "critic", "reward_model")
 _RECIPE = "_recipe"
-"""Where a config holds its recipe beside what it was made of: no field, so never written down."""
+"""Attribute for the recipe and its fingerprint; not a field, so it is never saved."""
 CHECKED_ELSEWHERE = (
     *MAPPINGS,
     *("verifiers", "eval_verifiers", "plugins", "tools", "environment"),
@@ -63,19 +63,19 @@ class GRPOPlusConfig(GRPOConfig):
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: a layout, or the keys of `grpo_plus.recipe.settings.EngineOptions`.
         tools: tools that the model may call while it answers, by name, or mappings with the keys name, label, timeout
-            and keywords of the tool. They run apart from the trainer.
+            and keywords of the tool. They run in processes of their own.
         environment: the environment that each completion plays with, in the same form; or a mapping of the values of
             the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
             of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
-        selection: how often each prompt is drawn, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
+        selection: sampling weights of the prompts, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
             sampler, which draws all alike.
-        dead_groups: what becomes of groups without contrast, from which the estimator learns nothing: ``keep`` trains
+        dead_groups: the treatment of groups without contrast, from which the estimator learns nothing: ``keep`` trains
             on, ``resample`` (``rounds``) draws other prompts in their place, ``roulette`` (``after``, ``keep``) stops
             most of them half-way and weights the rest, ``replay`` (``age``, ``groups``) puts live groups of earlier
             batches there.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
-        rollout: how completions are drawn: a way, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
+        rollout: the way completions are sampled, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
         report: the record for ``grpo-plus report``: true, false, or the keys of
             `grpo_plus.recipe.settings.ReportOptions`.
         diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
@@ -98,7 +98,7 @@ class GRPOPlusConfig(GRPOConfig):
             **dotted_flags("objective", OBJECTIVE_FLAGS),
         },
     )
-    # An entry is a name or a mapping; the annotation is what TRL's parser can build from the command line.
+    # An entry is a name or a mapping; TRL's parser can build only the annotated type from the command line.
     verifiers: list[str] | None = field(
         default=None,
         metadata={"help": "Verifiers that reward: names, references, or mappings."},
@@ -126,7 +126,7 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={"help": "Tools that the model may call: names, references, or mappings."},
     )
-    # A name, a mapping with the key name, or such by the values of the column; given as text on the command line.
+    # A name, a mapping with the key name, or such by the values of the column; a text on the command line.
     environment: str | None = field(
         default=None,
         metadata={"help": "The environment of each row: a name or reference, or several by the column environment."},
@@ -141,14 +141,14 @@ class GRPOPlusConfig(GRPOConfig):
     selection: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How often each prompt is drawn: NAME or {name: NAME, ...}; unset: all alike (TRL's sampler).",
+            "help": "Sampling weights of prompts: NAME or {name: NAME, ...}; unset: all alike (TRL's sampler).",
             **dotted_flags("selection", SELECTION_FLAGS),
         },
     )
     dead_groups: dict[str, Any] | str | None = field(
         default="keep",
         metadata={
-            "help": "What becomes of groups that teach nothing: keep, resample, roulette or replay.",
+            "help": "Treatment of groups that teach nothing: keep, resample, roulette or replay.",
             **dotted_flags("dead_groups", keys_of(*DEAD_GROUPS.values())),
         },
     )
@@ -162,14 +162,14 @@ class GRPOPlusConfig(GRPOConfig):
     rollout: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How completions are drawn: auto or stock, rows, vllm_sync; unset: auto with a part of ours.",
+            "help": "Sampling of completions: auto or stock, rows, vllm_sync; unset: auto with a part of grpo_plus.",
             **dotted_flags("rollout", keys_of(RolloutOptions)),
         },
     )
     report: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keep a record for the report: true, false, or {every: STEPS}; unset: true with a part of ours.",
+            "help": "Record for the report: true, false, or {every: STEPS}; unset: true with a part of grpo_plus.",
             **dotted_flags("report", keys_of(ReportOptions)),
         },
     )
@@ -205,7 +205,7 @@ class GRPOPlusConfig(GRPOConfig):
         wrong_names, renamed = _trl.under_new_names({name: getattr(self, name, None) for name in fields}, defaults)
         for name, value in renamed.items():
             setattr(self, name, value)
-        problems: list[Problem] = [*(wrong_values | wrong_names).values(), *wrong_forms, *wrong_parts]
+        problems: list[Problem] = [*{**wrong_values, **wrong_names}.values(), *wrong_forms, *wrong_parts]
         problems += unseen_best_problems(self)
         check = host_check(self, super().__post_init__)
         problems += host_problems(type(self), vars(self), check, (*wrong_values, *wrong_names))
@@ -243,8 +243,8 @@ class GRPOPlusConfig(GRPOConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data, without secrets: experiment trackers and files get these."""
-        found: dict[str, Any] = redact(super().to_dict())
-        return found
+        values: dict[str, Any] = redact(super().to_dict())
+        return values
 
     def __str__(self) -> str:
         lines = [f"{name}={value!r},\n" for name, value in sorted(self.to_dict().items())]
@@ -253,7 +253,7 @@ class GRPOPlusConfig(GRPOConfig):
     __repr__ = __str__
 
     def without_secrets(self) -> "GRPOPlusConfig":
-        """A copy to be stored beside a model, in which secrets are replaced by `grpo_verifiers.redaction.HIDDEN`."""
+        """A copy to store with a model, in which secrets are replaced by `grpo_verifiers.redaction.HIDDEN`."""
         twin = copy.copy(self)
         for name, value in list(vars(twin).items()):
             if isinstance(value, str | list | tuple | dict):
@@ -261,7 +261,7 @@ class GRPOPlusConfig(GRPOConfig):
         return twin
 
     def as_written(self) -> "GRPOPlusConfig":
-        """The same config for the host to go on with while it writes itself down: a pickle of it holds no secrets."""
+        """The same config for the host to pickle: the pickle has no secrets."""
         reduced = lambda *_: (copy.copy, (self.without_secrets(),))  # noqa: E731 - a method
         twin = copy.copy(self)
         twin.__dict__[_RECIPE] = self.__dict__.get(_RECIPE)

@@ -13,7 +13,7 @@ from grpo_plus.config import GRPOPlusConfig
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
 from grpo_plus.checkpoints.choice import resume_choice
-from grpo_plus.checkpoints.folder import Choice
+from grpo_plus.checkpoints.folder import CheckpointChoice
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, recipe_of
@@ -22,7 +22,6 @@ from grpo_plus.record import card
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.record.recorder import Recorder
-from grpo_plus.report.visible import shown
 from grpo_plus.report.write import write_report
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
@@ -202,7 +201,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _checkpoint(self, resume: Any) -> Path | None:
         """The checkpoint to resume from, the same on all processes."""
-        if isinstance(resume, Choice):
+        if isinstance(resume, CheckpointChoice):
             return resume.checkpoint
         if not resume:
             return None
@@ -316,7 +315,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; the table of completions shows texts as they may be printed."""
-        with _trl.printable_table(shown):
+        with _trl.printable_table(escape_all):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:

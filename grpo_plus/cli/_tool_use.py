@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._trained import NOTHING, info_of
-from grpo_plus.report.visible import visible
+from grpo_plus.report.escape import escape_controls
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation.tool_use import ToolUse
@@ -93,10 +93,10 @@ def _named(field: str, entry: Any) -> Iterator[str]:
     values = {"name": entry} if isinstance(entry, str) else entry
     name = values.get("name") if isinstance(values, Mapping) else None
     if field != "tools" or not isinstance(name, str) or name not in HARMLESS:
-        yield visible(str(entry if not isinstance(name, str) else name)[:200])
+        yield escape_controls(str(entry if not isinstance(name, str) else name)[:200])
         return
     if more := [str(key) for key in values if key not in _OF_ENTRIES and key not in HARMLESS[name]]:
-        yield visible(f"{name} with {', '.join(more)}"[:200])
+        yield escape_controls(f"{name} with {', '.join(more)}"[:200])
 
 
 def _say(use: "ToolUse", source: str) -> None:

@@ -143,7 +143,7 @@ def _made(  # noqa: PLR0917
         verbatim=bool(settings.get("verbatim", False)),
         max_length=settings.get("max_length"),
         most=args.max_completion_length,
-        held_out=hidden,
+        measured=hidden,
         chats=_chats(args, tokenizer),
     )
     processes = PartialState().num_processes
@@ -159,7 +159,7 @@ def _made(  # noqa: PLR0917
         start = replace(start, init={**start.init, "dtype": "float32"}, quantisation=None, adapter=None)
     elif start.quantisation is not None and start.adapter is None:
         raise UserError("warm_start: a quantised base is trained by an adapter: set use_peft: true, or full: true.")
-    tell(*examples.told())
+    tell(*examples.messages())
     named = settings.get("folder")
     home = Path(named).expanduser() if named else Path(args.output_dir) / FOLDER
     store = store_of(home, start, examples, options)

@@ -19,7 +19,7 @@ from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
-    from grpo_plus.checkpoints.folder import Choice
+    from grpo_plus.checkpoints.folder import CheckpointChoice
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.trainer import GRPOPlusTrainer
 
@@ -97,7 +97,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     return code
 
 
-def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
+def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "CheckpointChoice", arguments: Sequence[str]) -> int:
     """Train, save, and print where everything is, or how to resume an interrupted run."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError

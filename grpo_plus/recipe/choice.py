@@ -7,7 +7,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.recipe.forms import read_form
-from grpo_plus.recipe.launch import at_least_1, moves_within_batch, process_count, steps_per_generation
+from grpo_plus.recipe.launch import at_least_1, moves_in_batch, process_count, steps_per_generation
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import reshaping
 from grpo_plus.recipe.values import HEADS, changed_fields, mapping
@@ -20,7 +20,7 @@ class Choice:
         config: the config.
         recipe: its parts.
         size: completions of a prompt.
-        objective: ours; None for TRL's own loss.
+        objective: the objective; None for TRL's own loss.
         surrogate: its piece.
         dead: the way with dead groups; None keeps them.
         after: the completions after which roulette looks at a group.
@@ -99,7 +99,7 @@ class Choice:
     @property
     def moves(self) -> bool:
         """The policy moves while a generation batch is trained on."""
-        return moves_within_batch(self.config)
+        return moves_in_batch(self.config)
 
     @property
     def off_policy(self) -> str | None:
@@ -128,7 +128,7 @@ class Choice:
 
     @property
     def each_reward(self) -> str:
-        """What normalises each reward by itself."""
+        """The estimators or TRL's setting that normalise each reward separately."""
         if "advantage" in self.recipe.names:
             return ", ".join(part.name for part, _ in self.recipe.estimator_parts if part.each_reward)
         split = self.config.multi_objective_aggregation
@@ -141,7 +141,7 @@ class Choice:
 
     @property
     def looks(self) -> str:
-        """The fields that decide how often the policy moves within a generation batch."""
+        """The fields that decide how often the policy moves during a generation batch."""
         config = self.config
         return (
             f"num_iterations {config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
@@ -150,13 +150,13 @@ class Choice:
 
     @property
     def least_iterations(self) -> int:
-        """The least ``num_iterations`` with which the policy moves within a generation batch."""
+        """The least ``num_iterations`` with which the policy moves during a generation batch."""
         accumulation = at_least_1(self.config.gradient_accumulation_steps)
         return max(2, accumulation // steps_per_generation(self.config) + 1)
 
     @property
-    def whole_iterations(self) -> bool:
-        """An inner iteration is a whole number of optimizer steps."""
+    def full_iterations(self) -> bool:
+        """An inner iteration ends with an optimizer step."""
         return steps_per_generation(self.config) % at_least_1(self.config.gradient_accumulation_steps) == 0
 
     @property
@@ -166,7 +166,7 @@ class Choice:
 
     @property
     def sharded(self) -> bool:
-        """No process has the whole model while completions are drawn: FSDP1, or ZeRO-3 without gathering."""
+        """No process has the full model during sampling: FSDP1, or ZeRO-3 without gathering."""
         options = self.config.fsdp_config if isinstance(self.config.fsdp_config, dict) else {}
         version = options.get("version", 2) if self.config.fsdp else os.environ.get("FSDP_VERSION", "1")
         stage = getattr(getattr(self.config, "deepspeed_plugin", None), "zero_stage", 0)

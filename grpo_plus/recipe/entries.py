@@ -12,7 +12,7 @@ from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
-"""Keys of the entry itself; the others are keywords of the verifier."""
+"""Keys of the entry itself; all other keys are keywords of the verifier."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[E
         wrong += [] if wrong else _form_problems(f"{where}[{position}] ({name})", values)
         problems += wrong
         if not wrong:
-            known: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+            options: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
             if "on_error" in values and values["on_error"] is None:
-                known["on_error"] = "null"  # as YAML reads the word without quotes
-            entries.append(Entry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **known}))
+                options["on_error"] = "null"  # as YAML reads the word without quotes
+            entries.append(Entry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **options}))
     labels = [entry.label for entry in entries]
     problems += [
         f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
@@ -89,11 +89,11 @@ def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[E
 
 
 def read_entry(
-    where: str, item: Any, keys: Collection[str], taken: Collection[str]
+    where: str, item: Any, keys: Collection[str], reserved: Collection[str]
 ) -> tuple[str, dict[str, Any], dict[str, Any], list[str]]:
-    """The name, the values of ``keys``, the other keywords, and what is wrong with the form of an entry.
+    """The name, the values of ``keys``, the other keywords, and problems of the form of an entry.
 
-    Keywords in ``taken`` cannot be set.
+    Keywords in ``reserved`` cannot be set.
     """
     values = {"name": item} if isinstance(item, str) else item
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
@@ -102,10 +102,10 @@ def read_entry(
     if not isinstance(name, str) or not name:
         return "", {}, {}, [f"{where} has no name: give a name or a reference, got {item!r}."]
     keywords = {key: value for key, value in values.items() if key not in keys}
-    problems = [f"{where} ({name}): the keyword {key!r} cannot be set here." for key in keywords if key in taken]
+    problems = [f"{where} ({name}): the keyword {key!r} cannot be set here." for key in keywords if key in reserved]
     if isinstance(old := keywords.get("kwargs"), Mapping):
         flat = {key: value for key, value in values.items() if key != "kwargs"} | dict(old)
-        problems.append(f"{where} ({name}): write its keywords beside the name, without kwargs: {flat!r}.")
+        problems.append(f"{where} ({name}): write its keywords next to the name, without kwargs: {flat!r}.")
     return name, {key: values[key] for key in keys if key in values}, keywords, problems
 
 
@@ -140,15 +140,15 @@ def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Seque
     problems = []
     rewarding = {entry.label for entry in entries}
     problems += [
-        f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
-        "from eval_verifiers, or give it a 'label' of its own."
+        f"eval_verifiers has {entry.label!r}, which verifiers has too: they are evaluated anyway. Remove it from "
+        "eval_verifiers, or give it a 'label' of its own."
         for entry in eval_entries
         if entry.label in rewarding
     ]
     weighted = [entry.label for entry in entries if entry.weight is not None]
     if config.reward_weights is not None and weighted:
         problems.append(
-            f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "
+            f"weights are set in both reward_weights ({config.reward_weights}) and in the verifiers "
             f"{', '.join(weighted)}: keep one of the two."
         )
     return problems

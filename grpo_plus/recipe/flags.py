@@ -12,7 +12,7 @@ from grpo_verifiers.options import numbers
 
 
 class KeywordAction(argparse.Action):
-    """``--field.key 1`` sets one key. A value replaces what the file says, and keeps the keys set by flags."""
+    """``--field.key 1`` sets one key. A value replaces that of the file, and keeps the keys set by flags."""
 
     def __call__(
         self,
@@ -73,5 +73,5 @@ def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], 
         if argument.startswith("--") and dot and path and field in fields:
             try:
                 parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
-            except argparse.ArgumentError:  # a keyword of a built-in part is known already
+            except argparse.ArgumentError:  # a keyword of a built-in part already has a flag
                 continue

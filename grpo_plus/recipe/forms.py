@@ -19,7 +19,7 @@ MOVED: Mapping[str, str] = {
     "vllm_sync": "rollout: {vllm_sync: WAY}",
     "record": "report: {record: true}",
     "report_steps": "report: {every: N}",
-    "hacking_monitor": "diagnosis: {judge: strict}, with every, sample and against beside judge",
+    "hacking_monitor": "diagnosis: {judge: strict}, with every, sample and against next to judge",
     "stop_on": "diagnosis: {stop_on: [FINDING]}",
 }
 """Fields of earlier versions, and how the same is written now."""
@@ -31,7 +31,7 @@ def moved(names: Collection[str]) -> list[str]:
 
 
 def read_form(field: str, value: Any) -> dict[str, Any]:
-    """The mapping that a value stands for; empty where it is unset.
+    """Return the value as a mapping; empty for an unset one.
 
     >>> read_form("advantage", "zscore"), read_form("engine", {"tokens_per_pass": 4096}), read_form("report", True)
     ({'name': 'zscore'}, {'tokens_per_pass': 4096}, {'record': True})
@@ -105,7 +105,7 @@ def normalise(config: Any, base: Path) -> tuple[dict[str, dict[str, Any]], list[
 
 
 def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:
-    """The options of a part that is not there where nothing is given; an empty mapping asks for it."""
+    """The options of a part; None without the part, an empty mapping for the defaults."""
     try:
         return mapping_or_none(name, value)
     except ValueError as error:
@@ -119,24 +119,24 @@ def _entry(item: Any) -> Any:
         try:
             return mapping("verifiers", item)
         except ValueError:
-            return item  # no such verifier, as the check of entries says
+            return item  # an unknown verifier, which the check of entries reports
     return numbers(item) if isinstance(item, dict) else item
 
 
-def _environment(given: Any, base: Path, problems: list[Problem]) -> Any:
+def _environment(value: Any, base: Path, problems: list[Problem]) -> Any:
     """An environment, or several by the values of a column."""
-    given = _entry(given)
-    if is_off(given):
+    value = _entry(value)
+    if is_off(value):
         return None
-    if isinstance(given, dict) and "name" not in given:
-        values = [str(value) for value in given]
+    if isinstance(value, dict) and "name" not in value:
+        names = [str(name) for name in value]
         problems += [
-            f"environment has {value!r} twice, as a text and as another value: the column holds texts. Keep one."
-            for value in dict.fromkeys(values)
-            if values.count(value) > 1
+            f"environment has {name!r} twice, as a text and as another value: the column holds texts. Keep one."
+            for name in dict.fromkeys(names)
+            if names.count(name) > 1
         ]
-        return {str(value): absolute_entry(_entry(item), base) for value, item in given.items()}
-    return absolute_entry(given, base)
+        return {str(name): absolute_entry(_entry(item), base) for name, item in value.items()}
+    return absolute_entry(value, base)
 
 
 def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
@@ -165,7 +165,7 @@ def absolute(reference: str, base: Path) -> str:
 
 
 def absolute_parts(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """An estimator's keywords with the references to the parts of a mix made absolute."""
+    """An estimator's keywords with the references to the parts of a mix as absolute paths."""
     parts = keywords.get("parts")
     if not isinstance(parts, Mapping):
         return dict(keywords)
@@ -175,7 +175,7 @@ def absolute_parts(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def absolute_pieces(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """An objective's keywords with the references to its pieces made absolute."""
+    """An objective's keywords with the references to its pieces as absolute paths."""
     pieces: dict[str, Any] = dict(keywords)
     for kind in ("ratio", "surrogate", "reduce", "kl"):
         spec = pieces.get(kind)
@@ -188,7 +188,7 @@ def absolute_pieces(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def absolute_entry(item: Any, base: Path) -> Any:
-    """An item of ``verifiers`` with the references to its verifier and its segmenter made absolute."""
+    """An item of ``verifiers`` with the references to its verifier and its segmenter as absolute paths."""
     if isinstance(item, str):
         return item if item.lstrip().startswith("{") else absolute(item, base)  # a mapping that cannot be read
     if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
@@ -199,13 +199,13 @@ def absolute_entry(item: Any, base: Path) -> Any:
 
 
 def absolute_path(key: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Options with the path under a key made absolute."""
+    """Options with an absolute path under a key."""
     path = options.get(key)
     return {**options, key: str((base / Path(path).expanduser()).resolve())} if isinstance(path, str) else {**options}
 
 
 def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The options of the diagnosis with the file of its judge made absolute."""
+    """The options of the diagnosis with an absolute path of its judge."""
     return {**options, "judge": absolute_entry(options["judge"], base)} if "judge" in options else options
 
 
@@ -215,4 +215,4 @@ _ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "selection": partial(absolute_path, "file"),
     "diagnosis": absolute_judge,
 }
-"""What makes the paths inside a part absolute."""
+"""Functions that make the paths inside a part absolute."""

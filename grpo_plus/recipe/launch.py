@@ -46,7 +46,7 @@ def planned_processes() -> int | None:
 
 
 def process_count() -> int:
-    """The processes of the run, before TRL has asked accelerate."""
+    """The processes of the run, before TRL starts accelerate."""
     return _launch.processes or int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -73,7 +73,7 @@ def steps_per_generation(config: Any) -> int:
     return at_least_1(config.generation_batch_size // rows)
 
 
-def moves_within_batch(config: Any) -> bool:
+def moves_in_batch(config: Any) -> bool:
     """Whether the policy moves between the first and the last look at a generation batch.
 
     A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer

@@ -11,7 +11,7 @@ from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.advantages.checking import keyword_problems as estimator_problems
 from grpo_plus.advantages.checking import parts_of as estimators_of
 from grpo_plus.critic.options import CriticOptions
-from grpo_plus.objectives import objectives
+from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
@@ -58,7 +58,7 @@ READ = (
 )
 """The fields that a recipe depends on."""
 _PARTS = ("advantage", "objective", "selection", "verifiers", "tools", "environment", "reward_model")
-"""Fields with a part of ours: with one of them a run keeps a record, and draws completions leaner."""
+"""Fields with a part of grpo_plus: with one of them a run keeps a record and samples leaner."""
 
 
 def fingerprint(config: Any) -> str:
@@ -91,7 +91,8 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
             estimators = tuple(starmap(Chosen, estimators_of(*chosen)))
     units = {estimator.per for estimator, _ in estimators}
     advantage_per = "step" if "step" in units else "token" if "token" in units else "completion"
-    objective, wrong_objective = None, []
+    objective: Objective | None = None
+    wrong_objective: list[Problem] = []
     if "objective" in names:
         objective, wrong_objective = compose_objective(
             names["objective"],
@@ -109,7 +110,7 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
 
     built = {"advantage": chosen, "objective": objective, "selection": selected}
     origins |= {field: _REGISTRIES[field].way(name) for field, name in names.items() if built[field] is not None}
-    how, record = keys["rollout"].get("how"), keys["report"].get("record")  # as written, also beside a wrong key
+    how, record = keys["rollout"].get("how"), keys["report"].get("record")  # as written, even if another key is wrong
     is_set = any(getattr(config, field) not in (None, []) for field in _PARTS)
     own = is_set or keys["diagnosis"].get("judge") is not None or dead_groups.name != "keep"
     lean = (own or keys["rollout"].get("rows") is not None) and not _trl.other_samplers(vars(config))

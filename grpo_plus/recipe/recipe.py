@@ -37,7 +37,7 @@ class Selected(NamedTuple):
 
 
 class DeadGroups(NamedTuple):
-    """What becomes of groups without contrast, and its keywords, those that are unset at their defaults."""
+    """The treatment of groups without contrast, and its keywords with their defaults."""
 
     name: str = "keep"
     keywords: Mapping[str, Any] = MappingProxyType({})
@@ -45,7 +45,7 @@ class DeadGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class Monitor:
-    """`DiagnosisOptions` with the judge; ``against`` names the verifier that is watched, None: the whole reward."""
+    """`DiagnosisOptions` with the judge; ``against`` names the verifier that is watched, None: the total reward."""
 
     every: int
     sample: int
@@ -55,7 +55,7 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of a run. Its defaults are those of a plain `GRPOConfig`, which has none of ours.
+    """The parts of a run. Its defaults are those of a plain `GRPOConfig`, without parts of grpo_plus.
 
     Attributes:
         advantage: the estimator that replaces TRL's advantages, as configured. With a KL term in the reward it is set
@@ -70,12 +70,12 @@ class Recipe:
         tools: the tools that the model may call.
         environments: the environment of a row by the value of its column; under None the one of all rows.
         engine: how the update runs.
-        selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
-        dead_groups: what becomes of groups without contrast.
-        critic: how a critic's values are made and learned; None: there is none.
+        selection: sampling weights of the prompts; None: TRL's sampler, without a history.
+        dead_groups: the treatment of groups without contrast.
+        critic: the options of a critic; None without one.
         monitor: the judge that samples of training are shown to; None: there is none.
         stop_on: names of the findings that end the run.
-        rollout: how completions are drawn, with ``how`` decided.
+        rollout: the sampling of completions, with ``how`` decided.
         rollout_is_set: the config decides it.
         report: its record and report, with ``record`` decided.
         names: advantage, objective and selection as the config names them.
@@ -121,7 +121,7 @@ class Recipe:
 
     @property
     def own_turns(self) -> bool:
-        """The steps are the turns as the environment rewards them: states are read, and nobody else is named."""
+        """The steps are the turns as the environment rewards them: states are read, and no verifier is named."""
         reading = [(part, keywords) for part, keywords in self.estimator_parts if part.reads_steps]
         return self.step_source is None and bool(reading) and all(part.reads_states for part, _ in reading)
 

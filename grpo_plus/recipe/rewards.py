@@ -89,10 +89,10 @@ class _Part:
     @property
     def outcome_weight(self) -> float | None:
         """The value that is set, or the default of a plug-in's estimator."""
-        given: float | None = self.keywords.get("outcome_weight")
-        if given is None and self.estimator.per == "step":
-            given = parameters_of(self.estimator)["outcome_weight"].default
-        return given
+        weight: float | None = self.keywords.get("outcome_weight")
+        if weight is None and self.estimator.per == "step":
+            weight = parameters_of(self.estimator)["outcome_weight"].default
+        return weight
 
     @property
     def reads_rewards(self) -> bool:
@@ -112,7 +112,7 @@ def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None
 def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str | None) -> Chosen:
     """The estimator with a number for an unset ``outcome_weight``.
 
-    ``source`` is what `source_of` gave; None with a step scorer, which rewards nothing.
+    ``source`` is the result of `source_of`; None with a step scorer, which rewards nothing.
     """
     estimator, keywords = chosen
     parts = _parts(chosen)
@@ -155,12 +155,12 @@ def outcome_problems(
         return [
             f"outcome_weight of the advantage estimator {part!r} is 0, and so the reward{'s' * (len(outcomes) > 1)} "
             f"{', '.join(map(str, outcomes))} would be ignored. Remove outcome_weight (they then count once) or set "
-            "another one; what should only be logged has weight 0."
+            "another one; a reward that should only be logged has weight 0."
             for part in refused
         ]
-    # A weight of 1 may be written as well as left out; another one was meant to do something.
+    # A weight of 1 may be written as well as left out; any other weight has a purpose.
     return [
-        f"the reward {reward} gives the steps, of which the advantage estimator {name!r} takes z-scores whatever its "
+        f"the reward {reward} gives the steps, of which the advantage estimator {name!r} takes z-scores for any "
         "weight. Set weight: 0, or outcome_weight: 1 to add the z-score of the reward itself."
         for reward in rewards
         if complete and reward.label == source and reward.weight not in (0, 1)
@@ -198,7 +198,7 @@ def running_advantage(
     """The estimator with the outcome weight that follows from all rewards; reward weights that nothing would read.
 
     ``givers`` maps the label of every verifier to whether it gives steps; with ``scorer`` a step scorer gives them, and
-    no verifier. ``functions`` names the reward functions and models, which stand before the verifiers, and ``owned``
+    no verifier. ``functions`` names the reward functions and models, which come before the verifiers, and ``owned``
     rewards of environments that are not the recipe's.
     """
     if recipe.advantage is None or recipe.step_sources is None:
@@ -222,7 +222,7 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
     """Step scores without a source, and sources (the trainer's step scorer is one) that nothing reads."""
     if recipe.step_sources is None or recipe.own_turns:
         why = "takes the turns as the environment rewards them" if recipe.own_turns else "reads no steps"
-        text = f"step_scorer is given, but the advantage estimator {why}: remove it, or set advantage: process."
+        text = f"step_scorer is set, but the advantage estimator {why}: remove it, or set advantage: process."
         return [text] if scorer else []
     givers, named, aggregates = recipe.step_givers, recipe.step_source, recipe.step_aggregates
     if scorer and named is not None:
@@ -238,13 +238,13 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
 
 
 def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> list[str]:
-    """Known before the run: the named verifier gives no steps, several give steps, or none does."""
+    """Certain before the run: the named verifier gives no steps, several give steps, or none does."""
     sure = [label for label, gives in givers.items() if gives]
     remedy = "such as {name: math_steps, weight: 0}"
     if named is not None and named in givers:
         if givers[named] is False:
-            known = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
-            return [f"advantage steps_from: the verifier {named!r} gives no step scores{known}."]
+            note = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
+            return [f"advantage steps_from: the verifier {named!r} gives no step scores{note}."]
         return []
     if len(sure) > 1:
         return [f"several verifiers give steps: {', '.join(sure)}. Name one: advantage: {{name: …, steps_from: …}}."]
@@ -256,7 +256,7 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
 
 
 def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
-    """Sources and weights of steps that contradict the estimator, whatever rewards the trainer adds."""
+    """Sources and weights of steps that contradict the estimator, for any rewards that the trainer adds."""
     problems = _step_source_problems(recipe, entries)
     built = len(recipe.verifiers) == len(config.verifiers)
     if recipe.advantage is None or recipe.step_sources is None or recipe.reward_weights is not None or not built:
@@ -313,7 +313,7 @@ def step_giver(recipe: Recipe) -> str:
 
 
 def name_problems(functions: Sequence[str]) -> list[str]:
-    """A reward whose column could not be told from that of the reward model."""
+    """A reward whose column has the name of the reward model's."""
     if NAME not in functions:
         return []
     which = "a reward function, or a reward model by its folder, is named"
@@ -325,9 +325,9 @@ def label_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
     options = recipe.reward_model
     if options is None or options.head == "process":
         return []
-    others = named_weights(recipe, functions)[: -1 if options.rewards else None]
-    if any(weight for _, weight in others):
+    rest = named_weights(recipe, functions)[: -1 if options.rewards else None]
+    if any(weight for _, weight in rest):
         return []
-    listed = ", ".join(name for name, _ in others)
-    why = f"every other reward ({listed}) has weight 0" if others else "there is no other reward"
+    listed = ", ".join(name for name, _ in rest)
+    why = f"every other reward ({listed}) has weight 0" if rest else "there is no other reward"
     return [f"reward_model learns from pairs that other rewards order, but {why}: give a verifier a weight."]

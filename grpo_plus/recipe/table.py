@@ -1,4 +1,4 @@
-"""The table: what each part needs, excludes and replaces among fields, wrappers and other parts."""
+"""The table of needs, exclusions and replacements of each part, among fields, wrappers and other parts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,9 +35,9 @@ def _learning(key: str, when: Test) -> Test:
 # fmt: off
 _SEVERAL = "Set num_generations to 2 or more, a divisor of the generation batch"
 _BESIDE = (
-    excludes("DeepSpeed", "it trains weights beside the policy's", way="Use DDP or one process",
+    excludes("DeepSpeed", "it trains weights other than the policy's", way="Use DDP or one process",
              when=lambda c: c.deepspeed),
-    excludes("FSDP", "it trains weights beside the policy's", way="Use DDP or one process", when=lambda c: c.fsdp),
+    excludes("FSDP", "it trains weights other than the policy's", way="Use DDP or one process", when=lambda c: c.fsdp),
     excludes("fp16", "it has a loss of its own, which no gradient scaler scales", way="Use bf16"),
 )
 _WEIGHING = (
@@ -81,7 +81,7 @@ PARTS = (
     Part("critic", lambda c: c.recipe.critic is not None, (
         needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
               when=lambda c: not c.reads_values and (c.recipe.advantage or "advantage" not in c.recipe.names)),
-        excludes("dead_groups", "advantages against a critic compare nothing within a group, so no group is dead"),
+        excludes("dead_groups", "advantages against a critic compare nothing in a group, so no group is dead"),
         *_BESIDE,
         needs("more max_steps", "the policy is not trained before step {c.recipe.critic.warmup_steps} (warmup_steps)",
               when=lambda c: 0 < c.config.max_steps <= c.recipe.critic.warmup_steps, way="Lower warmup_steps"),
@@ -101,7 +101,7 @@ PARTS = (
               when=lambda c: c.size == 1 and c.config.advantage is not None),
         excludes("num_generations", "contrast takes two completions, so there is no rest to save", 2,
                  way="Set it to 3 or more, or take resample", when=lambda c: c.dead == "roulette" and c.size == 2),
-        notes("it decides what is in the batch, and the scale of the advantages is that of the whole batch",
+        notes("it decides what is in the batch, and the scale of the advantages is that of the entire batch",
               lambda c: any(part.over_the_batch(words) for part, words in c.recipe.estimator_parts)),
         needs("a smaller after", "after ({c.after}) of {c.size} completions there is no rest to save",
               way="Set after to at most num_generations - 1", when=lambda c: c.size > 2 and (c.after or 0) >= c.size),
@@ -152,9 +152,9 @@ PARTS = (
         needs("num_iterations of 2 or more", "stop_fraction ends inner iterations early",
               way="Set it, or remove stop_fraction",
               when=lambda c: c.stops and c.config.num_iterations < 2),
-        needs("whole optimizer steps an iteration", "stop_fraction skips whole steps ({c.looks})",
+        needs("full optimizer steps an iteration", "stop_fraction skips full steps ({c.looks})",
               way="Make steps_per_generation a multiple of gradient_accumulation_steps, or remove stop_fraction",
-              when=lambda c: c.stops and not c.whole_iterations),
+              when=lambda c: c.stops and not c.full_iterations),
         excludes("fp16", "stop_fraction leaves steps without gradients, which its gradient scaler cannot take",
                  way="Use bf16, or remove stop_fraction", when=lambda c: c.stops and c.config.fp16),
         excludes("deepspeed", "stop_fraction leaves steps without gradients, which its engine cannot take",
@@ -172,7 +172,7 @@ PARTS = (
         notes("{c.moot}: every ratio is 1, since the policy does not move while a generation batch is trained on "
               "({c.looks}), so this plays no part", lambda c: not c.off_policy and c.moot),
     )),
-    Part("objective {c[objective]!r}, which sets how far each probability goes,",
+    Part("objective {c[objective]!r}, which sets a target for each probability,",
          lambda c: c.surrogate and c.surrogate.name == "target", (
         *_WEIGHING,
         needs("several optimizer steps a generation batch", "the first one knows the sign of each target only, and "
@@ -193,7 +193,7 @@ PARTS = (
               when=lambda c: c.config.max_completion_length is None and c.config.loss_type == "dr_grpo"),
     )),
     Part("off_policy_mask_threshold", lambda c: c.config.off_policy_mask_threshold is not None, (
-        notes("it drops what has a negative advantage in completions that are far off-policy: with advantages per "
+        notes("it drops tokens with a negative advantage in completions that are far off-policy: with advantages per "
               "{c.per} these are single tokens, not completions", lambda c: c.per != "completion"),
     )),
     Part("Sampling with {c.reshaping}", lambda c: c.reshaping, (
@@ -212,7 +212,7 @@ PARTS = (
     Part("rollout", lambda c: c.config.rollout is not None, (
         excludes("rollout.how", "{c.elsewhere} draws completions elsewhere", way="Leave it unset",
                  when=lambda c: c["rollout.how"] == "auto" and c.elsewhere),
-        excludes("rollout.rows", "the completions are not drawn by rollout: auto",
+        excludes("rollout.rows", "the completions are not sampled by rollout: auto",
                  way="Set how: auto, or leave it unset",
                  when=lambda c: c["rollout.rows"] is not None and c.recipe.rollout.how == "stock"),
         excludes("rollout.vllm_sync", "no vLLM server draws the completions", way="Set use_vllm: true and vllm_mode: "
@@ -224,7 +224,7 @@ PARTS = (
               "completions, all rows at once", lambda c: c.sharded),
     )),
     Part("report.every", lambda c: c.recipe.report.every, (
-        needs("the record", "a report is made of it; it is on where a part of ours is set",
+        needs("the record", "a report needs it; it is on where a part of grpo_plus is set",
               way="Set report: {{record: true, …}}, or remove every", when=lambda c: not c.recipe.report.record),
     )),
     Part("diagnosis", bool, tuple(
@@ -242,7 +242,7 @@ PARTS = (
               ("scale", "its weight is 0", lambda o: o.weight == 0),
               ("model", "it is no model of its own (on: model)", lambda o: o.on != "model"),
               ("lora_r", "it is a model of its own", lambda o: o.on == "model"),
-              ("model lora_r", "start says what it is", lambda o: o.start is not None),
+              ("model lora_r", "start decides it", lambda o: o.start is not None),
               ("history", "replay is 0", lambda o: o.replay == 0),
               ("epochs batch_size learning_rate pairs replay history", "every is 0, so it is never trained",
                lambda o: o.every == 0),
@@ -271,7 +271,7 @@ PARTS = (
                  when=lambda c: c.recipe.reward_model.weight != 0 and c.dead),
         needs("num_generations of 2 or more", "it learns from pairs of them", way=_SEVERAL + ", or head to 'process'",
               when=lambda c: c.size == 1 and c.recipe.reward_model.head == "outcome" and c.recipe.reward_model.every),
-        needs("num_generations of 2 or more", "its reward is the chance to beat the others of its group",
+        needs("num_generations of 2 or more", "its reward is the chance to beat the rest of its group",
               way="Set scale to 'sigmoid' or 'raw', or num_generations to 2 or more",
               when=lambda c: c.size == 1 and c.recipe.reward_model.weight != 0 and not c.labels_steps
               and c.recipe.reward_model.reward_scale == "wins" and not c.recipe.reward_model.every),
@@ -283,7 +283,7 @@ PARTS = (
     )),
     Part("verifier turn_reward", lambda c: any(part.entry.name == "turn_reward" for part in
                                                (*c.recipe.verifiers, *c.recipe.eval_verifiers)), (
-        needs("an environment with get_turn_reward", "it gives what that gave", way="Add it, or take tool_valid or "
+        needs("an environment with get_turn_reward", "it scores by that method", way="Add it, or take tool_valid or "
               "another verifier that scores turns by itself",
               when=lambda c: not any(part.turn_rewards for part in c.recipe.environments.values())),
     )),

@@ -1,6 +1,6 @@
 """Values of config fields: read from YAML or text, their types, the ranges of our fields and of a few of TRL's.
 
-Types come from the annotations. Only plain values (what YAML can hold) are judged: an object, such as an
+Types come from the annotations. Only plain values (those of YAML) are judged: an object, such as an
 `AcceleratorConfig` in place of a mapping, is left to the host, and so is any field that `HOST` does not name.
 """
 
@@ -29,7 +29,7 @@ HEADS: Mapping[str, str] = {
     "report": "record",
     "diagnosis": "judge",
 }
-"""The key that a word alone stands for."""
+"""The key of a word alone."""
 POSITIVE = Range(0, open_low=True, finite=True)
 NOT_NEGATIVE = Range(0, finite=True)
 COUNT = Range(1)
@@ -46,14 +46,14 @@ ALSO: Mapping[str, tuple[Any, ...]] = {
 }
 """Values that the host takes though their annotation does not say so."""
 REQUIRED = ("num_generations",)
-"""Fields that may not be null, whatever their annotation says."""
+"""Fields that may not be null, in spite of their annotation."""
 FILES = ("accelerator_config", "fsdp_config", "deepspeed")
-"""Fields that take a mapping or the path of a file; other mappings may be given as text."""
+"""Fields that take a mapping or the path of a file; other mappings may be texts."""
 OFF_VALUES: Mapping[str, Any] = {"report_to": "none", "debug": "", **dict.fromkeys(("environment", "verifier_column"))}
-"""What false, or YAML's ``off``, means for fields of a word: that one which changes nothing."""
+"""The neutral word, for false or YAML's ``off``, of fields of a word."""
 SCALARS = (bool, int, float, str, NoneType)
 PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
-"""What YAML can hold."""
+"""Types of YAML values."""
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -61,19 +61,19 @@ class StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse duplicate keys: plain YAML silently keeps the last. It also takes the key ``on`` for true."""
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:bool":
                 key_node.tag = "tag:yaml.org,2002:str"
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str | int | float | bool) and key in seen:
+            if isinstance(key, str | int | float | bool) and key in keys:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                    None, None, f"the key {key!r} appears twice", key_node.start_mark
                 )
             if isinstance(key, str | int | float | bool):
-                seen.add(key)
+                keys.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -93,7 +93,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 OFF = ("", "none", "null", "false")
-"""Words of a command line or of YAML that mean nothing at all, beside null and false themselves."""
+"""Words of a command line or of YAML that mean unset, besides null and false."""
 
 
 def is_off(value: Any) -> bool:
@@ -111,7 +111,7 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
 
 
 def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
-    """As `mapping`; None where it is null or false, which of some fields ``{}`` is not: it asks for the defaults."""
+    """As `mapping`; None where it is null or false, unlike ``{}``, which means the defaults."""
     if isinstance(value, str):
         try:
             value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
@@ -128,16 +128,16 @@ def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
 _DEFAULTS = ", or {} for the defaults"
 
 
-def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple[dict[str, Any], list[str]]:
+def checked_mapping(field: str, value: Any, schema: type, example: str) -> tuple[dict[str, Any], list[str]]:
     """A field that holds a mapping, and its problems; the mapping is empty if it cannot be read.
 
     ``schema`` is a ``TypedDict`` with the keys and the values that each takes; ``example`` is for the message.
     """
     try:
-        values = mapping(field, given)
+        values = mapping(field, value)
     except ValueError:
-        more = _DEFAULTS * (given is True)
-        return {}, [f"{field} is {given!r}, expected a mapping, like {example}{more}."]
+        more = _DEFAULTS * (value is True)
+        return {}, [f"{field} is {value!r}, expected a mapping, like {example}{more}."]
     hints = get_type_hints(schema, include_extras=True)
     problems = [unknown("key", key, hints) for key in values if key not in hints]
     for key, hint in hints.items():
@@ -162,7 +162,7 @@ class Rule(NamedTuple):
     """Further conditions of fields: ``bounds`` of a number, or of each in a list, and ``words`` of a text.
 
     The values ``also`` are allowed besides. It counts ``when`` another field has a value; None: always. ``note`` is the
-    end of the message: what to set instead.
+    end of the message: the remedy.
     """
 
     names: str
@@ -190,7 +190,7 @@ HOST = (
     Rule("scale_rewards", words=("group", "batch", "none")),
     Rule("multi_objective_aggregation", words=("sum_then_normalize", "normalize_then_sum")),
 )
-"""What is often got wrong and what the host takes in silence, or trips over once the model is loaded: no more than 20
+"""Frequent mistakes that the host accepts in silence, or refuses once the model is loaded: no more than 20
 rows with those of `grpo_plus.recipe.host`. A field may have several: each that counts must hold."""
 OURS = (
     # of fields that are no parts, whose keys have their ranges in the options' annotations
@@ -199,11 +199,11 @@ OURS = (
 
 
 class Judgement(NamedTuple):
-    """What was found of a config's values.
+    """Problems and corrections of a config's values.
 
     Attributes:
         problems: by field, each one line.
-        instead: values to go on with: defaults in the place of wrong values, and right values in their field's type.
+        instead: values to continue with: defaults in the place of wrong values, and right values in their field's type.
     """
 
     problems: Mapping[str, str]
@@ -211,7 +211,7 @@ class Judgement(NamedTuple):
 
 
 def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Judgement:
-    """Judge the values that a dataclass was, or is to be, made of.
+    """Judge the values of a dataclass.
 
     Fields without a value are left alone, and so are those to ``skip`` and parts, which are checked elsewhere.
     """
@@ -240,9 +240,9 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
 def _counts(rule: Rule, values: Mapping[str, Any]) -> bool:
     if rule.when is None:
         return True
-    name, wanted = rule.when
-    value = values.get(name, wanted)
-    return bool(getattr(value, "value", value) == wanted)
+    name, expected = rule.when
+    value = values.get(name, expected)
+    return bool(getattr(value, "value", value) == expected)
 
 
 @lru_cache
@@ -251,13 +251,13 @@ def _kinds(kind: type) -> dict[str, set[Any]]:
 
     From the class, for the host's parser writes simpler types into the fields themselves.
     """
-    found = {}
+    members = {}
     for name, hint in typing.get_type_hints(kind).items():
         kinds = set(typing.get_args(hint)) if typing.get_origin(hint) in {typing.Union, UnionType} else {hint}
         kinds = {dict if typing.get_origin(each) is dict else each for each in kinds}
         kinds = kinds - {NoneType} if name in REQUIRED else kinds
-        found[name] = kinds | {str} if any(isinstance(each, enum.EnumMeta) for each in kinds) else kinds
-    return found
+        members[name] = kinds | {str} if any(isinstance(each, enum.EnumMeta) for each in kinds) else kinds
+    return members
 
 
 def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
@@ -293,7 +293,7 @@ def _type_problem(spec: "Field[Any]", kinds: set[Any], value: Any) -> str | None
         return None
     if _fits(spec, kinds, value):
         return None
-    expected = sorted(filter(None, map(_spelled, kinds)))
+    expected = sorted(filter(None, map(_type_name, kinds)))
     words = [word for kind in kinds if typing.get_origin(kind) is typing.Literal for word in typing.get_args(kind)]
     note = " In YAML, put text that looks like something else in quotes." if str in kinds and value is not None else ""
     note += did_you_mean(value, words) if isinstance(value, str) else ""
@@ -318,7 +318,7 @@ def _items(kind: Any) -> Any:
     return typing.get_args(kind)[0] if typing.get_origin(kind) is list else None
 
 
-def _spelled(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     names = {float: "a number", int: "an integer", bool: "true or false", str: "text", dict: "a mapping"}
     if typing.get_origin(kind) is typing.Literal:
         return spell(kind)

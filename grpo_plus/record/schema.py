@@ -1,7 +1,7 @@
 """The files of a record as types, and one reader that checks JSON against a type.
 
 ``docs/record.md`` describes the fields in words. A reader returns the checked value without unknown fields and raises
-`Malformed` for anything else, so that every value on a page has its declared type, whatever the file holds.
+`Malformed` for anything else, so that every value on a page has its declared type.
 """
 
 import math
@@ -50,7 +50,7 @@ def number(value: Any) -> float:
 
 
 def count(value: Any) -> int:
-    """A whole number from 0: a count, a step or a position."""
+    """An integer from 0: a count, a step or a position."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FARTHEST:
         raise Malformed
     return value
@@ -65,8 +65,8 @@ def score(value: Any) -> float | None:
 
 def settings(value: Any) -> dict[str, Any]:
     """Nested plain data by name."""
-    found: dict[str, Any] = _plain(of(dict, value), 0)
-    return found
+    values: dict[str, Any] = _plain(of(dict, value), 0)
+    return values
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -85,13 +85,13 @@ def _plain(value: Any, depth: int) -> Any:
 
 def figures(value: Any) -> dict[str, float | list[float]]:
     """Numbers and lists of numbers by name; other values are left out."""
-    found: dict[str, float | list[float]] = {}
+    values: dict[str, float | list[float]] = {}
     for name, item in of(dict, value).items():
         try:
-            found[name] = [number(each) for each in item] if isinstance(item, list) else number(item)
+            values[name] = [number(each) for each in item] if isinstance(item, list) else number(item)
         except Malformed:
             continue
-    return found
+    return values
 
 
 def span(value: Any) -> list[int]:
@@ -151,7 +151,7 @@ class Call(TypedDict):
 
 
 class Turn(TypedDict):
-    """A turn of a completion: what the model did in one go, and what came back."""
+    """A turn of a completion: text and calls of the model, and their results."""
 
     tokens: Span
     text: NotRequired[str]
@@ -203,7 +203,7 @@ class Rate(TypedDict):
 
 
 class Prompts(TypedDict):
-    """A line of ``prompts.jsonl``: how the prompts of the dataset stand after a generation batch."""
+    """A line of ``prompts.jsonl``: the state of the prompts of the dataset after a generation batch."""
 
     kind: Literal["prompts"]
     step: Count
@@ -228,7 +228,7 @@ class Example(TypedDict, total=False):
     reason: str
 
 
-class Found(TypedDict):
+class FindingLine(TypedDict):
     """A line of ``findings.jsonl``: the beginning or the end of a finding."""
 
     kind: Literal["finding"]
@@ -364,14 +364,14 @@ def field_readers(kind: Any) -> Mapping[str, Reader]:
     }
 
 
-def known_fields(kind: Any, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def declared_fields(kind: Any, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The fields that can be read, and the names of those that cannot."""
-    found, broken = {}, []
+    values, broken = {}, []
     for name, read in field_readers(kind).items():
         if name not in value:
             continue
         try:
-            found[name] = read(value[name])
+            values[name] = read(value[name])
         except Malformed:
             broken.append(name)
-    return found, broken
+    return values, broken

@@ -1,4 +1,4 @@
-"""Which of several variants is best, if that can be told: intervals of differences over seeds, not single numbers."""
+"""The best of several variants, by intervals of differences over seeds rather than single numbers."""
 
 from collections.abc import Mapping, Sequence
 from math import atan, exp, fsum, lgamma, pi, sqrt
@@ -8,45 +8,45 @@ import numpy as np
 from grpo_plus.record.reader import Share
 
 LESS = ("dead groups", "seconds a step", "seconds")
-"""Figures of which less is better; the others are better the larger they are."""
+"""Figures of which less is better; of all other figures, more."""
 UNRANKED = ("tokens saved",)
-"""Figures that say nothing of how good a model is."""
+"""Figures that do not measure the quality of a model."""
 _PLACES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def verdict(title: str, values: Mapping[str, Sequence[float]]) -> tuple[str | None, str]:
-    """The name of the best, None where none can be told, and a sentence about it.
+    """The name of the best, None without a clear one, and a sentence about it.
 
     ``values`` has the figures of each variant, one a seed. The best is named where the interval of its difference from
     every other leaves out 0, at 95% for all comparisons together (Bonferroni).
     """
-    held = {name: list(each) for name, each in values.items() if each}
-    if len(held) < 2:
+    seeds = {name: list(each) for name, each in values.items() if each}
+    if len(seeds) < 2:
         return None, ""
     sign = -1.0 if title in LESS else 1.0
-    means = {name: sign * sum(each) / len(each) for name, each in held.items()}
+    means = {name: sign * sum(each) / len(each) for name, each in seeds.items()}
     best = max(means, key=lambda name: means[name])
-    if min(map(len, held.values())) < 2:
+    if min(map(len, seeds.values())) < 2:
         return (
             None,
-            f"{title}: one seed of a variant says nothing of its spread, so no difference is claimed (--seeds 3).",
+            f"{title}: one seed of a variant has no spread, so no difference is claimed (--seeds 3).",
         )
-    confidence = 1 - 0.05 / (len(held) - 1)
-    others = {
-        name: difference([sign * value for value in held[best]], [sign * value for value in each], confidence)
-        for name, each in held.items()
+    confidence = 1 - 0.05 / (len(seeds) - 1)
+    gaps = {
+        name: difference([sign * value for value in seeds[best]], [sign * value for value in each], confidence)
+        for name, each in seeds.items()
         if name != best
     }
-    nearest = min(others, key=lambda name: others[name].value)
-    if min(each.low for each in others.values()) > 0:
-        return best, f"{title}: {best} is best, {_gap(others[nearest], sign)} from {nearest}."
-    close = min(others, key=lambda name: others[name].low)
-    return None, f"{title}: no difference seen between {best} and {close} ({_gap(others[close], sign)} over the seeds)."
+    nearest = min(gaps, key=lambda name: gaps[name].value)
+    if min(each.low for each in gaps.values()) > 0:
+        return best, f"{title}: {best} is best, {_gap(gaps[nearest], sign)} from {nearest}."
+    close = min(gaps, key=lambda name: gaps[name].low)
+    return None, f"{title}: no difference seen between {best} and {close} ({_gap(gaps[close], sign)} over the seeds)."
 
 
-def _gap(found: Share, sign: float) -> str:
-    low, high = sorted((sign * found.low, sign * found.high))
-    return f"{sign * found.value:+.3g} ({low:+.3g} to {high:+.3g})"
+def _gap(gap: Share, sign: float) -> str:
+    low, high = sorted((sign * gap.low, sign * gap.high))
+    return f"{sign * gap.value:+.3g} ({low:+.3g} to {high:+.3g})"
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
@@ -57,7 +57,7 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     return mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def difference(ones: Sequence[float], others: Sequence[float], confidence: float = 0.95) -> Share:
+def difference(ones: Sequence[float], rest: Sequence[float], confidence: float = 0.95) -> Share:
     """The difference of two means over independent runs, with Welch's interval (Biometrika 34, 1947).
 
     >>> round(difference([3.0, 5.0], [1.0, 1.0, 1.0]).value, 6)
@@ -67,11 +67,11 @@ def difference(ones: Sequence[float], others: Sequence[float], confidence: float
     spread on either side it is a point.
 
     Raises:
-        ValueError: one of them has fewer than two values, which say nothing of the spread.
+        ValueError: one of them has fewer than two values, which have no spread.
     """
-    if min(len(ones), len(others)) < 2:
+    if min(len(ones), len(rest)) < 2:
         raise ValueError("a difference of means needs two values of each at least.")
-    sides = ones, others
+    sides = ones, rest
     means, spreads = zip(*map(mean_and_spread, sides), strict=True)
     errors = [spread**2 / len(values) for spread, values in zip(spreads, sides, strict=True)]
     gap, error = means[0] - means[1], sum(errors)

@@ -1,4 +1,4 @@
-"""Make a warm start with TRL's supervised trainer, or find the one that is kept."""
+"""Make a warm start with TRL's supervised trainer, or find the stored one."""
 
 import gc
 import math
@@ -23,7 +23,7 @@ from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.redaction import redact
 
 FOLDER = "_warm_start"
-"""Inside a run's folder; what begins like this is not uploaded to the hub."""
+"""Inside a run's folder; files with this prefix are not uploaded to the hub."""
 _PAUSE = 30.0
 """Seconds between two lines about a long warm start."""
 _OF_THE_RUN = (
@@ -59,8 +59,8 @@ class Start:
 
     def settings(self) -> dict[str, Any]:
         """All that the result depends on, in words."""
-        told = {key: str(redact(value, key)) for key, value in sorted(self.init.items()) if value is not None}
-        init = {key: value for key, value in told.items() if key not in _NO_MATTER}
+        options = {key: str(redact(value, key)) for key, value in sorted(self.init.items()) if value is not None}
+        init = {key: value for key, value in options.items() if key not in _NO_MATTER}
         quantisation = None if self.quantisation is None else str(sorted(self.quantisation.to_dict().items()))
         adapter = None if self.adapter is None else _plain(self.adapter.to_dict())
         named = _trl.from_main(lambda: identity(self.model, self.init.get("revision")))
@@ -90,9 +90,9 @@ def obtain(  # noqa: PLR0917
     alone: bool = False,
     refused: str | None = None,
 ) -> Path:
-    """The folder of the warm start, which is made unless it is there. All processes of a run call it.
+    """The folder of the warm start, which is trained unless it exists. All processes of a run call it.
 
-    ``alone`` removes other warm starts beside it; ``refused`` says why none can be made here.
+    ``alone`` removes other warm starts of that home; ``refused`` is the reason why none can be trained here.
     """
     state, why = _trl.from_main(store.claim)
     if state == "busy":
@@ -110,7 +110,7 @@ def obtain(  # noqa: PLR0917
             f"solutions with {examples.tokens:,} tokens ({why})."
         )
         facts = _make(store, start, examples, options, tokenizer, tell, alone=alone)
-        tell(f"warm start: {headline(facts)}, {facts['seconds']:.0f} s; kept in {store.folder}.")
+        tell(f"warm start: {headline(facts)}, {facts['seconds']:.0f} s; stored in {store.folder}.")
     finally:
         store.release()
     gc.collect()
@@ -122,7 +122,7 @@ def obtain(  # noqa: PLR0917
 def _make(  # noqa: PLR0917
     store: Store, start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, *, alone: bool
 ) -> dict[str, Any]:
-    """Train and keep; what took memory is gone with this function."""
+    """Train and store; the memory is free again when this function ends."""
     model, facts = train(start, examples, options, tokenizer, tell)
 
     def save(folder: Path) -> None:
@@ -210,7 +210,7 @@ class _Curve(TrainerCallback):
 
     def __init__(self, steps: int, tell: Tell) -> None:
         self.losses: list[float] = []
-        self._steps, self._tell, self._told = steps, tell, time.monotonic()
+        self._steps, self._tell, self._last = steps, tell, time.monotonic()
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
         """A loss, the mean since the last one."""
@@ -220,8 +220,8 @@ class _Curve(TrainerCallback):
         if not math.isfinite(loss):
             raise _not_finite(f"the loss is {loss} at step {state.global_step} of {self._steps}")
         self.losses.append(loss)
-        if time.monotonic() - self._told > _PAUSE and state.global_step < self._steps:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last > _PAUSE and state.global_step < self._steps:
+            self._last = time.monotonic()
             self._tell(f"warm start: step {state.global_step:,} of {self._steps:,}, loss {loss:.3f}")
 
     @staticmethod
@@ -232,8 +232,10 @@ class _Curve(TrainerCallback):
             raise _not_finite("weights are not finite after the last step")
 
 
-def _not_finite(what: str) -> ConfigError:
-    text = f"warm_start: {what}, so nothing was kept. Lower warm_start: {{learning_rate: …}}, or leave fp16 for bf16."
+def _not_finite(problem: str) -> ConfigError:
+    text = (
+        f"warm_start: {problem}, so nothing was stored. Lower warm_start: {{learning_rate: …}}, or use bf16, not fp16."
+    )
     return ConfigError([text])
 
 

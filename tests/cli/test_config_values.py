@@ -84,8 +84,8 @@ def test_a_file_that_is_no_config(tmp_path, capsys):
         (b"\xff\xfe\x00\x80", "cannot be read"),
         (b"3: 4", "must hold a mapping"),
         (b"a: [", "no valid YAML"),
-        (b"beta: 1\nbeta: 2\n", "the key 'beta' is given twice"),
-        (b"advantage: {name: zscore, eps: 1, eps: 2}\n", "the key 'eps' is given twice"),
+        (b"beta: 1\nbeta: 2\n", "the key 'beta' appears twice"),
+        (b"advantage: {name: zscore, eps: 1, eps: 2}\n", "the key 'eps' appears twice"),
         (b"a: !!python/object/apply:os.system ['true']", "no valid YAML"),
     ):
         (tmp_path / "c.yaml").write_bytes(content)

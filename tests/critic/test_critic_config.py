@@ -78,7 +78,7 @@ def test_options_have_their_defaults_and_may_be_text_or_flags(tmp_path):
     ({}, {"advantage": "raw"}, "critic needs advantage ('raw'): the estimator reads no values"),
     ({}, {"advantage": None, "num_generations": 2}, "critic needs advantage: the estimator reads no values"),
     (None, {}, "advantage 'gae' needs critic: it reads a critic's values. Set critic: {}"),
-    ({}, {"dead_groups": "resample", "num_generations": 4}, "compare nothing within a group"),
+    ({}, {"dead_groups": "resample", "num_generations": 4}, "compare nothing in a group"),
     ({"warmup_steps": 5}, {"max_steps": 5}, "the policy is not trained before step 5"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_when_the_config_is_built(critic, settings, words, tmp_path):

@@ -102,7 +102,7 @@ def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(t
 OURS = [
     ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "layout ('trimmed')", "neftune_noise_alpha"),
     ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "tokens_per_pass (64)", "single device"),
-    ({"report": {"every": 5}}, "report.every needs the record", "a part of ours"),
+    ({"report": {"every": 5}}, "report.every needs the record", "a part of grpo_plus"),
     ({"report": {"every": -1}}, "report: every is -1", "at least 0"),
     ({"report": "yes"}, "is 'yes'", "true or false"),
     ({"rollout": "auto", "use_vllm": True}, "how ('auto')", "use_vllm"),

@@ -203,7 +203,7 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
     ({**PROCESS, "environment": COUNTER, "advantage": {"name": "process", "steps_from": "Counter"}}, {}, NAMED),
     ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "Counter"}}, {}, NAMED),
     ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}}, {}, "steps_from|no verifier gives any"),
-    (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
+    (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is set, but the advantage estimator takes the turns"),
     ({**VALID, "environment": OTHER, "advantage": {"name": "process", "outcome_weight": 0.5}}, {}, "no reward has a weight"),
 ])  # fmt: skip
 def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):

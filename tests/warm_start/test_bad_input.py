@@ -93,8 +93,8 @@ def plain():
 def test_held_out_prompts_are_known_with_other_white_space():
     tokenizer = plain()
     rows = [Row([{"role": "user", "content": " 1+1 \n"}], "2"), Row([{"role": "user", "content": "1+2"}], "3")]
-    found = encode(rows, tokenizer, column="solution", held_out=[ASKED])
-    assert (len(found), found.held_out) == (1, 1)
+    found = encode(rows, tokenizer, column="solution", measured=[ASKED])
+    assert (len(found), found.measured) == (1, 1)
     assert tokenizer.decode(found.ids[0][:-1]) == "[1+2]A:3"
 
 
@@ -178,7 +178,7 @@ def test_cut_solutions_are_counted_and_do_not_end():
     assert (len(found), found.cut, found.too_long) == (2, 1, 1)
     assert len(found.ids[1]) == 10
     assert found.ids[1][-1] != 0
-    assert "1 solutions are cut by max_length (unset: max_completion_length)" in found.told()[0]
+    assert "1 solutions are cut by max_length (unset: max_completion_length)" in found.messages()[0]
     assert encode(rows, tokenizer, column="solution", most=3).cut == 1
 
 
