@@ -22,6 +22,7 @@ from grpo_plus.record import card
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.record.recorder import Recorder
+from grpo_plus.report.escape import escape_all
 from grpo_plus.report.write import write_report
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines

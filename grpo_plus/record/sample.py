@@ -87,7 +87,7 @@ def steps_by_row(steps: "StepScores | None") -> dict[int, list[list[Any]]]:
     rows: dict[int, list[list[Any]]] = {}
     if steps is not None:
         spans, scores = steps.spans.tolist(), steps.scores.tolist()
-        for row, span, score in zip(steps.rows.tolist(), rows, scores, strict=True):
+        for row, span, score in zip(steps.rows.tolist(), spans, scores, strict=True):
             rows.setdefault(row, []).append([*span, None if score != score else digits(score)])  # noqa: PLR0124 - NaN
     return rows
 
