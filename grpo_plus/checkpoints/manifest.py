@@ -22,7 +22,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """Size and hash of a file."""
 
     size: int
@@ -30,12 +30,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class FileManifest:
     """A manifest that was read: the optimizer step, the time it was written, and the files by relative name."""
 
     step: int
     time: float
-    files: Mapping[str, Entry]
+    files: Mapping[str, FileEntry]
 
 
 class ManifestError(ValueError):
@@ -63,8 +63,8 @@ def write(
     inner = {above for path in paths for above in path.parents if folder in above.parents}
     for each in (*inner, folder):
         _sync_folder(each)
-    files = {path.relative_to(folder).as_posix(): entry for path, entry in zip(paths, entries, strict=True)}
-    listed = {name: {"bytes": files[name].size, "sha256": files[name].sha256} for name in sorted(files)}
+    named = {path.relative_to(folder).as_posix(): entry for path, entry in zip(paths, entries, strict=True)}
+    listed = {name: {"bytes": named[name].size, "sha256": named[name].sha256} for name in sorted(named)}
     now = round(max(time.time(), after + 1e-5), 6)  # no more digits than a float can distinguish
     content = {"version": VERSION, "step": step, "time": now, "files": listed}
     write_whole(folder / name, json.dumps(content | {"sha256": _seal(content)}, indent=1), sync=True)
@@ -72,13 +72,15 @@ def write(
     _sync_folder(folder.absolute().parent)
 
 
-def read(folder: Path, name: str = FILE) -> Manifest:
+def read(folder: Path, name: str = FILE) -> FileManifest:
     """The manifest of a folder."""
     try:
         content = json.loads(read_text(folder / name))
         version, seal = content["version"], content.pop("sha256")
-        files = {_inside(key): Entry(int(one["bytes"]), str(one["sha256"])) for key, one in content["files"].items()}
-        result = Manifest(int(content["step"]), float(content["time"]), files)
+        files = {
+            _inside(key): FileEntry(int(one["bytes"]), str(one["sha256"])) for key, one in content["files"].items()
+        }
+        result = FileManifest(int(content["step"]), float(content["time"]), files)
     except FileNotFoundError as error:
         raise ManifestError(f"it was never finished: {name} is missing") from error
     except OSError as error:
@@ -131,11 +133,11 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _synced(path: Path) -> Entry:
+def _synced(path: Path) -> FileEntry:
     with open_to_read(path) as file:
         os.fsync(file.fileno())
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Entry(file.tell(), digest)
+        return FileEntry(file.tell(), digest)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -177,7 +179,7 @@ def _size_problem(path: Path, name: str, expected: int) -> str | None:
     return None if status.st_size == expected else f"{name} has {status.st_size:,} of {expected:,} bytes"
 
 
-def _hash_problem(path: Path, name: str, entry: Entry) -> str | None:
+def _hash_problem(path: Path, name: str, entry: FileEntry) -> str | None:
     try:
         with open_to_read(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

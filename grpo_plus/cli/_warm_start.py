@@ -15,7 +15,7 @@ from grpo_verifiers.errors.messages import unknown
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.training.hooks import Hook
-    from grpo_plus.warm_start.make import Start
+    from grpo_plus.warm_start.make import StartModel
 
 RECORD = "_warm_start.json"
 """In a run's folder: the warm start that it began with."""
@@ -39,7 +39,7 @@ class Begun:
 
 def begin(  # noqa: PLR0917
     parsed: "Parsed",
-    start: "Start",
+    start: "StartModel",
     tokenizer: Any,
     splits: Any,
     sets: Mapping[str, Any],
@@ -116,7 +116,7 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _made(  # noqa: PLR0917
-    parsed: "Parsed", start: "Start", tokenizer: Any, splits: Any, sets: Mapping[str, Any], tell: Tell
+    parsed: "Parsed", start: "StartModel", tokenizer: Any, splits: Any, sets: Mapping[str, Any], tell: Tell
 ) -> tuple[Path, bool]:
     """The folder of the warm start, and whether it is an adapter's."""
     from accelerate import PartialState
@@ -190,7 +190,7 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
     """Prompts with their solutions, and the column of these."""
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_plus.recipe.tools import COLUMN, schemas_of
-    from grpo_plus.warm_start.examples import Row
+    from grpo_plus.warm_start.examples import SolutionRow
 
     column = settings.get("solution", "solution")
     named = settings.get("dataset")
@@ -221,7 +221,7 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
         asked = [make(row) for row in rows]
     else:
         asked = list(rows["prompt"])
-    return [Row(*each) for each in zip(asked, rows[column], tools, strict=True)], column
+    return [SolutionRow(*each) for each in zip(asked, rows[column], tools, strict=True)], column
 
 
 def _sharded(args: Any) -> str | None:

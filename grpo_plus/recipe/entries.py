@@ -16,7 +16,7 @@ KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation"
 
 
 @dataclass(frozen=True)
-class Entry:
+class VerifierEntry:
     """One item of the config's ``verifiers`` or ``eval_verifiers``."""
 
     name: str
@@ -46,7 +46,7 @@ class Entry:
 class VerifierPart:
     """A verifier and the entry that it was built from."""
 
-    entry: Entry
+    entry: VerifierEntry
     verifier: Verifier
 
     @property
@@ -65,9 +65,9 @@ class VerifierPart:
         return self.verifier.gives_steps
 
 
-def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[Entry], list[str]]:
+def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[VerifierEntry], list[str]]:
     """The entries of a list, and problems of their form."""
-    entries: list[Entry] = []
+    entries: list[VerifierEntry] = []
     problems: list[str] = []
     for position, item in enumerate(items):
         name, values, keywords, wrong = read_entry(f"{where}[{position}]", item, KEYS, ("base", "plugins", "self"))
@@ -77,7 +77,7 @@ def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[E
             options: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
             if "on_error" in values and values["on_error"] is None:
                 options["on_error"] = "null"  # as YAML reads the word without quotes
-            entries.append(Entry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **options}))
+            entries.append(VerifierEntry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **options}))
     labels = [entry.label for entry in entries]
     problems += [
         f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
@@ -109,7 +109,9 @@ def read_entry(
     return name, {key: values[key] for key in keys if key in values}, keywords, problems
 
 
-def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[tuple[VerifierPart, ...], list[Problem]]:
+def build_verifiers(
+    entries: Iterable[VerifierEntry], plugins: Sequence[str]
+) -> tuple[tuple[VerifierPart, ...], list[Problem]]:
     """The verifiers of these entries, each built once, and their problems."""
     parts: list[VerifierPart] = []
     problems: list[Problem] = []
@@ -126,7 +128,7 @@ def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[t
     return tuple(parts), problems
 
 
-def _with_own_keys(text: str, entry: Entry) -> str:
+def _with_own_keys(text: str, entry: VerifierEntry) -> str:
     """An unknown option may be a key of the entry itself, misspelled."""
     for key in entry.kwargs:
         if (near := nearest(key, KEYS)) is not None:
@@ -135,7 +137,9 @@ def _with_own_keys(text: str, entry: Entry) -> str:
     return text
 
 
-def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Sequence[Entry]) -> list[str]:
+def verifier_problems(
+    config: Any, entries: Sequence[VerifierEntry], eval_entries: Sequence[VerifierEntry]
+) -> list[str]:
     """Labels, weights and columns that exclude each other, whether or not the verifiers can be built."""
     problems = []
     rewarding = {entry.label for entry in entries}

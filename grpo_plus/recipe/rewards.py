@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages import Estimator, get_advantage, parameters_of
-from grpo_plus.recipe.entries import Entry
+from grpo_plus.recipe.entries import VerifierEntry
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
 from grpo_plus.reward_model.saved import read_kind
@@ -60,7 +60,7 @@ def idle_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Reward:
+class WeightedReward:
     """One reward of a run.
 
     Attributes:
@@ -100,7 +100,7 @@ class _Part:
         return self.weight != 0 and (self.estimator.per != "step" or bool(self.outcome_weight))
 
 
-def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None:
+def source_of(rewards: Sequence[WeightedReward], named: str | None = None) -> str | None:
     """The label of the reward whose verifier gives the steps; None if none does or only the run can tell."""
     if named is not None:
         return named
@@ -109,7 +109,7 @@ def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None
     return possible[0] if len(possible) == 1 else None
 
 
-def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str | None) -> Chosen:
+def with_outcome_weight(chosen: Chosen, rewards: Sequence[WeightedReward], source: str | None) -> Chosen:
     """The estimator with a number for an unset ``outcome_weight``.
 
     ``source`` is the result of `source_of`; None with a step scorer, which rewards nothing.
@@ -126,7 +126,7 @@ def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str |
 
 
 def outcome_problems(
-    chosen: Chosen, rewards: Sequence[Reward], source: str | None, *, complete: bool = True
+    chosen: Chosen, rewards: Sequence[WeightedReward], source: str | None, *, complete: bool = True
 ) -> list[str]:
     """Reward weights that nothing would read, with keywords as they are set and the source that `source_of` gave.
 
@@ -175,7 +175,7 @@ def _parts(chosen: Chosen) -> list[_Part]:
     return [_Part(name, get_advantage(name), keywords.get(name) or {}, weight) for name, weight in weights.items()]
 
 
-def _outcomes(rewards: Iterable[Reward], source: str | None) -> list[Reward]:
+def _outcomes(rewards: Iterable[WeightedReward], source: str | None) -> list[WeightedReward]:
     return [reward for reward in rewards if reward.label != source and reward.weight != 0]
 
 
@@ -211,11 +211,13 @@ def running_advantage(
 
 def _rewards(
     recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), owned: Sequence[str] = ()
-) -> list[Reward]:
+) -> list[WeightedReward]:
     """Every reward with its weight."""
-    listed = [Reward(name, weight, givers.get(name, False)) for name, weight in named_weights(recipe, functions)]
+    listed = [
+        WeightedReward(name, weight, givers.get(name, False)) for name, weight in named_weights(recipe, functions)
+    ]
     environments = [*(part.label for part in recipe.environments.values() if part.rewards), *owned]
-    return [*listed, *(Reward(label, 1.0, owned=True) for label in dict.fromkeys(environments))]
+    return [*listed, *(WeightedReward(label, 1.0, owned=True) for label in dict.fromkeys(environments))]
 
 
 def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
@@ -255,7 +257,7 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
     return []
 
 
-def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
+def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[VerifierEntry]) -> list[str]:
     """Sources and weights of steps that contradict the estimator, for any rewards that the trainer adds."""
     problems = _step_source_problems(recipe, entries)
     built = len(recipe.verifiers) == len(config.verifiers)
@@ -266,7 +268,7 @@ def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) ->
     return [*problems, *outcome_problems(recipe.advantage, rewards, source, complete=False)]
 
 
-def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
+def _step_source_problems(recipe: Recipe, entries: Sequence[VerifierEntry]) -> list[str]:
     sources, aggregates = recipe.step_sources or (), recipe.step_aggregates
     if len(sources) > 1:
         named = ", ".join(str(source) for source in sources)

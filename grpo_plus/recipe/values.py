@@ -158,7 +158,7 @@ def default_of(spec: "Field[Any]") -> Any:
     return None if spec.default_factory is MISSING else spec.default_factory()
 
 
-class Rule(NamedTuple):
+class Limit(NamedTuple):
     """Further conditions of fields: ``bounds`` of a number, or of each in a list, and ``words`` of a text.
 
     The values ``also`` are allowed besides. It counts ``when`` another field has a value; None: always. ``note`` is the
@@ -174,27 +174,27 @@ class Rule(NamedTuple):
 
 
 HOST = (
-    Rule("per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations", COUNT),
-    Rule("num_generations_eval generation_batch_size steps_per_generation num_iterations", COUNT),
-    Rule("max_completion_length ref_model_sync_steps", COUNT),
-    Rule("max_steps", COUNT, also=(-1,), note=", or -1 for num_train_epochs"),
-    Rule("num_train_epochs", POSITIVE, when=("max_steps", -1)),
-    Rule("save_steps", PARTS, when=("save_strategy", "steps"), note=" (save_strategy: no for none)"),
-    Rule("eval_steps", PARTS, when=("eval_strategy", "steps"), note=" (eval_strategy: no for none)"),
-    Rule("learning_rate beta epsilon weight_decay", NOT_NEGATIVE),
-    Rule("temperature", POSITIVE),
-    Rule("top_p ref_model_mixup_alpha", Range(0, 1, open_low=True)),
-    Rule("top_entropy_quantile", Range(0, 1)),
-    Rule("top_k", Range(0), when=("use_vllm", False), note=" (0: all)"),
-    Rule("loss_type", words=("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")),
-    Rule("scale_rewards", words=("group", "batch", "none")),
-    Rule("multi_objective_aggregation", words=("sum_then_normalize", "normalize_then_sum")),
+    Limit("per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations", COUNT),
+    Limit("num_generations_eval generation_batch_size steps_per_generation num_iterations", COUNT),
+    Limit("max_completion_length ref_model_sync_steps", COUNT),
+    Limit("max_steps", COUNT, also=(-1,), note=", or -1 for num_train_epochs"),
+    Limit("num_train_epochs", POSITIVE, when=("max_steps", -1)),
+    Limit("save_steps", PARTS, when=("save_strategy", "steps"), note=" (save_strategy: no for none)"),
+    Limit("eval_steps", PARTS, when=("eval_strategy", "steps"), note=" (eval_strategy: no for none)"),
+    Limit("learning_rate beta epsilon weight_decay", NOT_NEGATIVE),
+    Limit("temperature", POSITIVE),
+    Limit("top_p ref_model_mixup_alpha", Range(0, 1, open_low=True)),
+    Limit("top_entropy_quantile", Range(0, 1)),
+    Limit("top_k", Range(0), when=("use_vllm", False), note=" (0: all)"),
+    Limit("loss_type", words=("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")),
+    Limit("scale_rewards", words=("group", "batch", "none")),
+    Limit("multi_objective_aggregation", words=("sum_then_normalize", "normalize_then_sum")),
 )
 """Frequent mistakes that the host accepts in silence, or refuses once the model is loaded: no more than 20
 rows with those of `grpo_plus.recipe.host`. A field may have several: each that counts must hold."""
 OURS = (
     # of fields that are no parts, whose keys have their ranges in the options' annotations
-    Rule("torch_threads", COUNT, note=", or nothing for torch's own choice"),
+    Limit("torch_threads", COUNT, note=", or nothing for torch's own choice"),
 )
 
 
@@ -228,7 +228,7 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
         elif plain is not values[name]:
             instead[name] = plain
     now = {**values, **instead}
-    listed = [Rule(name, words=spec.metadata["choices"]) for name, spec in specs.items() if "choices" in spec.metadata]
+    listed = [Limit(name, words=spec.metadata["choices"]) for name, spec in specs.items() if "choices" in spec.metadata]
     for rule in (*HOST, *OURS, *listed):
         for name in rule.names.split():
             counts = name in specs and name not in problems and _counts(rule, now)
@@ -237,7 +237,7 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
     return Judgement(problems, instead)
 
 
-def _counts(rule: Rule, values: Mapping[str, Any]) -> bool:
+def _counts(rule: Limit, values: Mapping[str, Any]) -> bool:
     if rule.when is None:
         return True
     name, expected = rule.when
@@ -327,7 +327,7 @@ def _type_name(kind: Any) -> str:
     return names.get(kind, "")
 
 
-def _rule_problem(rule: Rule, name: str, value: Any) -> str | None:
+def _rule_problem(rule: Limit, name: str, value: Any) -> str | None:
     if value is None or value in rule.also:
         return None
     for each in value if isinstance(value, list) else [value]:

@@ -11,7 +11,7 @@ SHARE_OF_TIME = 0.02
 """Largest share of the time for recording groups, after the first half second; as much again for reports."""
 
 
-class Budget:
+class ByteBudget:
     """Time and bytes for the sampled groups of a run, released in proportion to its progress.
 
     ``counted`` are the bytes of the run so far, which a resumed run continues; None: those of the file. Where time
@@ -51,7 +51,7 @@ class Budget:
         return too_long or counted > BYTES * min(1.0, 0.05 + done) or counted + self._withdrawn > 2 * BYTES
 
 
-class Pace:
+class ReportPace:
     """Limits a repeated action to a small share of the time."""
 
     def __init__(self) -> None:

@@ -90,7 +90,7 @@ class Run:
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """All entries by step: mappings with kind (train, eval, batch), step and values; one for each kind and step."""
-        own = _effective(self.path / FOLDER / METRICS, schema.Entry, self.damage)
+        own = _effective(self.path / FOLDER / METRICS, schema.MetricsLine, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
         for entry in [*_history(self.path, self.damage), *own]:
             key = entry["kind"], entry["step"]
@@ -129,7 +129,7 @@ class Run:
 
     def prompts(self) -> list[dict[str, Any]]:
         """The state of the prompts of the dataset after each generation batch, by step."""
-        lines = _effective(self.path / FOLDER / PROMPTS, schema.Prompts, self.damage)
+        lines = _effective(self.path / FOLDER / PROMPTS, schema.PromptsLine, self.damage)
         return sorted(lines, key=lambda line: line["step"])
 
     def findings(self) -> list[dict[str, Any]]:

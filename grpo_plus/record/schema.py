@@ -122,7 +122,7 @@ class Begin(TypedDict):
     step: Count
 
 
-class Entry(TypedDict):
+class MetricsLine(TypedDict):
     """A line of ``metrics.jsonl``: the log of a step, or the advantages of a generation batch."""
 
     kind: str
@@ -131,7 +131,7 @@ class Entry(TypedDict):
     time: NotRequired[Score]
 
 
-class Verdict(TypedDict, total=False):
+class VerdictData(TypedDict, total=False):
     """The verdict of one verifier on a completion."""
 
     verifier: str
@@ -140,7 +140,7 @@ class Verdict(TypedDict, total=False):
     steps: list[ScoredSpan]
 
 
-class Call(TypedDict):
+class CallData(TypedDict):
     """A call of a tool in a turn."""
 
     name: str
@@ -150,12 +150,12 @@ class Call(TypedDict):
     seconds: NotRequired[Score]
 
 
-class Turn(TypedDict):
+class TurnData(TypedDict):
     """A turn of a completion: text and calls of the model, and their results."""
 
     tokens: Span
     text: NotRequired[str]
-    calls: NotRequired[list[Call]]
+    calls: NotRequired[list[CallData]]
     left_out: NotRequired[Count]
     state: NotRequired[str | None]
     reward: NotRequired[Score]
@@ -163,7 +163,7 @@ class Turn(TypedDict):
     score: NotRequired[Score]
 
 
-class Completion(TypedDict):
+class CompletionData(TypedDict):
     """A completion of a group."""
 
     pieces: list[str]
@@ -173,11 +173,11 @@ class Completion(TypedDict):
     advantage: NotRequired[Score]
     token_advantages: NotRequired[list[Number] | None]
     token_values: NotRequired[list[Score] | None]
-    verdicts: NotRequired[list[Verdict] | None]
+    verdicts: NotRequired[list[VerdictData] | None]
     steps: NotRequired[list[ScoredSpan] | None]
     untrained: NotRequired[list[Span] | None]
     left_off: NotRequired[Span | None]
-    turns: NotRequired[list[Turn] | None]
+    turns: NotRequired[list[TurnData] | None]
 
 
 class Group(TypedDict):
@@ -188,7 +188,7 @@ class Group(TypedDict):
     mode: str
     group: Count
     rewards: list[str]
-    completions: list[Completion]
+    completions: list[CompletionData]
     prompt: NotRequired[str]
     weights: NotRequired[list[Number] | None]
     time: NotRequired[Score]
@@ -202,7 +202,7 @@ class Rate(TypedDict):
     rate: Number
 
 
-class Prompts(TypedDict):
+class PromptsLine(TypedDict):
     """A line of ``prompts.jsonl``: the state of the prompts of the dataset after a generation batch."""
 
     kind: Literal["prompts"]
@@ -262,7 +262,7 @@ class Model(TypedDict, total=False):
     adapter: bool
 
 
-class Part(TypedDict):
+class PartData(TypedDict):
     """The estimator, the objective or the selection of a run."""
 
     name: str
@@ -271,14 +271,14 @@ class Part(TypedDict):
     host: NotRequired[bool]
 
 
-class Reward(TypedDict):
+class RewardData(TypedDict):
     """A reward of a run."""
 
     name: str
     weight: NotRequired[Score]
 
 
-class Verifier(TypedDict):
+class VerifierData(TypedDict):
     """A verifier of a run."""
 
     label: str
@@ -289,12 +289,12 @@ class Verifier(TypedDict):
 class Parts(TypedDict):
     """The parts that a config resolves to."""
 
-    advantage: Part
-    objective: Part
-    verifiers: list[Verifier]
-    selection: NotRequired[Part | None]
-    rewards: NotRequired[list[Reward]]
-    eval_verifiers: NotRequired[list[Verifier]]
+    advantage: PartData
+    objective: PartData
+    verifiers: list[VerifierData]
+    selection: NotRequired[PartData | None]
+    rewards: NotRequired[list[RewardData]]
+    eval_verifiers: NotRequired[list[VerifierData]]
     engine: NotRequired[str | None]
     rollout: NotRequired[str | None]
 

@@ -6,7 +6,7 @@ from typing import Any
 from grpo_plus.diagnosis.curves import Window
 from grpo_plus.record.reader import Run, Share
 from grpo_plus.report.differences import UNRANKED, mean_and_spread, verdict
-from grpo_plus.report.panels import Line, Panel, judging, thinned
+from grpo_plus.report.panels import ChartLine, Panel, judging, thinned
 
 Series = dict[int, float]
 MEASURED, GAIN = "held-out accuracy", "gain by training"
@@ -66,15 +66,15 @@ def _labels(lines: Mapping[str, Sequence[Run]]) -> list[str]:
     return sorted({label for runs in lines.values() for run in runs for label in judging(run)})
 
 
-def band(label: str, seeds: Sequence[Series]) -> Line:
+def band(label: str, seeds: Sequence[Series]) -> ChartLine:
     """The mean over the seeds at each step, and one sample standard deviation to either side."""
     seeds = [seed for seed in seeds if seed]
     steps = sorted({step for seed in seeds for step in seed})
     steps = [steps[at] for at in thinned(len(steps))]
     if len(seeds) < 2:
-        return Line(label, steps, [seeds[0][step] for step in steps] if seeds else [])
+        return ChartLine(label, steps, [seeds[0][step] for step in steps] if seeds else [])
     points = [mean_and_spread([seed[step] for seed in seeds if step in seed]) for step in steps]
-    return Line(
+    return ChartLine(
         f"{label} (n={len(seeds)})",
         steps,
         [mean for mean, _ in points],

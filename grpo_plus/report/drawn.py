@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from grpo_plus.record.reader import Run
-from grpo_plus.report.panels import Line, Panel, metric_lines, thinned
+from grpo_plus.report.panels import ChartLine, Panel, metric_lines, thinned
 
 VISITS = 100
 """Most pass rates of a prompt on a page."""
@@ -40,7 +40,7 @@ def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
         "Prompts by how they are solved",
         "Share of the prompts. Only those that are sometimes solved teach anything.",
         [
-            Line(
+            ChartLine(
                 label,
                 [line["step"] for line in chosen],
                 [line[name] / total for line, total in zip(chosen, totals, strict=True)],
@@ -63,10 +63,10 @@ def _completions(run: Run) -> Panel:
         stopped = dict(zip(*run.series("dead_groups/stopped"), strict=True))
         idle = dict(zip(*run.series("advantages/zero_fraction"), strict=True))
         steps = lines[0].steps
-        lines.append(Line("trained on", steps, [count * (1 - stopped.get(step, 0.0)) for step in steps]))
+        lines.append(ChartLine("trained on", steps, [count * (1 - stopped.get(step, 0.0)) for step in steps]))
         if idle:
             shared = [step for step in steps if step in idle]
-            lines.append(Line("with an advantage", shared, [count * (1 - idle[step]) for step in shared]))
+            lines.append(ChartLine("with an advantage", shared, [count * (1 - idle[step]) for step in shared]))
     note = "Of a generation batch. Sampling is the cost; only completions with an advantage teach."
     return Panel("Completions sampled and trained on", note, lines)
 

@@ -12,7 +12,7 @@ QUANTILES = ("lowest", "5%", "25%", "median", "75%", "95%", "highest")
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart, with a band if ``low`` and ``high`` are set.
 
     ``role`` selects the style: train, eval, or the name of a status.
@@ -32,7 +32,7 @@ class Panel:
 
     title: str
     note: str
-    lines: list[Line]
+    lines: list[ChartLine]
     kind: str = "lines"
     unit: str = ""
     wide: bool = False
@@ -164,7 +164,7 @@ def _named(keys: Sequence[str], start: str, end: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def every_metric(run: Run) -> dict[str, Line]:
+def every_metric(run: Run) -> dict[str, ChartLine]:
     """A line for every logged metric, by the metric's name."""
     return {
         key: line
@@ -173,24 +173,24 @@ def every_metric(run: Run) -> dict[str, Line]:
     }
 
 
-def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Line]:
+def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[ChartLine]:
     """A line for each logged metric; of equal ones, the first."""
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     distinct: list[tuple[list[int], list[float]]] = []
     for key, label in keys.items():
         series = steps, values = run.series(key)
         if steps and series not in distinct:
             distinct.append(series)
             places = thinned(len(steps))
-            lines.append(Line(label, [steps[at] for at in places], [values[at] for at in places], role=role))
+            lines.append(ChartLine(label, [steps[at] for at in places], [values[at] for at in places], role=role))
     return lines
 
 
-def _with_spread(run: Run, key: str, spread: str, label: str) -> list[Line]:
+def _with_spread(run: Run, key: str, spread: str, label: str) -> list[ChartLine]:
     """A line and a band of this spread to either side."""
     around = dict(zip(*run.series(spread), strict=True))
     return [
-        Line(
+        ChartLine(
             label,
             line.steps,
             line.values,
@@ -203,14 +203,14 @@ def _with_spread(run: Run, key: str, spread: str, label: str) -> list[Line]:
     ]
 
 
-def _between(run: Run, key: str, low: str, high: str) -> list[Line]:
+def _between(run: Run, key: str, low: str, high: str) -> list[ChartLine]:
     """A mean and a band between two other metrics."""
     lows, highs = (dict(zip(*run.series(name), strict=True)) for name in (low, high))
     lines = metric_lines(run, {key: "mean"})
     if not lines or not lows or not highs:
         return lines
     steps, values = lines[0].steps, lines[0].values
-    return [Line("mean", steps, values, list(map(lows.get, steps, values)), list(map(highs.get, steps, values)))]
+    return [ChartLine("mean", steps, values, list(map(lows.get, steps, values)), list(map(highs.get, steps, values)))]
 
 
 def _rewards(run: Run, names: Sequence[str]) -> Panel:
@@ -235,7 +235,7 @@ def _fan(run: Run) -> Panel:
     steps, rows = run.quantiles()
     places = [at for at in thinned(len(steps)) if len(rows[at]) == len(QUANTILES)]
     lines = [
-        Line(name, [steps[at] for at in places], [rows[at][place] for at in places])
+        ChartLine(name, [steps[at] for at in places], [rows[at][place] for at in places])
         for place, name in enumerate(QUANTILES)
         if places
     ]

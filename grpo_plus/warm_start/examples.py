@@ -21,7 +21,7 @@ Spoken = list[tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
 @dataclass(frozen=True)
-class Row:
+class SolutionRow:
     """A prompt as text or conversation, its solution as text or messages, and the tools that the prompt shows."""
 
     prompt: Any
@@ -85,7 +85,7 @@ class Examples:
 
 
 def encode(
-    rows: Sequence[Row],
+    rows: Sequence[SolutionRow],
     tokenizer: Any,
     *,
     column: str,
@@ -144,7 +144,7 @@ def reader(
     return render
 
 
-def _spoken(row: Row, where: str, column: str, *, verbatim: bool) -> Spoken:
+def _spoken(row: SolutionRow, where: str, column: str, *, verbatim: bool) -> Spoken:
     """The assistant's messages of a solution, each with the results of its calls."""
     messages = row.solution
     if isinstance(messages, str):
@@ -165,7 +165,7 @@ def _spoken(row: Row, where: str, column: str, *, verbatim: bool) -> Spoken:
 
 
 def _parts(  # noqa: PLR0917 - one caller
-    row: Row,
+    row: SolutionRow,
     spoken: Spoken,
     where: str,
     tokenizer: Any,

@@ -18,7 +18,7 @@ from grpo_plus.qlora.model import keep_layout
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.warm_start.examples import Examples
 from grpo_plus.warm_start.options import WarmStart
-from grpo_plus.warm_start.store import Store, identity
+from grpo_plus.warm_start.store import WarmStartStore, identity
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.redaction import redact
 
@@ -47,7 +47,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Start:
+class StartModel:
     """The start of a warm start, as arguments of TRL; without an ``adapter`` all weights are trained."""
 
     model: str
@@ -72,16 +72,16 @@ def computing_of(args: Any) -> dict[str, Any]:
     return {name: getattr(args, name) for name in _OF_THE_RUN if getattr(args, name, None) is not None}
 
 
-def store_of(home: Path, start: Start, examples: Examples, options: WarmStart) -> Store:
+def store_of(home: Path, start: StartModel, examples: Examples, options: WarmStart) -> WarmStartStore:
     """The place of this warm start."""
     settings: dict[str, Any] = {"rows": len(examples), "data": examples.fingerprint}
     settings |= {name: getattr(options, name) for name in ("steps", "batch_size", "learning_rate", "seed")}
-    return Store(home, {**start.settings(), **settings})
+    return WarmStartStore(home, {**start.settings(), **settings})
 
 
 def obtain(  # noqa: PLR0917
-    store: Store,
-    start: Start,
+    store: WarmStartStore,
+    start: StartModel,
     examples: Examples,
     options: WarmStart,
     tokenizer: Any,
@@ -120,7 +120,14 @@ def obtain(  # noqa: PLR0917
 
 
 def _make(  # noqa: PLR0917
-    store: Store, start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, *, alone: bool
+    store: WarmStartStore,
+    start: StartModel,
+    examples: Examples,
+    options: WarmStart,
+    tokenizer: Any,
+    tell: Tell,
+    *,
+    alone: bool,
 ) -> dict[str, Any]:
     """Train and store; the memory is free again when this function ends."""
     model, facts = train(start, examples, options, tokenizer, tell)
@@ -140,7 +147,7 @@ def headline(facts: Mapping[str, Any]) -> str:
 
 
 def train(
-    start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell
+    start: StartModel, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell
 ) -> tuple[Any, dict[str, Any]]:
     """The trained model (around it its adapter) and facts about the training; all processes of a run share it.
 

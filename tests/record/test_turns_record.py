@@ -26,7 +26,7 @@ def row(**changes):
 
 
 def read(record):
-    return schema.reader(schema.Completion)(record)
+    return schema.reader(schema.CompletionData)(record)
 
 
 def test_a_turn_has_what_was_said_called_and_returned():
