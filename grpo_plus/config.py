@@ -13,8 +13,12 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.critic.options import CriticOptions  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
-from grpo_plus.recipe.flags import dotted_flags  # noqa: E402 - same
-from grpo_plus.recipe.forms import MOVED, moved, normalise  # noqa: E402 - same
+from grpo_plus.recipe.flags import (  # noqa: E402 - same
+    MOVED,
+    dotted_flags,
+    moved,
+)
+from grpo_plus.recipe.forms import normalise  # noqa: E402 - same
 from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same

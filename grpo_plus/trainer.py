@@ -13,7 +13,7 @@ from grpo_plus.config import GRPOPlusConfig
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
 from grpo_plus.checkpoints.choice import resume_choice
-from grpo_plus.checkpoints.folder import CheckpointChoice
+from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, recipe_of
@@ -202,7 +202,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _checkpoint(self, resume: Any) -> Path | None:
         """The checkpoint to resume from, the same on all processes."""
-        if isinstance(resume, CheckpointChoice):
+        if isinstance(resume, Choice):
             return resume.checkpoint
         if not resume:
             return None

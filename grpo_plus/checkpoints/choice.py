@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.checkpoints.folder import CheckpointChoice, choose, last_checkpoint, problem
+from grpo_plus.checkpoints.folder import Choice, choose, last_checkpoint, problem
 from grpo_verifiers.errors import ConfigError
 
 NEWEST = "last"
@@ -13,7 +13,7 @@ class CheckpointError(ConfigError):
     """There is no such checkpoint, or it is torn."""
 
 
-def resume_choice(value: Any, folder: Path) -> CheckpointChoice:
+def resume_choice(value: Any, folder: Path) -> Choice:
     """The checkpoint that ``resume_from_checkpoint`` means to a trainer.
 
     ``value`` is a path, or True or ``last`` for the newest complete checkpoint in the folder.
@@ -24,7 +24,7 @@ def resume_choice(value: Any, folder: Path) -> CheckpointChoice:
     return newest(value, folder) if value is True or value == NEWEST else by_path(Path(value), folder)
 
 
-def newest(value: Any, folder: Path) -> CheckpointChoice:
+def newest(value: Any, folder: Path) -> Choice:
     """The newest complete checkpoint in a folder; ``value`` is that of the option.
 
     Raises:
@@ -39,20 +39,18 @@ def newest(value: Any, folder: Path) -> CheckpointChoice:
     return choice
 
 
-def by_path(checkpoint: Path, folder: Path) -> CheckpointChoice:
+def by_path(checkpoint: Path, folder: Path) -> Choice:
     """A checkpoint by its path; ``folder`` is the run's."""
     if not checkpoint.is_dir():
-        raise CheckpointError(
-            [f"resume_from_checkpoint: there is no folder {str(checkpoint)!r}. {about_newest(folder)}"]
-        )
+        raise CheckpointError([f"resume_from_checkpoint: there is no folder {str(checkpoint)!r}. {newest_one(folder)}"])
     if reason := problem(checkpoint):
         raise CheckpointError(
-            [f"resume_from_checkpoint: {checkpoint} is no complete checkpoint: {reason}. {about_newest(folder)}"]
+            [f"resume_from_checkpoint: {checkpoint} is no complete checkpoint: {reason}. {newest_one(folder)}"]
         )
-    return CheckpointChoice(checkpoint, ())
+    return Choice(checkpoint, ())
 
 
-def about_newest(folder: Path) -> str:
+def newest_one(folder: Path) -> str:
     """Describe the newest complete checkpoint of a run."""
     last = last_checkpoint(folder, hashes=False)
     return f"The newest complete one in {folder} is {last.name}." if last else f"{folder} holds no complete checkpoint."

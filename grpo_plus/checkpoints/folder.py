@@ -21,7 +21,7 @@ _REMOVING = ".removing-"
 
 
 @dataclass(frozen=True)
-class CheckpointChoice:
+class Choice:
     """The newest complete checkpoint, if there is one, and a line on each newer one that is torn."""
 
     checkpoint: Path | None
@@ -90,7 +90,7 @@ def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
     )
 
 
-def is_complete(checkpoint: Path, *, hashes: bool = True) -> bool:
+def is_intact(checkpoint: Path, *, hashes: bool = True) -> bool:
     """True if every file of a checkpoint is as it was written."""
     return problem(checkpoint, hashes=hashes) is None
 
@@ -100,15 +100,15 @@ def weights_only(checkpoint: Path) -> bool:
     return not any(path for pattern in _TRAINING_STATE for path in checkpoint.glob(pattern))
 
 
-def choose(folder: Path, *, hashes: bool = True) -> CheckpointChoice:
+def choose(folder: Path, *, hashes: bool = True) -> Choice:
     """The newest complete checkpoint of a run's folder."""
     passed_over: list[str] = []
     for path in reversed(in_order(folder)):
         reason = problem(path, hashes=hashes)
         if reason is None:
-            return CheckpointChoice(path, tuple(passed_over))
+            return Choice(path, tuple(passed_over))
         passed_over.append(f"{path.name} is passed over: {reason}")
-    return CheckpointChoice(None, tuple(passed_over))
+    return Choice(None, tuple(passed_over))
 
 
 def last_checkpoint(folder: Path, *, hashes: bool = True) -> Path | None:
@@ -135,17 +135,14 @@ def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> l
     if not limit or limit < 1:
         return []
     ordered = in_order(folder)
-    complete = [path for path in ordered if is_complete(path, hashes=False)]
+    complete = [path for path in ordered if is_intact(path, hashes=False)]
     if not complete:
         return []
-    protected = {
-        complete[-1],
-        *(path for path in ordered if best is not None and path.resolve() == Path(best).resolve()),
-    }
+    keep = {complete[-1], *(path for path in ordered if best is not None and path.resolve() == Path(best).resolve())}
     finished = ordered[: ordered.index(complete[-1]) + 1]  # a later one may still be in writing
-    removable = sorted((path for path in finished if path not in protected), key=lambda path: path in complete)
+    removable = sorted((path for path in finished if path not in keep), key=lambda path: path in complete)
     problems = []
-    for path in removable[: max(0, len(finished) - max(limit, len(protected)))]:
+    for path in removable[: max(0, len(finished) - max(limit, len(keep)))]:
         try:
             remove(path)
         except OSError as error:

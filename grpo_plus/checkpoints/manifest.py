@@ -77,9 +77,7 @@ def read(folder: Path, name: str = FILE) -> FileManifest:
     try:
         content = json.loads(read_text(folder / name))
         version, seal = content["version"], content.pop("sha256")
-        files = {
-            _inside(key): FileEntry(int(one["bytes"]), str(one["sha256"])) for key, one in content["files"].items()
-        }
+        files = {_inside(key): FileEntry(int(x["bytes"]), str(x["sha256"])) for key, x in content["files"].items()}
         result = FileManifest(int(content["step"]), float(content["time"]), files)
     except FileNotFoundError as error:
         raise ManifestError(f"it was never finished: {name} is missing") from error

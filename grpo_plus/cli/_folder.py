@@ -15,16 +15,7 @@ from filelock import FileLock, Timeout
 
 from grpo_plus.checkpoints import final_model
 from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, by_path, newest
-from grpo_plus.checkpoints.folder import (
-    CheckpointChoice,
-    checkpoints,
-    choose,
-    clean,
-    is_complete,
-    read_json,
-    remove,
-    weights_only,
-)
+from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_intact, read_json, remove, weights_only
 from grpo_plus.cli import UserError
 from grpo_verifiers.files import open_own, read_text
 
@@ -39,7 +30,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 class Start:
     """Where a run begins: a checkpoint or none, what is to be told of it, and whether nothing is left to do."""
 
-    choice: CheckpointChoice
+    choice: Choice
     told: tuple[str, ...] = ()
     done: bool = False
 
@@ -63,14 +54,14 @@ def start_of(args: Any, base: Path) -> Start:
     return Start(choice, (*choice.passed_over, *filter(None, [told])))
 
 
-def resume_point(value: Any, output_dir: Path, base: Path) -> CheckpointChoice:
+def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
     """The checkpoint that ``resume_from_checkpoint`` means; none for a run from the start.
 
     ``value``: a path, first from ``base``, the config's folder; true or ``last``: the newest; ``auto``: that or none.
     """
     word = str(value).strip().lower()
     if value is None or word in ("", "false", "no", "none", "null"):
-        return CheckpointChoice(None, ())
+        return Choice(None, ())
     if word == AUTO:
         return choose(output_dir)
     try:
@@ -81,8 +72,8 @@ def resume_point(value: Any, output_dir: Path, base: Path) -> CheckpointChoice:
         for place in places:
             if checkpoints(place):
                 return newest(value, place)
-            if is_complete(place):
-                return CheckpointChoice(place, ())
+            if is_intact(place):
+                return Choice(place, ())
         return by_path(next(iter(places), path), output_dir)
     except CheckpointError as error:
         raise UserError(str(error)) from error

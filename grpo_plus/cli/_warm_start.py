@@ -15,7 +15,7 @@ from grpo_verifiers.errors.messages import unknown
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.training.hooks import Hook
-    from grpo_plus.warm_start.make import StartModel
+    from grpo_plus.warm_start.make import Base
 
 RECORD = "_warm_start.json"
 """In a run's folder: the warm start that it began with."""
@@ -39,7 +39,7 @@ class Begun:
 
 def begin(  # noqa: PLR0917
     parsed: "Parsed",
-    start: "StartModel",
+    start: "Base",
     tokenizer: Any,
     splits: Any,
     sets: Mapping[str, Any],
@@ -116,7 +116,7 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
 
 
 def _made(  # noqa: PLR0917
-    parsed: "Parsed", start: "StartModel", tokenizer: Any, splits: Any, sets: Mapping[str, Any], tell: Tell
+    parsed: "Parsed", start: "Base", tokenizer: Any, splits: Any, sets: Mapping[str, Any], tell: Tell
 ) -> tuple[Path, bool]:
     """The folder of the warm start, and whether it is an adapter's."""
     from accelerate import PartialState
@@ -226,9 +226,9 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
 
 def _sharded(args: Any) -> str | None:
     """Why a warm start cannot be made here; one that is kept is used all the same."""
-    from grpo_plus.recipe.choice import Choice
+    from grpo_plus.recipe.choice import ConfigFacts
 
-    choice = Choice(args, args.recipe)
+    choice = ConfigFacts(args, args.recipe)
     kind = "DeepSpeed" if choice.deepspeed else "FSDP" if choice.fsdp else None
     if kind is None:
         return None

@@ -226,9 +226,9 @@ def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.recipe.choice import Choice
+    from grpo_plus.recipe.choice import ConfigFacts
 
-    if Choice(config, config.recipe).off_policy:
+    if ConfigFacts(config, config.recipe).off_policy:
         return []
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
 
@@ -330,7 +330,7 @@ def _sync(parsed: "Parsed") -> str:
 
 def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
     """The sampler and the update engine."""
-    from grpo_plus.recipe.choice import Choice
+    from grpo_plus.recipe.choice import ConfigFacts
     from grpo_plus.recipe.truncation import shown
 
     rollout = config.recipe.rollout
@@ -338,7 +338,7 @@ def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
         drawn = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
     elif getattr(config, "use_transformers_continuous_batching", False):
         drawn = "transformers' continuous batching"
-    elif rollout.how == "auto" and not Choice(config, config.recipe).sharded:
+    elif rollout.how == "auto" and not ConfigFacts(config, config.recipe).sharded:
         rows = "as many rows at once as memory allows" if rollout.rows is None else f"{rollout.rows} rows"
         drawn = f"rollout auto, {rows}" + (" (the default beside parts of ours)" * (not config.recipe.rollout_is_set))
     else:

@@ -19,7 +19,7 @@ from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
-    from grpo_plus.checkpoints.folder import CheckpointChoice
+    from grpo_plus.checkpoints.folder import Choice
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.trainer import GRPOPlusTrainer
 
@@ -97,7 +97,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     return code
 
 
-def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "CheckpointChoice", arguments: Sequence[str]) -> int:
+def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
     """Train, save, and print where everything is, or how to resume an interrupted run."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
@@ -277,7 +277,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
-    from grpo_plus.warm_start.make import StartModel, computing_of
+    from grpo_plus.warm_start.make import Base, computing_of
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
@@ -300,7 +300,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args, prompt)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     micro = args.per_device_train_batch_size
-    start = StartModel(path, init, quantisation, adapter, computing_of(args), micro)
+    start = Base(path, init, quantisation, adapter, computing_of(args), micro)
     begun = begin(parsed, start, tokenizer, splits, sets, resumed, _tell)
     if begun.model != path:
         path, args.model_init_kwargs = begun.model, init | {"revision": None}

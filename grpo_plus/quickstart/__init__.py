@@ -247,7 +247,7 @@ def _warm(
 
     from grpo_plus.training.markers import markers_of
     from grpo_plus.warm_start.examples import SolutionRow, encode
-    from grpo_plus.warm_start.make import StartModel, obtain, store_of
+    from grpo_plus.warm_start.make import Base, obtain, store_of
     from grpo_plus.warm_start.options import WarmStart
     from grpo_plus.warm_start.turns import ToolChats
 
@@ -259,5 +259,5 @@ def _warm(
     examples = encode(learned, tokenizer, column="solution", chats=chats)
     options = WarmStart(steps, batch, rate)
     computing = {"use_cpu": use_cpu, "bf16": False, "gradient_checkpointing": False}
-    begun = StartModel(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
+    begun = Base(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
     return obtain(store_of(home, begun, examples, options), begun, examples, options, tokenizer, print)

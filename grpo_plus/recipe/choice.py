@@ -13,7 +13,7 @@ from grpo_plus.recipe.truncation import reshaping
 from grpo_plus.recipe.values import HEADS, changed_fields, mapping
 
 
-class Choice:
+class ConfigFacts:
     """Fields by name, keys of a part as ``field.key``; a field at its default is None, as if it were left out.
 
     Attributes:

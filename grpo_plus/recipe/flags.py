@@ -1,7 +1,7 @@
-"""Command-line flags of a part: ``--field VALUE`` and ``--field.key VALUE``."""
+"""Command-line flags of a part, ``--field VALUE`` and ``--field.key VALUE``, and fields of earlier versions."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -9,6 +9,23 @@ import yaml
 from grpo_plus.recipe.forms import read_form, write_form
 from grpo_plus.recipe.values import HEADS, StrictLoader, mapping, mapping_or_none
 from grpo_verifiers.options import numbers
+
+MOVED: Mapping[str, str] = {
+    **{f"{name}_kwargs": f"{name}: {{name: NAME, KEYWORD: VALUE}}" for name, head in HEADS.items() if head == "name"},
+    "engine_tokens_per_pass": "engine: {tokens_per_pass: N}",
+    "rollout_rows": "rollout: {rows: N}",
+    "vllm_sync": "rollout: {vllm_sync: WAY}",
+    "record": "report: {record: true}",
+    "report_steps": "report: {every: N}",
+    "hacking_monitor": "diagnosis: {judge: strict}, with every, sample and against next to judge",
+    "stop_on": "diagnosis: {stop_on: [FINDING]}",
+}
+"""Fields of earlier versions, and how the same is written now."""
+
+
+def moved(names: Collection[str]) -> list[str]:
+    """A sentence for each field that has moved into another."""
+    return [f"{name} is written {MOVED[name]} now." for name in names if name in MOVED]
 
 
 class KeywordAction(argparse.Action):

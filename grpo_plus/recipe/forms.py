@@ -1,6 +1,6 @@
 """The normal form of our fields: lists, mappings, absolute paths, and a part as a word or a mapping with that word."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,6 @@ from grpo_verifiers.verifying import load_plugins
 
 OFF: Mapping[str, Any] = {"dead_groups": "keep", "engine": "stock", "rollout": "stock", "report": False}
 """The word for false, where that is not the same as unset."""
-MOVED: Mapping[str, str] = {
-    **{f"{name}_kwargs": f"{name}: {{name: NAME, KEYWORD: VALUE}}" for name, head in HEADS.items() if head == "name"},
-    "engine_tokens_per_pass": "engine: {tokens_per_pass: N}",
-    "rollout_rows": "rollout: {rows: N}",
-    "vllm_sync": "rollout: {vllm_sync: WAY}",
-    "record": "report: {record: true}",
-    "report_steps": "report: {every: N}",
-    "hacking_monitor": "diagnosis: {judge: strict}, with every, sample and against next to judge",
-    "stop_on": "diagnosis: {stop_on: [FINDING]}",
-}
-"""Fields of earlier versions, and how the same is written now."""
-
-
-def moved(names: Collection[str]) -> list[str]:
-    """A sentence for each field that has moved into another."""
-    return [f"{name} is written {MOVED[name]} now." for name in names if name in MOVED]
 
 
 def read_form(field: str, value: Any) -> dict[str, Any]:

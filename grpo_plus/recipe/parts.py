@@ -13,7 +13,7 @@ from grpo_plus.advantages.checking import parts_of as estimators_of
 from grpo_plus.critic.options import CriticOptions
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
@@ -138,7 +138,7 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
         keywords=keywords,
         origins=origins,
     )
-    choice = Choice(config, recipe)
+    choice = ConfigFacts(config, recipe)
     wrong_start = start_problems(recipe.reward_model)
     problems = [*wrong_advantage, *wrong_objective, *wrong_selection, *wrong_groups, *wrong_entries]
     problems += [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grpo_plus.objectives.ratio_use import reads_old_logps
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
@@ -295,7 +295,7 @@ PARTS = (
 # fmt: on
 
 
-def parts_of(choice: Choice) -> Iterator[Part]:
+def parts_of(choice: ConfigFacts) -> Iterator[Part]:
     """All parts, with the rules that estimators, selections and pieces of an objective bring along."""
     yield from PARTS
     recipe = choice.recipe
@@ -310,7 +310,7 @@ def parts_of(choice: Choice) -> Iterator[Part]:
 
 def config_notes(config: Any) -> list[str]:
     """One sentence for each surprise; for `explain` and for the log at the start of training."""
-    choice = Choice(config, recipe_of(config))
+    choice = ConfigFacts(config, recipe_of(config))
     return broken_rules(parts_of(choice), choice, notes=True)
 
 

@@ -12,7 +12,7 @@ from grpo_plus._trl import Host
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
-from grpo_plus.recipe.choice import Choice, divides_by_tokens
+from grpo_plus.recipe.choice import ConfigFacts, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import SHARES
 from grpo_plus.training.hooks import Compute, Hook, Prepare
@@ -262,7 +262,7 @@ class StockShares(Hook):
         if SHARE not in output:
             return
         host = self.host
-        raise_all(broken_rules((SHARES,), Choice(host.args, Recipe())))
+        raise_all(broken_rules((SHARES,), ConfigFacts(host.args, Recipe())))
         gather = partial(_gathered, host)
         add_shares(output, gather)
         groups_B = _groups(host, output)

@@ -66,7 +66,7 @@ class Examples:
         counts = {
             "solutions are cut by max_length (unset: max_completion_length), and do not teach to end": self.cut,
             "rows are left out: the prompt alone fills max_length": self.too_long,
-            "rows are left out: their prompts are reserved for measure or evaluation": self.measured,
+            "rows are left out: their prompts are measured or evaluated": self.measured,
         }
         return [f"warm start: {count:,} {text}." for text, count in counts.items() if count]
 
@@ -113,11 +113,7 @@ def encode(
         room = max_length if max_length is not None or most is None else len(parts[0][0]) + most
         examples.add(parts[:last], room, complete=last is None or len(parts) <= last)
     if not examples.ids:
-        why = (
-            f"all of {examples.measured:,} are reserved for measure or evaluation"
-            if examples.measured
-            else "the dataset is empty"
-        )
+        why = f"all of {examples.measured:,} are measured or evaluated" if examples.measured else "the dataset is empty"
         if examples.too_long:
             why = f"the prompts alone are longer than max_length ({max_length}) in {examples.too_long:,} rows"
         raise ConfigError([f"warm_start: no solution is left to train on: {why}."])
@@ -184,9 +180,8 @@ def _parts(  # noqa: PLR0917 - one caller
             text = content_text(message["content"])
         else:
             text = _continuation(prompt, render([*before, message], row.tools, generate=False), message, where)
-        prompt_ids, ids = tokenizer(text=[prompt, prompt + _bare(tokenizer, text)], add_special_tokens=plain)[
-            "input_ids"
-        ]
+        both = [prompt, prompt + _bare(tokenizer, text)]
+        prompt_ids, ids = tokenizer(text=both, add_special_tokens=plain)["input_ids"]
         if ids[: len(prompt_ids)] != list(prompt_ids):
             raise _refused(
                 f"{where} cannot follow its prompt: read together, their token ids do not begin with those of the "

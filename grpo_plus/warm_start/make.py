@@ -18,7 +18,7 @@ from grpo_plus.qlora.model import keep_layout
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.warm_start.examples import Examples
 from grpo_plus.warm_start.options import WarmStart
-from grpo_plus.warm_start.store import WarmStartStore, identity
+from grpo_plus.warm_start.store import Archive, identity
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.redaction import redact
 
@@ -47,7 +47,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class StartModel:
+class Base:
     """The start of a warm start, as arguments of TRL; without an ``adapter`` all weights are trained."""
 
     model: str
@@ -72,16 +72,16 @@ def computing_of(args: Any) -> dict[str, Any]:
     return {name: getattr(args, name) for name in _OF_THE_RUN if getattr(args, name, None) is not None}
 
 
-def store_of(home: Path, start: StartModel, examples: Examples, options: WarmStart) -> WarmStartStore:
+def store_of(home: Path, start: Base, examples: Examples, options: WarmStart) -> Archive:
     """The place of this warm start."""
     settings: dict[str, Any] = {"rows": len(examples), "data": examples.fingerprint}
     settings |= {name: getattr(options, name) for name in ("steps", "batch_size", "learning_rate", "seed")}
-    return WarmStartStore(home, {**start.settings(), **settings})
+    return Archive(home, {**start.settings(), **settings})
 
 
 def obtain(  # noqa: PLR0917
-    store: WarmStartStore,
-    start: StartModel,
+    store: Archive,
+    start: Base,
     examples: Examples,
     options: WarmStart,
     tokenizer: Any,
@@ -120,14 +120,7 @@ def obtain(  # noqa: PLR0917
 
 
 def _make(  # noqa: PLR0917
-    store: WarmStartStore,
-    start: StartModel,
-    examples: Examples,
-    options: WarmStart,
-    tokenizer: Any,
-    tell: Tell,
-    *,
-    alone: bool,
+    store: Archive, start: Base, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, *, alone: bool
 ) -> dict[str, Any]:
     """Train and store; the memory is free again when this function ends."""
     model, facts = train(start, examples, options, tokenizer, tell)
@@ -147,7 +140,7 @@ def headline(facts: Mapping[str, Any]) -> str:
 
 
 def train(
-    start: StartModel, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell
+    start: Base, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell
 ) -> tuple[Any, dict[str, Any]]:
     """The trained model (around it its adapter) and facts about the training; all processes of a run share it.
 
@@ -240,10 +233,7 @@ class _Curve(TrainerCallback):
 
 
 def _not_finite(problem: str) -> ConfigError:
-    text = (
-        f"warm_start: {problem}, so nothing was stored. Lower warm_start: {{learning_rate: …}}, or use bf16, not fp16."
-    )
-    return ConfigError([text])
+    return ConfigError([f"warm_start: {problem}; nothing was stored. Lower its learning_rate, or use bf16, not fp16."])
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, str]:

@@ -31,7 +31,7 @@ _WEIGHTS = {".safetensors", ".bin", ".gguf", ".model", ".py"}
 _READERS = 4
 
 
-class WarmStartStore:
+class Archive:
     """The place of one warm start below ``home``; ``settings`` are all that it depends on, as JSON values."""
 
     def __init__(self, home: Path, settings: Mapping[str, Any]) -> None:

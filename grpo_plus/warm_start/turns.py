@@ -114,9 +114,7 @@ def _call(call: Mapping[str, Any], methods: Mapping[str, Method], where: str) ->
         try:
             arguments = json.loads(arguments)
         except ValueError as error:
-            raise ConfigError(
-                [f"{where}: the arguments of {name} are {arguments!r:.200}, no JSON: {error}."]
-            ) from error
+            raise ConfigError([f"{where}: arguments of {name} are {arguments!r:.200}, no JSON: {error}."]) from error
     if isinstance(arguments, Mapping):
         needed = methods[name].schema["function"]["parameters"].get("required", ())
         arguments = {key: value for key, value in arguments.items() if value is not None or key in needed}

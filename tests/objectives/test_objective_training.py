@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus._trl import mark_step
 from grpo_plus.cli import main
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.launch import moves_in_batch
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.testing import make_tiny_model
@@ -235,7 +235,7 @@ def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
         output_dir="unused", **SETTINGS | {"num_iterations": 2}, objective={"name": "grpo", "stop_fraction": 0.5}
     )
     config.deepspeed = "zero2.json"
-    choice = Choice(config, config.recipe)
+    choice = ConfigFacts(config, config.recipe)
     (problem,) = broken_rules(parts_of(choice), choice)
     assert "deepspeed ('zero2.json'): stop_fraction leaves steps without gradients" in problem
     running = SimpleNamespace(scaler=None, distributed_type=DistributedType.MULTI_GPU)

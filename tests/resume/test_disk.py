@@ -106,12 +106,12 @@ def test_what_a_run_goes_on_from_and_what_it_says_where_there_is_nothing(made, t
     made(1)
     path = made(2)
     assert choice.resume_choice("last", tmp_path) == choice.resume_choice(True, tmp_path)
-    assert choice.resume_choice(True, tmp_path) == folder.CheckpointChoice(path, ())
-    assert choice.resume_choice(str(path), tmp_path) == folder.CheckpointChoice(path, ())
+    assert choice.resume_choice(True, tmp_path) == folder.Choice(path, ())
+    assert choice.resume_choice(str(path), tmp_path) == folder.Choice(path, ())
     state = path / folder.STATE_FILE
     state.write_bytes(state.read_bytes()[:-1] + b" ")  # of the same size
-    assert choice.about_newest(tmp_path) == f"The newest complete one in {tmp_path} is checkpoint-2."  # a look at sizes
-    assert [folder.is_complete(path), folder.is_complete(path, hashes=False)] == [False, True]
+    assert choice.newest_one(tmp_path) == f"The newest complete one in {tmp_path} is checkpoint-2."  # a look at sizes
+    assert [folder.is_intact(path), folder.is_intact(path, hashes=False)] == [False, True]
     assert choice.resume_choice(True, tmp_path).checkpoint.name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path).name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path, hashes=False).name == "checkpoint-2"

@@ -12,7 +12,7 @@ from grpo_plus.advantages.registry import advantages
 from grpo_plus.cli._notes import beside_notes
 from grpo_plus.objectives import register_objective
 from grpo_plus.objectives.pieces import piece_registries
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.table import PARTS, config_notes, parts_of
 from grpo_plus.selection import register_selection, selections
@@ -48,7 +48,7 @@ def test_each_row_of_the_table_names_a_field_or_says_when_it_is_broken(tmp_path)
     assert len(rules) > 60
     for rule in rules:
         assert rule.what.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
-    assert broken_rules(PARTS, Choice(plain, plain.recipe)) == config_notes(plain) == []
+    assert broken_rules(PARTS, ConfigFacts(plain, plain.recipe)) == config_notes(plain) == []
     assert config_notes(made(tmp_path, loss_type="sapo", epsilon=0.3, vllm_mode="server", top_k=5)) == []
 
 
@@ -91,10 +91,10 @@ def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(t
     ):
         made(tmp_path, engine={"tokens_per_pass": 64})
     config = made(tmp_path, engine={"layout": "packed", "tokens_per_pass": 64})
-    choice = Choice(config, config.recipe)
+    choice = ConfigFacts(config, config.recipe)
     assert broken_rules(parts_of(choice), choice) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
-    choice = Choice(config, config.recipe)
+    choice = ConfigFacts(config, config.recipe)
     (problem,) = broken_rules(parts_of(choice), choice)
     assert "tokens_per_pass (64): it works on a single device only" in problem
 

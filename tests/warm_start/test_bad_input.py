@@ -3,9 +3,9 @@
 import pytest
 
 from grpo_plus.warm_start.examples import SolutionRow, encode
-from grpo_plus.warm_start.make import StartModel
+from grpo_plus.warm_start.make import Base
 from grpo_plus.warm_start.options import WarmStart, warm_start_problems
-from grpo_plus.warm_start.store import WarmStartStore
+from grpo_plus.warm_start.store import Archive
 from grpo_verifiers.errors import ConfigError
 from tests.warm_start.sums import solutions
 
@@ -110,7 +110,7 @@ def test_a_tokenizer_without_an_end_is_named():
 
 def test_secrets_and_places_of_loading_are_not_kept():
     places = {"token": "hf_secret", "cache_dir": "/somewhere", "local_files_only": True}
-    kept = StartModel("a/model", {"dtype": "float32", "proxies": {"https": "http://me:pw@host"}, **places}).settings()
+    kept = Base("a/model", {"dtype": "float32", "proxies": {"https": "http://me:pw@host"}, **places}).settings()
     assert kept["loading"] == {"dtype": "float32", "proxies": "{'https': 'http://(hidden)@host'}"}
 
 
@@ -123,7 +123,7 @@ def test_a_full_disk_is_named_whichever_library_writes(tmp_path):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     with pytest.raises(ConfigError, match="no space left on the disk"):
-        WarmStartStore(tmp_path, {}).keep(save, {}, alone=True)
+        Archive(tmp_path, {}).keep(save, {}, alone=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -193,5 +193,5 @@ def test_cut_solutions_are_counted_and_do_not_end():
 def test_a_loss_that_is_no_number_keeps_nothing(config, cli, tmp_path):
     code, _, err = cli("train", config(warm_start={"steps": 8, "learning_rate": 1e30}))
     assert code == 2
-    assert "so nothing was kept. Lower warm_start: {learning_rate: …}" in err
+    assert "nothing was stored. Lower its learning_rate" in err
     assert [path for path in (tmp_path / "out" / "_warm_start").iterdir() if path.is_dir()] == []

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from grpo_plus import _trl
 from grpo_plus.cli._arguments import parse
 from grpo_plus.warm_start.examples import SolutionRow, encode
-from grpo_plus.warm_start.make import StartModel, train
+from grpo_plus.warm_start.make import Base, train
 from grpo_plus.warm_start.options import WarmStart
 from grpo_verifiers.errors import ConfigError
 from tests import started
@@ -67,7 +67,7 @@ def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_mode
 
     monkeypatch.setattr(_trl, "supervised_trainer", watched)
     examples = examples_of(tokenizer)
-    start = StartModel(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=passes)
+    start = Base(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=passes)
     _, facts = train(start, examples, WarmStart(1, 8, 1e-3), tokenizer, lambda _: None)
 
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64)
@@ -287,6 +287,6 @@ def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run
 
 @pytest.mark.slow
 def test_weights_that_the_last_step_broke_are_not_kept(tiny_model, tokenizer):
-    start = StartModel(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=8)
+    start = Base(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=8)
     with pytest.raises(ConfigError, match="not finite after the last step"):
         train(start, examples_of(tokenizer), WarmStart(1, 8, 1e39), tokenizer, lambda _: None)
