@@ -24,7 +24,7 @@ from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.recipe.recipe import VerifierPart
+    from grpo_plus.recipe.entries import VerifierPart
 
 PROG = "grpo-plus doctor"
 OWN_OPTIONS = ("--json", "--strict", "--rows", "--all-rows")

@@ -20,7 +20,7 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
-from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.observers.run import Run
 from grpo_plus.trl.ranks import gather_objects, is_fsdp2, zero_stage

@@ -12,7 +12,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.objectives.ratio_use import reads_old_logps
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.batch.replay import ReplayBuffer, round_of, store_groups

@@ -11,8 +11,9 @@ from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import Watch
-from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
+from grpo_plus.recipe.entries import VerifierPart
+from grpo_plus.recipe.monitor import steps_of, too_few_checks, unreachable_findings
+from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
@@ -74,7 +75,7 @@ class RunDiagnosis(TrainerStage):
         """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
         monitor = self._recipe.monitor
         heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
+        never = unreachable_findings(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
         if monitor is None:
             return never
         names = [*self._verification.function_names(setup.reward_funcs), *self._verification.labels]
@@ -127,7 +128,7 @@ class RunDiagnosis(TrainerStage):
         """Find the callbacks that listen, and what ends the run by theirs."""
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
         theirs = [name for one in self._listeners for name in one.stop_on]
-        if wrong := never_found(self.host.args, self._recipe, theirs):
+        if wrong := unreachable_findings(self.host.args, self._recipe, theirs):
             raise ConfigError(wrong)
         self._stop_on = frozenset([*self._recipe.stop_on, *theirs])
         self.stopped_by = None
