@@ -77,16 +77,18 @@ def _make(folder: Path, *, steps: int) -> None:
 
 def _won(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> float:
     """The share of held-out games that are won, two each."""
-    from grpo_plus.evaluation.run import draw, pairs_of
-    from grpo_plus.evaluation.sample import Drawing, Sampler
+    from grpo_plus.evaluation.run import judged_samples, pairs_of
+    from grpo_plus.evaluation.sample import Sampler, SamplingSettings
     from grpo_plus.evaluation.turns import TurnSampler
 
     trainer.model.eval()
-    sampler = Sampler(trainer.model, trainer.processing_class, Drawing(max_completion_length=MOST))
+    sampler = Sampler(trainer.model, trainer.processing_class, SamplingSettings(max_completion_length=MOST))
     turns = TurnSampler(sampler, trainer, trainer.calling)
     games = [dict(row) for row in rows]
-    with turns.lent():
-        drawn = draw(sampler, games, [], pairs=pairs_of(range(len(games)), 2, []), seed=0, batch=64, turns=turns)
+    with turns.open():
+        drawn = judged_samples(
+            sampler, games, [], pairs=pairs_of(range(len(games)), 2, []), seed=0, batch=64, turns=turns
+        )
         scores = [sample.verdicts[REWARD]["score"] for batch in drawn for sample in batch]
     trainer.calling.close()
     return sum(scores) / len(scores)

@@ -12,7 +12,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._data import load_rows, model_path
 from grpo_plus.cli.plan import storage_of
 from grpo_plus.doctor.examination import ELSEWHERE, INVALID, NOTE, READ, Examination, examine_machine, refused_findings
-from grpo_plus.doctor.finding import Finding
+from grpo_plus.doctor.finding import DoctorFinding
 from grpo_plus.doctor.fit import fit_findings
 from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out
 from grpo_plus.doctor.machine import cards, memory
@@ -48,7 +48,7 @@ def examine_config(examination: Examination, arguments: Sequence[str], sample: i
     _Look(examination, parsed, sample).at_everything()
 
 
-def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[Finding]]":
+def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[DoctorFinding]]":
     """The config as train would read it; where only this machine is wrong for it, as a processor would."""
     from grpo_plus.cli._arguments import parse
 
@@ -126,7 +126,7 @@ class _Look:
 
     # -- the config
 
-    def _config(self) -> Iterator[Finding]:
+    def _config(self) -> Iterator[DoctorFinding]:
         from grpo_plus.cli._gather import problems_before_loading
         from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
@@ -140,13 +140,13 @@ class _Look:
             yield READ.at("config", "every check passed")
         yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
 
-    def _refused(self, error: UserError) -> Iterator[Finding]:
+    def _refused(self, error: UserError) -> Iterator[DoctorFinding]:
         """What train refuses, unless it is a finding on the config already."""
         yield from (one for one in refused_findings(str(error)) if one not in self.examination.findings)
 
     # -- the model
 
-    def _model(self) -> Iterator[Finding]:
+    def _model(self) -> Iterator[DoctorFinding]:
         given = self.model.model_name_or_path or ""
         if is_reference(given) and not Path(given).expanduser().exists():
             told = f"{given} is a function, which may train a model, and is not called"
@@ -168,7 +168,7 @@ class _Look:
         given |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in given}
         return {key: value for key, value in given.items() if value is not None and value != "main"}
 
-    def _template(self) -> Iterator[Finding]:
+    def _template(self) -> Iterator[DoctorFinding]:
         files = self.files
         if files.tokenizer is None or files.failed or not self.data or not self.data.prompts:
             return
@@ -194,7 +194,7 @@ class _Look:
 
     # -- the data
 
-    def _load(self) -> Iterator[Finding]:
+    def _load(self) -> Iterator[DoctorFinding]:
         from grpo_plus.cli._gather import find_rows
 
         try:
@@ -246,7 +246,7 @@ class _Look:
         recipe = self.args.recipe
         return [*recipe.verifiers, *recipe.eval_verifiers]
 
-    def _rows(self) -> Iterable[Finding]:
+    def _rows(self) -> Iterable[DoctorFinding]:
         data = self.data
         assert data is not None
         if "prompt" not in data.sample and not self.prompt:
@@ -256,7 +256,7 @@ class _Look:
             data.prompts, data.golds, held_out, total=data.total, repeats=bool(self.args.recipe.environments)
         )
 
-    def _lengths(self) -> Iterable[Finding]:
+    def _lengths(self) -> Iterable[DoctorFinding]:
         data, tokenizer = self.data, self.files.tokenizer
         assert data is not None
         prompts = data.sample.get("prompt", [])
@@ -278,7 +278,7 @@ class _Look:
 
     # -- the verifiers
 
-    def _columns(self) -> Iterator[Finding]:
+    def _columns(self) -> Iterator[DoctorFinding]:
         """Columns that reward functions cannot be called without; those of verifiers are checked with the config."""
         from grpo_plus.cli._gather import resolve_rewards
 
@@ -298,7 +298,7 @@ class _Look:
                 if one.kind in kinds and one.default is one.empty and one.name not in known:
                     yield COLUMN.at(f"reward_funcs {name}", unknown("column", one.name, data.columns))
 
-    def _golds(self) -> Iterator[Finding]:
+    def _golds(self) -> Iterator[DoctorFinding]:
         from grpo_verifiers.exec.runner import close_shared_runners
 
         data = self.data
@@ -313,7 +313,7 @@ class _Look:
         finally:
             close_shared_runners()
 
-    def _golds_of(self, part: "VerifierPart", data: _Data) -> Iterator[Finding]:
+    def _golds_of(self, part: "VerifierPart", data: _Data) -> Iterator[DoctorFinding]:
         verifier, label = part.verifier, part.label
         needed = {**verifier.required_columns, **verifier.named_columns}.values()
         if reaches_out(verifier.describe()):
@@ -338,7 +338,7 @@ class _Look:
 
     # -- the fit
 
-    def _fit(self) -> Iterable[Finding]:
+    def _fit(self) -> Iterable[DoctorFinding]:
         from trl import get_peft_config
 
         if self.files.config is None:

@@ -1,4 +1,4 @@
-"""How much a noisy series has changed, with a confidence interval; quantiles of Student's t without a library.
+"""The change of a noisy series with a confidence interval; quantiles of Student's t without a library.
 
 `change` compares the first third of a series with the last. Neighbouring values of a training run are alike, so the
 number of values is reduced by their lag-1 autocorrelation r: n (1 − r) / (1 + r), with r of the values around a line
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 LEAST = 4
-"""Values in a third before it says anything."""
+"""Values needed in a third."""
 CONFIDENCE = 0.995
 """One-sided."""
 
@@ -27,12 +27,12 @@ class Change:
 
     @property
     def rises(self) -> bool:
-        """Surely above what it was."""
+        """True if the later mean is surely higher."""
         return self.low > 0
 
 
 def change(values: Sequence[float]) -> Change | None:
-    """The change of a series; None for a short one.
+    """Return the change of a series, or None if it is too short.
 
     >>> change([0.0, 0.1] * 6 + [1.0, 1.1] * 6).rises, change([0.0, 1.0] * 12).rises, change([1.0])
     (True, False, None)
@@ -50,7 +50,7 @@ def change(values: Sequence[float]) -> Change | None:
 
 
 def _errors(values: Sequence[float]) -> list[float]:
-    """What a straight line leaves over: a trend is no noise."""
+    """The residuals of a straight line: a trend is no noise."""
     mean, middle = fmean(values), (len(values) - 1) / 2
     slope = math.fsum((at - middle) * value for at, value in enumerate(values))
     slope /= math.fsum((at - middle) ** 2 for at in range(len(values)))
@@ -67,12 +67,12 @@ def _shrunk(errors: Sequence[float], size: int) -> float:
     if total <= 1e-300:
         return 1.0
     pairs = [errors[at] * errors[at + 1] for at in range(len(errors) - 1) if at + 1 != size]
-    alike = min(0.9, max(0.0, math.fsum(pairs) / total + 3 / size))  # the line is theirs: r is low by about 3 / n
+    alike = min(0.9, max(0.0, math.fsum(pairs) / total + 3 / size))  # the line is a fit: r is low by about 3 / n
     return max((1 - alike) / (1 + alike), 1.5 / size)
 
 
 def student(probability: float, freedom: float) -> float:
-    """The quantile of Student's t, by the expansion about the normal one (Abramowitz and Stegun 26.7.5).
+    """Return the quantile of Student's t, by the expansion about the normal one (Abramowitz and Stegun 26.7.5).
 
     >>> round(student(0.975, 10), 2), round(student(0.995, 1000), 2)
     (2.23, 2.58)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_plus.checkpoints.disk import free_bytes, size_text
-from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, Kind, ok, problem, warning
 
 TRIAL = 4096
 LOW_SPACE = 1 << 30
@@ -35,7 +35,7 @@ LOW = warning(
 )
 
 
-def disk_findings(output_dir: str | None = None) -> Iterator[Finding]:
+def disk_findings(output_dir: str | None = None) -> Iterator[DoctorFinding]:
     """The folders of a run's output where there is a config, of temporary files and of the cache."""
     if output_dir:
         yield _finding("output_dir", Path(output_dir), OUTPUT)
@@ -49,7 +49,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
-def _finding(use: str, path: Path, unwritable: Kind) -> Finding:
+def _finding(use: str, path: Path, unwritable: Kind) -> DoctorFinding:
     path = path.absolute()
     free, error = _written(path)
     where = f"{path}, {size_text(free)} free"

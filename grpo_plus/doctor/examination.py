@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.finding import Finding, Kind, Severity, info, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, Kind, Severity, info, ok, problem, warning
 from grpo_plus.doctor.installed import installed_findings
 from grpo_plus.doctor.machine import box_findings, machine_findings, worker_findings
 from grpo_verifiers.errors.messages import exact, type_name
@@ -32,10 +32,10 @@ _NUMBERED = re.compile(r"^  \d+\. ", re.MULTILINE)
 class Examination:
     """What was found so far, section by section, and what was not looked at."""
 
-    sections: dict[str, list[Finding]] = field(default_factory=dict)
+    sections: dict[str, list[DoctorFinding]] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
 
-    def look(self, section: str, check: Callable[[], Iterable[Finding]]) -> None:
+    def look(self, section: str, check: Callable[[], Iterable[DoctorFinding]]) -> None:
         """Run a check and keep what it finds; its failure is a finding."""
         found = self.sections.setdefault(section, [])
         with self.failing(section):
@@ -53,7 +53,7 @@ class Examination:
             self.sections.setdefault(section, []).append(FAILED.at(section, told))
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[DoctorFinding]:
         """All findings, in order."""
         return [finding for found in self.sections.values() for finding in found]
 
@@ -72,7 +72,7 @@ def examine_machine(examination: Examination, output_dir: str | None = None) -> 
     examination.look("disk", lambda: disk_findings(output_dir))
 
 
-def refused_findings(message: str, kind: Kind = INVALID) -> Iterator[Finding]:
+def refused_findings(message: str, kind: Kind = INVALID) -> Iterator[DoctorFinding]:
     """Each problem of a refused config."""
     first, *rest = _NUMBERED.split(message)
     yield from (kind.at("config", text.strip()) for text in rest or [first])

@@ -35,16 +35,16 @@ class Kind:
     means: str
     remedy: str = ""
 
-    def at(self, thing: str, value: object) -> "Finding":
+    def at(self, thing: str, value: object) -> "DoctorFinding":
         """A finding of this kind on a thing, with the evidence."""
-        return Finding(self, thing, str(value))
+        return DoctorFinding(self, thing, str(value))
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """A kind of finding on one thing, with its evidence.
 
-    >>> Finding(Kind(Severity.WARNING, "lamp", "It is dark."), "lamp", "off").severity.rank
+    >>> DoctorFinding(Kind(Severity.WARNING, "lamp", "It is dark."), "lamp", "off").severity.rank
     2
     """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.checkpoints.disk import free_bytes, size_text
-from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, info, ok, problem, warning
 from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
@@ -52,7 +52,7 @@ def fit_findings(
     bits: int | None = None,
     double: bool,
     sharded: bool = False,
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Measure the model on the meta device, ask the planner about a card of ``capacity`` bytes, then look at the disk.
 
     ``adapter`` is the config of PEFT, or None; ``width`` are bytes of a saved weight, and ``memory`` is the machine's.
@@ -87,7 +87,7 @@ def fit_findings(
     yield _disk(args, model, 0 if args.save_only_model else trained * state)
 
 
-def _disk(args: Any, model: float, extra: float) -> Finding:
+def _disk(args: Any, model: float, extra: float) -> DoctorFinding:
     """The saved model, and checkpoints with what is ``extra`` in them, against the disk of output_dir."""
     saves = str(getattr(args.save_strategy, "value", args.save_strategy)) != "no"
     checkpoint, count = (model + extra, _count(args)) if saves else (0.0, None)

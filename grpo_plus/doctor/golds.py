@@ -8,7 +8,7 @@ scores above an empty completion.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, Kind, ok, problem, warning
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.base.golds import IDLE_SCORES, RIGHT_FAILS, BrokenReport, ColumnReport, GoldProblem, GoldReports
 from grpo_verifiers.errors.messages import show
@@ -90,7 +90,7 @@ def reaches_out(described: Mapping[str, Any]) -> bool:
 
 def gold_findings(
     verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any]
-) -> list[Finding] | None:
+) -> list[DoctorFinding] | None:
     """Try the golds of rows, given as columns: the faults of each kind in one finding; None for a verifier without any.
 
     ``places`` are those of the rows in the data.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from grpo_plus._trl import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
-from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, ok, problem, warning
 from grpo_verifiers.errors.messages import exact, type_name
 
 OTHERS = ("grpo-plus", "tokenizers", "huggingface-hub", "vllm", "deepspeed", "ray", "flash-attn", "liger-kernel")
@@ -46,7 +46,7 @@ SEAM = problem(
 )
 
 
-def installed_findings() -> Iterator[Finding]:
+def installed_findings() -> Iterator[DoctorFinding]:
     """All versions that this interpreter would import in a line, then each package that is wrong."""
     asked = [Requirement(text) for text in importlib.metadata.requires("grpo-plus") or ()]
     needed = {each.name: each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})}
@@ -66,7 +66,7 @@ def installed_findings() -> Iterator[Finding]:
             yield BROKEN.at(name, error)
 
 
-def _of_trl(version: str) -> Iterator[Finding]:
+def _of_trl(version: str) -> Iterator[DoctorFinding]:
     if not is_supported(version):
         yield UNSUPPORTED.at("trl", version)
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_plus.checkpoints.disk import size_text
-from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, info, ok, problem, warning
 
 CGROUP = Path("/sys/fs/cgroup")
 GIB = 1 << 30
@@ -73,7 +73,7 @@ class Card:
     free: int | None = None
 
 
-def machine_findings() -> Iterator[Finding]:
+def machine_findings() -> Iterator[DoctorFinding]:
     """Accelerators and memory."""
     found = cards()
     for card in found:
@@ -88,7 +88,7 @@ def machine_findings() -> Iterator[Finding]:
     yield (LOW if available < LOW_MEMORY else MEMORY).at("memory", text)
 
 
-def _no_card() -> Finding:
+def _no_card() -> DoctorFinding:
     import torch
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else "the processor"
@@ -144,7 +144,7 @@ def _number(path: Path) -> int | None:
     return None
 
 
-def box_findings() -> Iterator[Finding]:
+def box_findings() -> Iterator[DoctorFinding]:
     """The level of confinement that is reached, and why the higher ones are not."""
     from grpo_verifiers.code import probe
 
@@ -155,7 +155,7 @@ def box_findings() -> Iterator[Finding]:
     yield kind.at("sandbox", "; ".join(f"{level}: {found.details[level]}" for level in shown if level in found.details))
 
 
-def worker_findings() -> Iterator[Finding]:
+def worker_findings() -> Iterator[DoctorFinding]:
     """Start a worker of a built-in check, and ask it for a verdict."""
     from grpo_verifiers import get_verifier
     from grpo_verifiers.exec.runner import close_shared_runners, shared_runner

@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_plus import __version__
 from grpo_plus.doctor.examination import Examination
-from grpo_plus.doctor.finding import Finding, Severity
+from grpo_plus.doctor.finding import DoctorFinding, Severity
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import redact_text
 
@@ -107,7 +107,7 @@ def _summary(examination: Examination) -> str:
     return ", ".join(told) or "nothing is wrong"
 
 
-def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:
+def _lines(finding: DoctorFinding, *, colour: bool) -> Iterator[str]:
     word = f"{finding.severity.value:<7}"
     if colour:
         word = f"\x1b[{_COLOURS[finding.severity]}m{word}\x1b[0m"

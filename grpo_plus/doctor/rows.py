@@ -4,7 +4,7 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, ok, problem, warning
 
 SHOWN = 5
 
@@ -39,7 +39,7 @@ ANSWER = problem(
 
 def row_findings(
     prompts: Sequence[Any], golds: Sequence[Hashable], held_out: Sequence[Any] = (), *, total: int | None, repeats: bool
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Each kind of row that should not be there.
 
     ``golds`` are what each row's completions are compared with, ``held_out`` prompts that the run is measured on, and
@@ -76,7 +76,7 @@ def length_findings(
     *,
     context: int | None,
     limit: int | None,
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Prompts against the model's context, and gold answers against a completion's limit, all in tokens.
 
     ``answers`` are by column, and ``rows`` the places of the rows in their dataset.

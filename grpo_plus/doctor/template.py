@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_plus import _trl
-from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.finding import DoctorFinding, ok, problem, warning
 from grpo_plus.doctor.tokens import tokens_text
 
 _USER = {"role": "user", "content": "DOCTORQUESTION"}
@@ -59,7 +59,7 @@ def template_findings(
     schemas: Sequence[Mapping[str, Any]] = (),
     think_format: bool = False,
     prefilled: bool = False,
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Write the first prompt of the data with the schemas of its tools, and a few conversations.
 
     ``ends`` are the ids that completions end at. ``think_format`` asks for thinking, and is ``prefilled`` where it says
@@ -94,7 +94,7 @@ def thinks_unasked(tokenizer: Any) -> bool:
     return unsaid.rstrip().endswith("<think>") or (on != off and unsaid == on)
 
 
-def _end(tokenizer: Any, keywords: Mapping[str, Any], ends: Collection[int]) -> Iterator[Finding]:
+def _end(tokenizer: Any, keywords: Mapping[str, Any], ends: Collection[int]) -> Iterator[DoctorFinding]:
     """The first token behind the content of an assistant's turn that is more than space.
 
     Where the template writes nothing there (GLM), it is the token that the next turn begins with. No finding where an

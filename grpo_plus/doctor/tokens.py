@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, ok, problem
+from grpo_plus.doctor.finding import DoctorFinding, ok, problem
 from grpo_plus.memory.shape import largest, read_model_config
 
 MODEL = ok("model", "The model's config and its tokenizer can be read; no weights were loaded.")
@@ -43,7 +43,7 @@ class Files:
     config: Any = None
     tokenizer: Any = None
     generation_ends: tuple[int, ...] = ()
-    failed: tuple[Finding, ...] = ()
+    failed: tuple[DoctorFinding, ...] = ()
 
     @property
     def ends(self) -> frozenset[int]:
@@ -61,7 +61,7 @@ def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
     """Read the small files of a model; ``keywords`` are revision and trust_remote_code, where they are set."""
     from transformers import AutoConfig, AutoTokenizer
 
-    failed: list[Finding] = []
+    failed: list[DoctorFinding] = []
     config: Any = None
     tokenizer: Any = None
     try:
@@ -86,7 +86,7 @@ def _generation_ends(name: str, config: Any, keywords: Mapping[str, Any]) -> tup
     return tuple(one for one in (ends if isinstance(ends, list) else [ends]) if isinstance(one, int))
 
 
-def token_findings(name: str, files: Files) -> Iterator[Finding]:
+def token_findings(name: str, files: Files) -> Iterator[DoctorFinding]:
     """The model, and the tokens that end texts."""
     config, tokenizer = files.config, files.tokenizer
     end = tokenizer.eos_token_id

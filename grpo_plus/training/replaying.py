@@ -12,7 +12,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
-from grpo_plus.selection.dead_groups.replay import Buffer
+from grpo_plus.selection.dead_groups.replay import GroupBuffer
 from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
 from grpo_plus.training.hooks import Completion, Completions
@@ -169,13 +169,13 @@ class Memory:
     """The buffer of a run, and its state in checkpoints: JSON values, and tensors."""
 
     def __init__(self, *, age: int, groups: int) -> None:
-        self.buffer: Buffer[list[Kept]] = Buffer(age=age, groups=groups)
+        self.buffer: GroupBuffer[list[Kept]] = GroupBuffer(age=age, groups=groups)
         self._said = False
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """All there is; without the groups where one holds what a checkpoint cannot."""
         tensors: dict[str, Tensor] = {}
-        held = [[held.batch, [plain(row) for row in held.group]] for held in self.buffer.held]
+        held = [[held.batch, [plain(row) for row in held.group]] for held in self.buffer.groups]
         try:
             return {"batch": self.buffer.batch, "held": packed(held, "replay", tensors)}, tensors
         except UnstorableError as error:

@@ -20,10 +20,10 @@ from grpo_plus.objectives.batch import COIN, SHARE
 from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
 from grpo_plus.selection.contrast import contrast_chance
-from grpo_plus.selection.drawing import distribution, drawn, shares
+from grpo_plus.selection.drawing import distribution, sample_prompts, shares
 from grpo_plus.selection.history import EVIDENCE, PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
-from grpo_plus.selection.prompts import PICTURES, Prompts
+from grpo_plus.selection.prompts import PICTURES, DatasetPrompts
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.resuming.data_position import DataPosition, Geometry
@@ -56,7 +56,7 @@ class Selecting(Hook):
         self._weighted = selected.weighted
         self._every: int | None = common["every"]
         self._position = position
-        self.prompts_of_data: Prompts | None = None
+        self.prompts_of_data: DatasetPrompts | None = None
         self.replaced: list[bool] = []  # groups of the batch, of all ranks, whose prompts `fresh` has given
         self._begin()
 
@@ -80,7 +80,7 @@ class Selecting(Hook):
             return []  # TRL says so
         if problem := _data_problem(data):
             return [f"selection ({self.selection.name!r}) {problem}"]
-        self.prompts_of_data = Prompts(data)
+        self.prompts_of_data = DatasetPrompts(data)
         if problems := setup.too_few_rows():
             return problems
         try:
@@ -100,7 +100,7 @@ class Selecting(Hook):
         return nullcontext()
 
     @property
-    def data(self) -> Prompts:
+    def data(self) -> DatasetPrompts:
         """The prompts of the dataset."""
         assert self.prompts_of_data is not None
         return self.prompts_of_data
@@ -148,7 +148,7 @@ class Selecting(Hook):
         return distribution(weights, history.rows, self._explore)
 
     def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:
-        prompts = drawn(chances, count, self._generator, again=again)
+        prompts = sample_prompts(chances, count, self._generator, again=again)
         return [self.data.row(prompt, self._generator) for prompt in prompts]
 
     def _shares_of(self, rows: Sequence[int], chances: Tensor) -> list[float]:
@@ -288,7 +288,7 @@ class Selecting(Hook):
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned."""
-        prompts = torch.tensor(self.data.found(tensors["digests"]), dtype=torch.long)
+        prompts = torch.tensor(self.data.numbers_of(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):
             fresh[name][prompts] = tensors["evidence"][:, column]
