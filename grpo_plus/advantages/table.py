@@ -146,7 +146,7 @@ class RewardTable:
 
         A completion has one reward or a list of them; None: does not apply. Its steps may be a list of (score, first
         token, one-past-last token), each followed by the key of its state or None. By default all are one group,
-        weights are 1, and the length of a completion is the number of its values or the end of its last step, at least 1.
+        weights are 1, and a completion's length is the number of its values or the end of its last step, at least 1.
         """
         rewards = rewards if isinstance(rewards, Tensor) else _floats(rewards)
         rewards = rewards.unsqueeze(1) if rewards.dim() == 1 else rewards
