@@ -114,7 +114,7 @@ def test_a_model_that_generates_by_itself_is_evaluated_too_and_says_so(digits):
     network, tokenizer = make_tiny_model(architecture="gemma2", vocab="0123456789+=", layers=2)
     found = [evaluate(network, tokenizer, ROWS[:2], digits, n=2, drawing=SHORT) for _ in range(2)]
     assert texts(found[0]) == texts(found[1])
-    assert "generates by itself" in found[0].notes[0]
+    assert "uses its own generate" in found[0].notes[0]
 
 
 def test_estimates_follow_from_the_samples(model, digits):
@@ -215,7 +215,7 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(model, digits, tmp_path):
 def test_a_file_of_something_else_is_never_written_over(tmp_path):
     path = tmp_path / "samples.jsonl"
     path.write_text("mine\n")
-    with pytest.raises(StoreError, match="does not say of which evaluation"):
+    with pytest.raises(StoreError, match="does not name its evaluation"):
         SampleStore(path, {"n": 1})
     assert path.read_text() == "mine\n"
     SampleStore(path, {"n": 1}, overwrite=True).close()
