@@ -3,7 +3,7 @@
 ``mix(parts={"sign": 1.0, "process": 0.5}, sign={"band": 0.25}, process={"credit": "return"})``. With one part
 of values per token the sum is per token, and the value of a completion counts for each of its trainable tokens.
 
-Use it to add two signals that no single estimator combines, such as the outcome's sign and the z-scores of steps.
+Use it when no single estimator combines two signals, such as the outcome's sign and the z-scores of steps.
 
 Degenerate case: each part has its own rules for groups without contrast. Weights that are all 0 are refused.
 

@@ -55,7 +55,7 @@ GRPO_CLIP = Preset(
     why_no_kl="it is 'grpo' without the KL term (use objective 'grpo' for one)",
     about="""GRPO without a KL term, and a config that sets `beta` is refused.
 
-    Use it to train without a reference policy and to refuse one that is set by accident.
+    Use it when training needs no reference policy and should refuse one that is set by accident.
 
     Paper: DeepSeekMath, arXiv:2402.03300, without its KL term.
 
@@ -127,7 +127,7 @@ GSPO_TOKEN = Preset(
     ratio="sequence_token",
     about="""GSPO with gradients token by token: the value of the completion's ratio, the gradient of each token's own.
 
-    Use it for GSPO's ratio with advantages that differ from token to token (``process``, ``gae``).
+    Use it when advantages differ from token to token (``process``, ``gae``) and the ratio should be GSPO's.
 
     Paper: GSPO, arXiv:2507.18071, section 4.3.
 

@@ -55,7 +55,7 @@ SEQUENCE = Piece("ratio", "sequence", sequence, "s = exp(mean_t(lp_t − old_t))
 def sequence_token(batch: TokenBatch) -> Tensor:
     """The completion's ratio as the value, each token's own log-probability as the gradient: GSPO-token.
 
-    Use it for the ratio of ``sequence`` with advantages that differ from token to token.
+    Use it when advantages differ from token to token and the ratio should be that of ``sequence``.
 
     Paper: GSPO, arXiv:2507.18071, section 4.3.
 

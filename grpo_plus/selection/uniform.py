@@ -1,7 +1,7 @@
 """Every prompt alike, in the host's own order; the history of the prompts is updated nevertheless.
 
-Use it for TRL's order with the metrics of the history: how many prompts are solved, died out
-or impossible.
+Use it when TRL's order should stay and the metrics of the history are useful: how many prompts are solved, died out or
+impossible.
 
 Degenerate case: none, it is the default without a selection.
 """
