@@ -41,7 +41,7 @@ LEAST_ALONE = 9
 
 @dataclass(frozen=True)
 class RewardCheck:
-    """The trained reward and the judge's score over ``count`` completions (prompts, where several are of one)."""
+    """The trained reward and the judge's score over ``count`` completions (prompts, if a prompt has several)."""
 
     step: int
     count: int

@@ -55,13 +55,13 @@ class GroupScores:
         return numbers
 
     def total(self, values_N: Tensor, which_N: Tensor) -> Tensor:
-        """(N,) for each completion the sum over the selected ones of its group."""
+        """(N,) for each completion the sum over the completions of its group in ``which_N``."""
         index_N = self.index
         sums = values_N.new_zeros(len(values_N)).index_add_(0, index_N, torch.where(which_N, values_N, 0.0))
         return sums[index_N]
 
     def log_total(self, logs_N: Tensor, which_N: Tensor) -> Tensor:
-        """(N,) log Σ exp over the selected ones of the group; -inf if there are none."""
+        """(N,) log Σ exp over the completions of the group in ``which_N``; -inf without any."""
         index_N = self.index
         logs_N = torch.where(which_N, logs_N, -torch.inf)
         highest = torch.full_like(logs_N, -torch.inf).scatter_reduce(0, index_N, logs_N, "amax")[index_N]
