@@ -18,7 +18,7 @@ from typing import Any, Self
 from transformers import TrainerCallback
 
 from benchmarks.studies.numbers import crossing
-from grpo_plus.quickstart import RECIPE, chains, distinct, row, warm_start
+from grpo_plus.cli.quickstart import RECIPE, chains, distinct, row, warm_start
 from grpo_plus.training.hooks import Hook
 
 MOST = 48
@@ -196,10 +196,10 @@ def accuracy(
 ) -> float:
     """The share of right answers, by the maths verifier."""
     from grpo_plus.evaluation.run import evaluate
-    from grpo_plus.evaluation.sample import SamplingSettings
+    from grpo_plus.evaluation.sample import SampleSettings
     from grpo_verifiers import get_verifier
 
-    chosen = SamplingSettings(**{"max_completion_length": MOST, **drawing})
+    chosen = SampleSettings(**{"max_completion_length": MOST, **drawing})
     found = evaluate(model, tokenizer, rows, get_verifier("math"), n=n, drawing=chosen, seed=seed)
     right = found.results["math"].accuracy
     return 0.0 if right is None else right.value

@@ -68,7 +68,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
 
 
 def _make(folder: Path, *, steps: int) -> None:
-    from grpo_plus.quickstart import tools
+    from grpo_plus.cli.quickstart import tools
     from grpo_verifiers.tools.registry import get_environment
 
     shown = [method.schema for method in get_environment(f"{GAME}:{REWARD}").methods]
@@ -78,19 +78,19 @@ def _make(folder: Path, *, steps: int) -> None:
 def _won(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> float:
     """The share of held-out games that are won, two each."""
     from grpo_plus.evaluation.run import judged_samples, pairs_of
-    from grpo_plus.evaluation.sample import Sampler, SamplingSettings
+    from grpo_plus.evaluation.sample import Sampler, SampleSettings
     from grpo_plus.evaluation.turns import TurnSampler
 
     trainer.model.eval()
-    sampler = Sampler(trainer.model, trainer.processing_class, SamplingSettings(max_completion_length=MOST))
-    turns = TurnSampler(sampler, trainer, trainer.calling)
+    sampler = Sampler(trainer.model, trainer.processing_class, SampleSettings(max_completion_length=MOST))
+    turns = TurnSampler(sampler, trainer, trainer.pipeline.tools)
     games = [dict(row) for row in rows]
-    with turns.open():
-        drawn = judged_samples(
+    with turns.borrowed():
+        batches = judged_samples(
             sampler, games, [], pairs=pairs_of(range(len(games)), 2, []), seed=0, batch=64, turns=turns
         )
-        scores = [sample.verdicts[REWARD]["score"] for batch in drawn for sample in batch]
-    trainer.calling.close()
+        scores = [sample.verdicts[REWARD]["score"] for batch in batches for sample in batch]
+    trainer.pipeline.tools.close()
     return sum(scores) / len(scores)
 
 

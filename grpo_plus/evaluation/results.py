@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.estimators import IntervalEstimate, maj_at_k, mean, pass_at_k, share
+from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
+from grpo_verifiers.stats import MeanEstimate, mean, share
 from grpo_verifiers.verdict import Status
 
 if TYPE_CHECKING:
@@ -94,21 +95,21 @@ class VerifierResults:
     """
 
     label: str
-    score: IntervalEstimate | None
-    passes: Mapping[int, IntervalEstimate]
-    majorities: Mapping[int, IntervalEstimate]
+    score: MeanEstimate | None
+    passes: Mapping[int, MeanEstimate]
+    majorities: Mapping[int, MeanEstimate]
     statuses: Mapping[str, int]
     by_row: Mapping[int, float]
 
     @property
-    def accuracy(self) -> IntervalEstimate | None:
+    def accuracy(self) -> MeanEstimate | None:
         """pass@1, the share of right samples; None if the verifier applied to no sample."""
         return self.passes.get(1)
 
     def as_json(self) -> dict[str, Any]:
         """Return the values for a results file."""
 
-        def of(estimates: Mapping[int, IntervalEstimate]) -> dict[str, Any]:
+        def of(estimates: Mapping[int, MeanEstimate]) -> dict[str, Any]:
             return {str(k): asdict(estimate) for k, estimate in estimates.items()}
 
         return {
@@ -135,7 +136,7 @@ class Evaluation:
         ks: Sequence[int],
         notes: Sequence[str] = (),
     ) -> "Evaluation":
-        """IntervalEstimate everything from samples in any order with the verdicts of ``verifiers``.
+        """Estimate everything from samples in any order with the verdicts of ``verifiers``.
 
         ``ks`` are the k of pass@k and majority@k; 1 is added.
         """
@@ -165,7 +166,7 @@ class Evaluation:
         return sum(sample.failed_calls for sample in self.samples)
 
 
-def gain(before: VerifierResults, after: VerifierResults) -> IntervalEstimate | None:
+def gain(before: VerifierResults, after: VerifierResults) -> MeanEstimate | None:
     """Return the rise of the share of right samples, paired over the rows of both; None if they share no row."""
     shared = before.by_row.keys() & after.by_row.keys()
     return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None

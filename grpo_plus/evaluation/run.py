@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import EvalSample, Evaluation, label_problems
-from grpo_plus.evaluation.sample import PositiveInt, Sampler, SamplingSettings, seed_of
+from grpo_plus.evaluation.sample import PositiveInt, Sampler, SampleSettings, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.verification import Verification
+from grpo_plus.training.scoring.live_verifier import LiveVerifier
+from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text
@@ -33,7 +33,7 @@ def evaluate(
     tools: ToolUse | None = None,
     n: int = 1,
     ks: Sequence[int] = (1,),
-    drawing: SamplingSettings | None = None,
+    drawing: SampleSettings | None = None,
     seed: int = 0,
     batch: int = BATCH,
     verifier_column: str | None = None,
@@ -64,7 +64,7 @@ def evaluate(
     check_numbers(n, ks, batch)
     if len(rows) == 0:
         raise ValueError("there are no rows to evaluate on.")
-    drawing = drawing or SamplingSettings()
+    drawing = drawing or SampleSettings()
     samples = list(done)
     with ExitStack() as around:
         turns = None
@@ -136,7 +136,7 @@ def judged_samples(
     Completions have several turns with ``turns``, otherwise one.
     """
     live = [LiveVerifier(verifier, only=verifier_column) for verifier in verifiers]
-    verification = Verification(live, verifier_column)
+    verification = Verifiers(live, verifier_column)
     waiting: Completed | None = None
     try:
         for start in range(0, len(pairs), batch):
@@ -183,7 +183,7 @@ def _completed(
     return Completed(prompts, completions, token_ids, None, samples)
 
 
-def _judged(verification: Verification, completed: Completed) -> list[EvalSample]:
+def _judged(verification: Verifiers, completed: Completed) -> list[EvalSample]:
     by_label: list[dict[str, Any]] = [dict(sample.verdicts) for sample in completed.samples]
     for live in verification.live:
         live(completed.prompts, completed.texts, completed.ids)

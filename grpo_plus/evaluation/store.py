@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.evaluation.estimators import IntervalEstimate
 from grpo_plus.evaluation.results import EvalSample, Evaluation
-from grpo_verifiers.files import open_own, read_text, write_whole
+from grpo_verifiers.files import open_own, read_text, write_atomic
 from grpo_verifiers.redaction import redact
+from grpo_verifiers.stats import MeanEstimate
 
 
 class StoreError(ValueError):
@@ -41,8 +41,8 @@ class SampleStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not overwrite and (path.exists() or self.results_path.exists()):
                 self.done = self._resumed()
-            write_whole(path, "".join(_line(sample) for sample in self.done))
-            write_whole(self.results_path, self._text(None))
+            write_atomic(path, "".join(_line(sample) for sample in self.done))
+            write_atomic(self.results_path, self._text(None))
             self._file = open_own(path, "a", encoding="utf-8")
         except OSError as error:
             raise StoreError(f"the samples file {path} cannot be written: {error}.") from error
@@ -58,7 +58,7 @@ class SampleStore:
                 "resumes from there."
             ) from error
 
-    def finish(self, evaluation: Evaluation, gains: Mapping[str, IntervalEstimate] | None = None) -> None:
+    def finish(self, evaluation: Evaluation, gains: Mapping[str, MeanEstimate] | None = None) -> None:
         """Write the results, with the ``gains`` since an earlier evaluation by label."""
         self._file.close()
         results = {label: each.as_json() for label, each in evaluation.results.items()}
@@ -70,7 +70,7 @@ class SampleStore:
         if evaluation.calls is not None:
             rest |= {"calls": evaluation.calls, "failed_calls": evaluation.failed_calls}
         rest |= {"gain": {label: asdict(each) for label, each in gains.items()}} if gains else {}
-        write_whole(self.results_path, self._text({"verifiers": results, **rest}))
+        write_atomic(self.results_path, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:
         """Close the file."""

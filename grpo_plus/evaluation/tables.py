@@ -3,21 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.evaluation.estimators import IntervalEstimate
 from grpo_plus.evaluation.results import Evaluation, VerifierResults
+from grpo_verifiers.stats import MeanEstimate
 
 WIDTH = 100
 """Width of a table outside a terminal."""
 
 
-def percent(estimate: IntervalEstimate | None) -> str:
+def percent(estimate: MeanEstimate | None) -> str:
     """``46.1% (43.0 to 49.2)``."""
     if estimate is None:
         return "none"
     return f"{estimate.value:.1%} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
 
 
-def number(estimate: IntervalEstimate | None) -> str:
+def number(estimate: MeanEstimate | None) -> str:
     """``0.461 (0.430 to 0.492)``; an infinite interval is omitted."""
     if estimate is None:
         return "none"

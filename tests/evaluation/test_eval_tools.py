@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_plus.evaluation.measure import Measure
 from grpo_plus.evaluation.run import evaluate
-from grpo_plus.evaluation.sample import SamplingSettings
+from grpo_plus.evaluation.sample import SampleSettings
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
@@ -82,7 +82,7 @@ def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_genera
     before = torch.get_rng_state(), random.getstate(), dict(vars(tokenizer))
     found = evaluate(
         model, tokenizer, chats(), get_verifier("tool_valid"), tools=ToolUse(tools=[DOUBLE]), n=2, batch=5,
-        drawing=SamplingSettings(**settings),
+        drawing=SampleSettings(**settings),
     )  # fmt: skip
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
@@ -99,7 +99,7 @@ def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking,
     command += ("-n", "3", "--tools", DOUBLE, "--out", out, *FAST)
     code, text, err = cli(*command)
     assert code == 0, err
-    assert "The model may call what the command line has: tools: double." in err
+    assert "Callable by the model, from the command line: tools: double." in err
     assert re.search(r"numeric: pass@1 .*50\.0%", text)
     assert re.search(r"numeric: majority@3 .*50\.0%", text)
     assert re.search(r"calls a completion .*1\.00", text)
@@ -127,7 +127,7 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     out = tmp_path / "samples.jsonl"
     code, text, err = cli(*command, "--out", out)
     assert code == 0, err
-    assert f"The model may call what the run {run} has: tools: calculator; environment: Counter." in err
+    assert f"Callable by the model, from the run {run}: tools: calculator; environment: Counter." in err
     assert re.search(r"Counter: pass@1 .*50\.0%", text)
     assert "majority" not in text
     assert {row["prompt"][0]["content"] for row in samples_of(out)} == {f"q{n}" for n in range(8)}
@@ -218,7 +218,7 @@ def test_rows_and_templates_that_do_not_fit_are_the_errors_of_training(cli, tool
 def test_rows_in_a_list_and_nothing_to_judge_with(tool_model, speaking):
     speaking(counting)
     model, tokenizer = loaded(tool_model)
-    drawing = SamplingSettings(max_completion_length=900)
+    drawing = SampleSettings(max_completion_length=900)
     found = evaluate(model, tokenizer, list(chats()), [], tools=ToolUse(environment=COUNTING), drawing=drawing)
     assert found.results["Counting"].accuracy.value == 0.5
     with pytest.raises(ValueError, match=r"nothing to judge with"):

@@ -9,13 +9,13 @@ import torch
 
 from grpo_plus.evaluation.results import gain
 from grpo_plus.evaluation.run import evaluate, judged_samples
-from grpo_plus.evaluation.sample import Sampler, SamplingSettings, seed_of
+from grpo_plus.evaluation.sample import Sampler, SampleSettings, seed_of
 from grpo_plus.evaluation.store import SampleStore, StoreError
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers import get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
 
-SHORT = SamplingSettings(max_completion_length=6)
+SHORT = SampleSettings(max_completion_length=6)
 ROWS = [{"prompt": f"{'7' * n}+1=", "answer": str(n), "kind": "exact" if n % 2 else "math"} for n in range(1, 6)]
 
 
@@ -62,7 +62,7 @@ def test_a_sample_depends_on_its_own_seed_only_and_model_and_random_state_are_le
 
 def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
     network, tokenizer = model
-    sampler = Sampler(network, tokenizer, SamplingSettings(max_completion_length=1, temperature=0.7))
+    sampler = Sampler(network, tokenizer, SampleSettings(max_completion_length=1, temperature=0.7))
     ids = sampler.tokenize("12+3=")
     count = 4000
     drawn = Counter(row[0] for row in sampler.complete([ids] * count, [seed_of(0, 0, s) for s in range(count)]))
@@ -70,7 +70,7 @@ def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
         wanted = (network(torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
     for token, chance in enumerate(wanted.tolist()):
         assert abs(drawn[token] / count - chance) < 4.5 * (chance * (1 - chance) / count) ** 0.5 + 1e-3
-    sampler = Sampler(network, tokenizer, SamplingSettings(max_completion_length=5, temperature=0))
+    sampler = Sampler(network, tokenizer, SampleSettings(max_completion_length=5, temperature=0))
     ids = sampler.tokenize("4+4=")
     ours = sampler.complete([ids], [0])[0]
     theirs = network.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=5)[0, len(ids) :].tolist()
@@ -89,7 +89,7 @@ def test_checks_of_a_batch_run_while_the_next_is_drawn_and_each_is_made_once(mod
 
     try:
         rows = [{"prompt": text} for text in ("1234", "78", "7812345", "+")]
-        sampler = Sampler(network, tokenizer, SamplingSettings(max_completion_length=60, temperature=1.4))
+        sampler = Sampler(network, tokenizer, SampleSettings(max_completion_length=60, temperature=1.4))
         begun, complete = [], sampler.complete
 
         def watched(prompts, seeds):
@@ -180,7 +180,7 @@ def test_wrong_input_is_named(model, digits, keywords, expected):
     for wrong in ({"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"max_completion_length": 0}):
         (name,) = wrong
         with pytest.raises(ValueError, match=f"{name} is {wrong[name]}"):
-            SamplingSettings(**wrong)
+            SampleSettings(**wrong)
 
 
 def test_an_evaluation_goes_on_where_it_was_cut_off(model, digits, tmp_path):

@@ -9,7 +9,7 @@ from trl import ModelConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import register_advantage
 from grpo_plus.advantages.registry import advantages
-from grpo_plus.cli._notes import beside_notes
+from grpo_plus.cli._notes import adapter_notes
 from grpo_plus.objectives import register_objective
 from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.recipe.choice import Choice
@@ -48,7 +48,7 @@ def test_each_row_of_the_table_names_a_field_or_says_when_it_is_broken(tmp_path)
     rules = [rule for part in PARTS for rule in part.rules]
     assert len(rules) > 60
     for rule in rules:
-        assert rule.what.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
+        assert rule.target.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
     assert broken_rules(PARTS, Choice(plain, plain.recipe)) == config_notes(plain) == []
     assert config_notes(made(tmp_path, loss_type="sapo", epsilon=0.3, vllm_mode="server", top_k=5)) == []
 
@@ -150,4 +150,4 @@ def test_remarks_about_clipping_and_the_models_options(tmp_path):
     assert config_notes(moving) == []
     for model, noted in ((ModelConfig(), 0), (ModelConfig(lora_r=8), 1), (ModelConfig(lora_r=8, use_peft=True), 0)):
         told = ["lora_r (8) is not read: use_peft is false."] * noted
-        assert beside_notes(SimpleNamespace(model=model)) == told
+        assert adapter_notes(SimpleNamespace(model=model)) == told
