@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.diagnosis.curves import Window
+from grpo_plus.diagnosis.curves import MetricWindow
 from grpo_plus.record.reader import Run
 from grpo_plus.report.differences import UNRANKED, verdict
 from grpo_plus.report.panels import ChartLine, Panel, judging, thinned
@@ -86,13 +86,13 @@ def band(label: str, seeds: Sequence[Series]) -> ChartLine:
 
 def at_the_end(run: Run, key: str) -> float | None:
     """Mean of a metric over the last tenth of its points, the last one at least."""
-    points = Window(*run.series(key))
+    points = MetricWindow(*run.series(key))
     return points.end if points.values else None
 
 
 def overall(run: Run, key: str) -> float | None:
     """Mean of a metric over the run."""
-    points = Window(*run.series(key))
+    points = MetricWindow(*run.series(key))
     return points.mean if points.values else None
 
 

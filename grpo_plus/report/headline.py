@@ -5,10 +5,9 @@ from typing import Any
 
 from grpo_plus.diagnosis import RULES, Curves, Finding
 from grpo_plus.diagnosis.catalogue import replay
-from grpo_plus.diagnosis.curves import Window
+from grpo_plus.diagnosis.curves import MetricWindow
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.finding import RANK
-from grpo_plus.diagnosis.watch import FOR_GOOD
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
 from grpo_plus.report.panels import judging
@@ -66,7 +65,7 @@ def _measured(run: Run) -> list[dict[str, Any]]:
 
 def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
     steps, values = run.series(key)
-    start = Window(steps, values[::-1]).end if len(values) > 1 else None
+    start = MetricWindow(steps, values[::-1]).end if len(values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
 
 
@@ -150,7 +149,7 @@ def findings(run: Run) -> list[dict[str, Any]]:
             since = written[name]["since"] if name in written else line["step"]
             written[name] = {**_filled(line), "since": since, "until": None}
     for name, one in written.items():
-        if name in FOR_GOOD or name not in merged:
+        if name in PERMANENT or name not in merged:
             merged[name] = one
         else:  # the newest figures, and the recorded beginning
             merged[name] = {**merged[name], "since": one["since"], "until": one["until"]}

@@ -173,7 +173,7 @@ def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling
 def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk, fill):
     further = {"measure": {"split": "train", "limit": 4}, "verifiers": ["exact"]}
     err = run_filling(fill(0), 2, output_dir=str(disk / "run"), **further)
-    assert "the samples of measure were not stored, the run goes on: " in err
+    assert "the samples of measure were not stored, the run continues: " in err
     assert "trained to step 3, but the model could not be written to" in err
 
 

@@ -80,7 +80,7 @@ def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_sil
     assert again.state.global_step == 6
     assert again.pipeline.diagnosis.stopped_by is None
     assert not any(each.startswith("dead_groups, ") for each in said(caplog)), "it was said before"
-    assert again.pipeline.diagnosis.watch.standing["dead_groups"].since == 3
+    assert again.pipeline.diagnosis.watch.current["dead_groups"].since == 3
     assert open_run(tmp_path / "out").status == "done"
 
 
@@ -190,7 +190,7 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
         "num_generations": 4, "learning_rate": 1e-6, "max_steps": 20,
     }  # fmt: skip
     trainer = run(**settings, trainer={"peft_config": lora})
-    found = trainer.pipeline.diagnosis.watch.standing["learning_rate_low"].finding
+    found = trainer.pipeline.diagnosis.watch.current["learning_rate_low"].finding
     assert found.evidence.startswith("learning_rate is 1e-06 with LoRA, its weights move by")
     moved = [entry["adapter/moved"] for entry in trainer.state.log_history if "adapter/moved" in entry]
     assert all(0 < each < 1e-5 for each in moved)
@@ -269,13 +269,13 @@ def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message
 
 
 def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
-    from grpo_plus.diagnosis.hacking import Check
+    from grpo_plus.diagnosis.hacking import RewardCheck
     from grpo_plus.training.observers.monitor import HackingMonitor, sample
 
     options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
     assert one.state_dict() == {}
-    one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
+    one.checks, one.examples = [RewardCheck.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert (other.checks, other.examples) == (one.checks, one.examples)
     assert one.due(0)
