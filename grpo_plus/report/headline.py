@@ -8,6 +8,7 @@ from grpo_plus.diagnosis.catalogue import replay
 from grpo_plus.diagnosis.curves import MetricWindow
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.finding import RANK
+from grpo_plus.diagnosis.watch import PERMANENT
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
 from grpo_plus.report.panels import judging
