@@ -7,23 +7,23 @@ from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
 from grpo_plus.reward_model.options import NAME
-from grpo_verifiers.rules import ConfigPart, PartRule, Test, excludes, needs, notes, replaces
+from grpo_verifiers.rules import Condition, ConfigPart, PartRule, excludes, needs, notes, replaces
 
 
-def _adapter(key: str) -> Test:
+def _adapter(key: str) -> Condition:
     return lambda c: c.recipe.critic.on in {"trunk", "model"} and getattr(c.recipe.critic, key) is not None
 
 
-def _noisy(key: str) -> Test:
+def _noisy(key: str) -> Condition:
     return lambda c: c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None
 
 
-def _unjudged(key: str) -> Test:
+def _unjudged(key: str) -> Condition:
     plain = getattr(DiagnosisOptions(), key)
     return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in (None, plain)
 
 
-def _learning(key: str, when: Test) -> Test:
+def _learning(key: str, when: Condition) -> Condition:
     return lambda c: key in (c.config.reward_model or {}) and when(c.recipe.reward_model)
 
 

@@ -125,14 +125,14 @@ def test_in_a_worker_it_says_the_same_and_keeps_the_contract(classifier):
 def test_checkpoints_and_options_that_do_not_fit_are_refused(classifier, language_model):
     for model, options, said in [
         (language_model, {"steps": "newline"}, r"no weights for .*score"),
-        (classifier, {"separator": "no token"}, "separator 'no token' is"), (classifier, {"positive": 2}, "2 classes"),
+        (classifier, {"separator": "not a token"}, "separator 'no token' is"), (classifier, {"positive": 2}, "2 classes"),
     ]:  # fmt: skip
         with pytest.raises(VerifierFailedError, match=said):
             get_verifier("prm", model=model[0], **options).verify("so 4", QUESTION)
     with pytest.raises(KeywordError, match="'model' is required"):
         get_verifier("prm")
     for options, said in [
-        ({"model": "./nowhere"}, "no folder"), ({"trust_remote_code": True}, "commit hash"), ({"style": "other"}, "shepherd"),
+        ({"model": "./nowhere"}, "not a folder"), ({"trust_remote_code": True}, "commit hash"), ({"style": "other"}, "shepherd"),
         ({"trust_remote_code": True, "revision": "main"}, "commit hash"), ({"style": "shepherd", "positive": 0}, "good and bad"),
         ({"good": "yes"}, "shepherd"), ({"style": "concat", "system": "x"}, "qwen"), ({"device": "gpu"}, "cuda:0"),
         ({"steps": "lines"}, "newline"), ({"batch_size": 0}, "batch_size"),
