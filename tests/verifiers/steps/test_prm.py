@@ -125,7 +125,7 @@ def test_in_a_worker_it_says_the_same_and_keeps_the_contract(classifier):
 def test_checkpoints_and_options_that_do_not_fit_are_refused(classifier, language_model):
     for model, options, said in [
         (language_model, {"steps": "newline"}, r"no weights for .*score"),
-        (classifier, {"separator": "not a token"}, "separator 'no token' is"), (classifier, {"positive": 2}, "2 classes"),
+        (classifier, {"separator": "no token"}, "separator 'no token' is"), (classifier, {"positive": 2}, "2 classes"),
     ]:  # fmt: skip
         with pytest.raises(VerifierFailedError, match=said):
             get_verifier("prm", model=model[0], **options).verify("so 4", QUESTION)
