@@ -81,7 +81,7 @@ def nothing() -> Iterator[dict[str, float]]:
 def parts() -> Iterator[dict[str, float]]:
     """Seconds inside fsync, the state of hooks, and the manifest, which has its part of fsync in it."""
     from grpo_plus.checkpoints import manifest
-    from grpo_plus.training import state
+    from grpo_plus.training.resume import state
 
     found: dict[str, float] = {}
 
@@ -107,7 +107,8 @@ def measure(model: Path, folder: Path, steps: int, turns: int, **settings: Any) 
     """Train the quickstart's config for some steps."""
     from transformers.trainer_callback import PrinterCallback
 
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, quickstart
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+    from grpo_plus.cli import quickstart
 
     config = GRPOPlusConfig(
         output_dir=str(folder / "out"), advantage="zscore", objective="dapo", max_steps=steps, num_generations=8,
@@ -149,7 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    from grpo_plus import quickstart
+    from grpo_plus.cli import quickstart
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:

@@ -27,7 +27,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
 
-from grpo_plus import quickstart
+from grpo_plus.cli import quickstart
 from grpo_plus.sampling.decode import decode
 from grpo_plus.sampling.sampler import Sampling
 

@@ -113,7 +113,7 @@ def _warm(home: Path, seed: int, options: argparse.Namespace) -> Path:
 
 def _rows(kind: str, seed: int, options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A training set, and rows that are held out from it and from the warm start."""
-    from grpo_plus import quickstart
+    from grpo_plus.cli import quickstart
 
     def drawn(count: int, **moves: Any) -> list[dict[str, Any]]:
         return [quickstart.row(chain) for chain in quickstart.distinct(quickstart.chains(seed + 1, **moves), count)]

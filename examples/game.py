@@ -15,7 +15,7 @@ The player is told on which field it stands and where the treasure lies from the
 import random
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.quickstart import is_held_out
+from grpo_plus.cli.quickstart import is_held_out
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

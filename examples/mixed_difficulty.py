@@ -5,7 +5,7 @@ from typing import Any
 
 def rows() -> list[dict[str, Any]]:
     """A quarter is easy, a half in between or hard, a quarter impossible: its gold answer is wrong."""
-    from grpo_plus import quickstart
+    from grpo_plus.cli import quickstart
 
     found = []
     for low, high in ((1, 1), (2, 4), (5, 6), (2, 4)):

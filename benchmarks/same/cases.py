@@ -70,7 +70,8 @@ HALVES: Mapping[str, Any] = {
     "verifiers": ["./parts.py:vowels", {"name": "./parts.py:halves", "weight": 0}],
 }  # fmt: skip
 TOOLS: Mapping[str, Any] = {
-    "model_name_or_path": "grpo_plus.quickstart.tools:base", "dataset_name": "./parts.py:games", "reward_funcs": None,
+    "model_name_or_path": "grpo_plus.cli.quickstart.tools:base",
+    "dataset_name": "./parts.py:games", "reward_funcs": None,
     "warm_start": {"dataset": "./parts.py:played", "steps": 60, "batch_size": 12, "learning_rate": 1e-2},
     "environment": "./parts.py:Walk", "max_tool_calling_iterations": 3, "max_completion_length": 64, "max_steps": 2,
     "objective": "grpo", "learning_rate": 1e-3,

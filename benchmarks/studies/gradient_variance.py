@@ -88,7 +88,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 
 def run(case: Case, place: Place) -> dict[str, Any]:
     """Draw the batches of a case, and estimate the noise of their gradients."""
-    from grpo_plus.quickstart import chains, row
+    from grpo_plus.cli.quickstart import chains, row
 
     model = task.warm(place.home, 0, case["warm"])
     group, prompts, batches = case["group"], case["prompts"], case["batches"]

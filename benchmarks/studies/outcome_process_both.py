@@ -30,7 +30,7 @@ from benchmarks.studies import task
 from benchmarks.studies.numbers import smoothed, spread
 from benchmarks.studies.picture import Panel, Point, Series
 from benchmarks.studies.study import Case, Place, Row, Shown, Study, main, of_arms
-from grpo_plus.quickstart import Chain, chains, distinct
+from grpo_plus.cli.quickstart import SumChain, chains, distinct
 
 SLIPS = 0.3
 """Share of the warm start's lines with a wrong result."""
@@ -45,7 +45,7 @@ ARMS = ("outcome", *POLICIES)
 MEASURES = {"steps": "step accuracy", "outcome": "outcome"}
 
 
-def solution(chain: Chain, rng: random.Random) -> str:
+def solution(chain: SumChain, rng: random.Random) -> str:
     """A line for each move and the boxed result; a line may be wrong, and the rest follows from it."""
     value, lines = chain.start, []
     for sign, number in chain.moves:
@@ -104,7 +104,7 @@ def _known(value: float | None) -> float:
     return 0.0 if value is None or math.isnan(value) else value
 
 
-def _row(chain: Chain) -> dict[str, Any]:
+def _row(chain: SumChain) -> dict[str, Any]:
     return {"prompt": f"{chain.question}=\n", "answer": str(chain.answer)}
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 from transformers import TrainerCallback
 
 from benchmarks.studies.numbers import crossing
-from grpo_plus.quickstart import RECIPE, chains, distinct, row, warm_start
+from grpo_plus.cli.quickstart import RECIPE, chains, distinct, row, warm_start
 from grpo_plus.training.hooks import Hook
 
 MOST = 48

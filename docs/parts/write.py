@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_plus.cli._parts import Kind, Reference, kinds
+from grpo_plus.cli._parts import PartKind, Reference, kinds
 from grpo_plus.cli.plugins import blocks
 
 COMMAND = "python docs/parts/write.py"
@@ -60,7 +60,7 @@ _URL = re.compile(r"(?<![(<])(https?://[^\s,;]+[^\s,;.])")
 
 def pages() -> dict[str, str]:
     """The text of each page, by its name in the folder."""
-    by_page: dict[str, list[Kind]] = {}
+    by_page: dict[str, list[PartKind]] = {}
     for kind in kinds():
         by_page.setdefault(kind.page, []).append(kind)
     found = {f"{page}.md": "\n".join(_page(page, of_page)) for page, of_page in by_page.items()}
@@ -85,12 +85,12 @@ def _rules() -> Iterator[str]:
     yield ""
 
 
-def built_in(kind: Kind) -> list[Reference]:
+def built_in(kind: PartKind) -> list[Reference]:
     """The parts of a kind that come with this package."""
     return [kind.reference(entry.name) for entry in kind.registry.entries() if entry.way == "built-in"]
 
 
-def _index(by_page: dict[str, list[Kind]]) -> Iterator[str]:
+def _index(by_page: dict[str, list[PartKind]]) -> Iterator[str]:
     yield from ("# Every part", "", GENERATED, "")
     yield "Whatever a config can name, with its formula, paper, when to use it, keywords and an example."
     yield "These pages are written from the docstrings of the code, so they say what runs."
@@ -104,7 +104,7 @@ def _index(by_page: dict[str, list[Kind]]) -> Iterator[str]:
     yield from ("", OWN)
 
 
-def _page(page: str, of_page: list[Kind]) -> Iterator[str]:
+def _page(page: str, of_page: list[PartKind]) -> Iterator[str]:
     yield from (f"# {TITLES[page]}", "", GENERATED, "", INTRODUCTIONS[page], "")
     for kind in of_page:
         parts = built_in(kind)
@@ -121,14 +121,14 @@ def _page(page: str, of_page: list[Kind]) -> Iterator[str]:
                 yield from (block, "")
 
 
-def _heading(kind: Kind, name: str) -> str:
+def _heading(kind: PartKind, name: str) -> str:
     """Its name; with the kind where a page has other kinds before, so that no two headings are alike."""
     main = ("advantage estimator", "objective", "selection", "verifier", "tool", "environment")
     words = {"way with dead groups": "dead_groups", "composition of verifiers": "composition"}
     return name if kind.words in main else f"{words.get(kind.words, kind.words)} {name}"
 
 
-def _anchor(kind: Kind, name: str) -> str:
+def _anchor(kind: PartKind, name: str) -> str:
     return re.sub(r"[^\w\- ]", "", _heading(kind, name).lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""The command line: each command is a module that is imported by name, so ``--help`` does not import torch.
+"""Command line: each command is a module imported by name, so ``--help`` does not import torch.
 
 Modules with an underscore are helpers of the commands.
 """
@@ -21,11 +21,11 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
 
 COMMANDS = {
-    "init": "write a recipe of the project into this folder: a YAML file and what it needs",
+    "init": "write a recipe of the project into this folder: a YAML file and the files it needs",
     "train": "train a model from a YAML file",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
-    "doctor": "look at this machine, and at a config, for what would go wrong",
+    "doctor": "check this machine and a config for problems before a run",
     "plan": "estimate the memory and time of a run, and find settings that fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every part and its source, or show one: formula, keywords, example",
@@ -41,23 +41,23 @@ _LOST = re.compile(r"(gloo|nccl).*(connection (closed|reset|refused)|broken pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     end_with_parent()
-    for stream in (sys.stdout, sys.stderr):  # a name or a table that the terminal's encoding lacks ends no command
+    for stream in (sys.stdout, sys.stderr):  # escape characters missing from the terminal's encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help"):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
         print(usage())
-        return 0 if given else 2
-    if given[0] == "--version":
+        return 0 if words else 2
+    if words[0] == "--version":
         print(__version__)
         return 0
-    name, rest = given[0], given[1:]
+    name, rest = words[0], words[1:]
     if name not in COMMANDS:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
     if not sys.warnoptions:  # TRL itself sets options that transformers has deprecated
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    # On a CPU it advises in every command to install a package with faster kernels.
+    # On a CPU it recommends a package with faster kernels in every command.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
@@ -69,18 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = place(error)
         return _failed(f"grpo-plus {name}: interrupted{where and f' in {where}'}", 130)
     except BaseException as error:  # a plug-in may raise anything
-        if told := _fault(error):
-            return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {told}", 2)
+        if message := _plugin_failure(error):
+            return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {message}", 2)
         if _lost_a_rank(error):
             last = str(error).strip().splitlines()[-1]
-            return _failed(f"grpo-plus {name}: rank {os.environ['RANK']} lost another rank, which says why: {last}", 1)
+            rank = f"rank {os.environ['RANK']} lost another rank, whose output has the cause"
+            return _failed(f"grpo-plus {name}: {rank}: {last}", 1)
         sys.excepthook = _redacted_traceback
         raise
     return code
 
 
 def _failed(text: str, code: int) -> int:
-    """Say why the command ends; gives the exit code."""
+    """Print why the command ends, and return the exit code."""
     print(redact_text(text), file=sys.stderr)
     return code
 
@@ -91,26 +92,26 @@ def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: 
 
 
 def _lost_a_rank(error: BaseException) -> bool:
-    """A rank's own error is only that another one is gone; its traceback would bury the message of that one."""
+    """True if the error of this rank only reports a lost connection to another, whose message matters more."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     return ranks > 1 and isinstance(error, RuntimeError) and bool(_LOST.search(str(error)))
 
 
-def _fault(error: BaseException) -> str:
-    """The message for an exception from a plug-in; empty for any other."""
+def _plugin_failure(error: BaseException) -> str:
+    """Return the message for an exception from a plug-in; empty for any other."""
     if not plugin_traceback(error):
         return ""
     ends = "ends the program" if isinstance(error, SystemExit) else "failed"
-    what = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return f"a plug-in {ends} ({place(error)}): {what}"
+    reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"a plug-in {ends} ({place(error)}): {reason}"
 
 
 def usage() -> str:
-    """The help text of the bare command."""
+    """Return the help text of the bare command."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
-    return "\n".join(["usage: grpo-plus COMMAND [arguments]", "", *lines, "", "grpo-plus COMMAND --help says more."])
+    lines = [f"  {name:<{width}}  {about}" for name, about in COMMANDS.items()]
+    return "\n".join(["usage: grpo-plus COMMAND [arguments]", "", *lines, "", "grpo-plus COMMAND --help has more."])
 
 
 class UserError(RedactedError):
-    """A mistake that the user can correct: printed as one message, without a traceback."""
+    """Mistake that the user can correct, printed as one message without a traceback."""

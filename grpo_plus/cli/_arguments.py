@@ -1,4 +1,4 @@
-"""A YAML file and flags into TRL's argument groups and ours; unknown keys are errors."""
+"""Parse a YAML file and flags into TRL's argument groups and those of grpo_plus; unknown keys are errors."""
 
 import argparse
 import os
@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import check_options, config_path, is_rank
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
+from grpo_plus.cli._quick_checks import check_options, config_path, is_rank
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
@@ -33,7 +33,7 @@ from grpo_verifiers.errors.messages import nearest
 
 @dataclass
 class PlusScriptArguments(ScriptArguments):
-    """Arguments beside the training config: data, rewards, prompt."""
+    """Arguments outside the training config: data, rewards, prompt."""
 
     reward_model_name_or_path: str | None = field(
         default=None, metadata={"help": "Reward model (sequence classification), by name or folder."}
@@ -44,7 +44,7 @@ class PlusScriptArguments(ScriptArguments):
     prompt: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How the prompt is made, by the keys column, user (text with {column} placeholders), system, "
+            "help": "How the prompt is built, by the keys column, user (text with {column} placeholders), system, "
             "template (boxed, think, think_boxed or think_answer) and chat.",
             **dotted_flags("prompt", KEYS),
         },
@@ -76,7 +76,7 @@ class PlusScriptArguments(ScriptArguments):
     )
     overwrite_output_dir: bool = field(
         default=False,
-        metadata={"help": "Start anew where output_dir holds another run's checkpoints, which are removed."},
+        metadata={"help": "Remove another run's checkpoints from output_dir, and start from the beginning."},
     )
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Parsed:
 
     @property
     def trusts_code(self) -> bool:
-        """Whether the model's own code may run; TRL moved the switch from the model's group to the training group."""
+        """True if the model's own code may run; TRL moved the switch from the model's group to the training group."""
         return any(getattr(group, "trust_remote_code", False) for group in (self.training, self.model))
 
 
@@ -117,42 +117,42 @@ GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig
 
 
 def make_parser(prog: str) -> TrlParser:
-    """TRL's parser over its groups and ours."""
+    """Return TRL's parser over all argument groups."""
     parser = TrlParser(GROUPS, prog=prog, usage=f"{prog} config.yaml [--any.option VALUE …]", allow_abbrev=False)
     parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse itself takes -1e-4 for a flag
     return parser
 
 
-def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), device: Device | None = None) -> Parsed:
-    """Read ``[config.yaml] [flags]``; ``beside`` are options that the command reads itself, for suggestions.
+def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device: Device | None = None) -> Parsed:
+    """Parse ``[config.yaml] [flags]``; ``own`` are those that the command reads itself, for suggestions.
 
-    Defaults are for ``device``, or for what would train here.
+    Defaults are for ``device``; without it, for the device of this machine.
     """
     parser = make_parser(prog)
     path, rest = config_path(arguments)
-    # Its own error prints a usage and ends the process.
+    # The default prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
-    check_options(rest, beside)
+    check_options(rest, own)
     folder = path.resolve().parent if path else Path.cwd()
-    rest = _from_here(rest)
+    rest = _absolute_files(rest)
     problems: list[str] = []
     try:
         words, keys, problems = ([], frozenset[str](), []) if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
         problems += [*prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
         problems += warm_start_problems(namespace.warm_start)
-        wrong = _judge_beside(parser, vars(namespace))
-        problems += wrong.values()
+        invalid = _check_values(parser, vars(namespace))
+        problems += invalid.values()
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
         launch, processes, machines = _launch_arguments([*words, *extra])
-        # The process that only launches others must not wake the card up to ask what it is.
+        # A process that only launches ranks must not initialise the GPU.
         fills = device is not None or is_rank() or not launch
         filled = fill_parser(parser, rest, keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):
             values = vars(parser.parse_known_args(rest)[0])
-            groups = [_built(group, values, wrong) for group in GROUPS]
+            groups = [_build(group, values, invalid) for group in GROUPS]
     except (ValueError, TypeError, VerifierError) as error:
         raise UserError(str(ConfigError([*problems, str(error)]))) from error
     training, script, model, mixture = groups
@@ -163,7 +163,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         problems.append(
             "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
         )
-    # The trainer says these only after the model loaded. A command has no tools beside those of its config.
+    # The trainer reports these only after the model loaded. A command has only the tools of its config.
     problems += idle_problems(training.recipe, reward_names(script))
     problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
@@ -172,8 +172,8 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
     return Parsed(script, training, model, mixture, launch, processes, machines, folder, *mappings, tuple(filled))
 
 
-def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
-    """By field the problems of values beside the training config; defaults replace them so that all else is checked."""
+def _check_values(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the problems of values outside the training config, by field; defaults replace these for later checks."""
     problems: dict[str, str] = {}
     for group in GROUPS[1:]:
         judged = judge(group, values, skip=("prompt", "measure", "warm_start"))
@@ -182,33 +182,33 @@ def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str
     return problems
 
 
-def _built(group: type, values: Mapping[str, Any], wrong: Mapping[str, str]) -> Any:
-    """A group of options, or the error with all of its problems."""
-    given = {spec.name: values[spec.name] for spec in fields(group) if spec.init}
+def _build(group: type, values: Mapping[str, Any], invalid: Mapping[str, str]) -> Any:
+    """Build a group of options; return the error with all problems if that fails."""
+    own = {spec.name: values[spec.name] for spec in fields(group) if spec.init}
     try:
-        return group(**given)
+        return group(**own)
     except ConfigError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - whatever the host says
-        return ConfigError(host_problems(group, given, lambda some: group(**some), tuple(wrong)) or [str(error)])
+    except Exception as error:  # noqa: BLE001 - the host raises any type
+        return ConfigError(host_problems(group, own, lambda some: group(**some), tuple(invalid)) or [str(error)])
 
 
 def reward_names(script: Any) -> list[str]:
-    """Names of the rewards beside the verifiers, in the trainer's order."""
+    """Return the names of the rewards that are no verifiers, in the trainer's order."""
     model = script.reward_model_name_or_path
     names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
     return [*([model] if model else []), *names]
 
 
 _PYTHON_FILE = re.compile(r"""(?:^|(?<=["'=])|(?<=: ))[^\s"'=:,\[\]{}]+\.py(?=$|[:"',\s}\]])""")
-"""A Python file as a word, behind a flag's ``=``, or as a value inside a list or a mapping."""
+"""A Python file as a word, after a flag's ``=``, or as a value in a list or mapping."""
 
 
-def _from_here(words: Sequence[str]) -> list[str]:
-    """The words of a command line; Python files in the working folder become absolute, except in prompts.
+def _absolute_files(words: Sequence[str]) -> list[str]:
+    """Make Python files of the working folder absolute, except in prompts.
 
-    A file that is not in the working folder is relative to the config's folder, as in the config: commands that a
-    recipe prints then work from anywhere.
+    Other files stay relative to the config's folder, as in the config: the commands that a recipe prints work from
+    anywhere.
     """
 
     def absolute(match: "re.Match[str]") -> str:
@@ -219,18 +219,18 @@ def _from_here(words: Sequence[str]) -> list[str]:
 
 
 def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str], list[str]]:
-    """Set a file's values as defaults; gives its words for the launcher, the options that it sets, and its problems."""
+    """Set the values of a file as defaults; return its launcher arguments, its option names and its problems."""
     values = read_yaml(path)
     problems = _set_environment(values.pop("env", None))
-    # YAML reads a bare `no` as false, and these fields mean the word.
+    # YAML reads a bare `no` as false, but these fields expect the word.
     values = {key: "no" if value is False and key.endswith("_strategy") else value for key, value in values.items()}
-    known = set(vars(parser.parse_known_args([])[0]))
+    names = set(vars(parser.parse_known_args([])[0]))
     flags = _launch_flags()
-    launch = {key: value for key, value in values.items() if key not in known and key in flags}
-    problems += [_hint(key, known) for key in values if key not in known and key not in flags]
-    ours = {key: value for key, value in values.items() if key in known}
-    unreadable = _unreadable(parser, ours)
-    parser.set_defaults_with_config(**{key: value for key, value in ours.items() if key not in unreadable})
+    launch = {key: value for key, value in values.items() if key not in names and key in flags}
+    problems += [_hint(key, names) for key in values if key not in names and key not in flags]
+    options = {key: value for key, value in values.items() if key in names}
+    unreadable = _unreadable(parser, options)
+    parser.set_defaults_with_config(**{key: value for key, value in options.items() if key not in unreadable})
     for key in ("accelerate_config", "config_file"):
         if isinstance(launch.get(key), str) and (path.parent / launch[key]).is_file():
             launch[key] = str((path.parent / launch[key]).resolve())
@@ -239,39 +239,39 @@ def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str
 
 
 def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
-    """Options whose text cannot be read, each with its problem."""
+    """Return the problem of each option whose text cannot be parsed."""
     readers = {action.dest: action.type for action in parser._actions if callable(action.type)}  # noqa: SLF001 - argparse has no public list
-    found = {}
+    problems = {}
     for key, value in values.items():
         if isinstance(value, str) and key in readers:
             try:
                 readers[key](value)
             except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
                 owner = next((group for group in GROUPS if key in group.__dataclass_fields__), GRPOPlusConfig)
-                wrong = judge(owner, {key: value}).problems
-                found[key] = wrong.get(key, f"{key} is {value!r}, which cannot be read: {error}")
-    return found
-
-
-def _set_environment(given: Any) -> list[str]:
-    """Set the variables of the file's ``env``; returns its problems."""
-    if is_off(given):
-        return []
-    if not isinstance(given, dict):
-        return [f"env is {given!r}, expected a mapping of variable names to values."]
-    problems = [
-        f"env has {name}: {value!r}, expected a string, a number, true or false."
-        for name, value in given.items()
-        if not isinstance(value, str | int | float)
-    ]
-    os.environ.update({str(name): str(value) for name, value in given.items() if isinstance(value, str | int | float)})
+                invalid = judge(owner, {key: value}).problems
+                problems[key] = invalid.get(key, f"{key} is {value!r}, which cannot be read: {error}")
     return problems
 
 
-def _hint(key: str, known: set[str]) -> str:
+def _set_environment(env: Any) -> list[str]:
+    """Set the variables of the file's ``env``; return its problems."""
+    if is_off(env):
+        return []
+    if not isinstance(env, dict):
+        return [f"env is {env!r}, expected a mapping of variable names to values."]
+    problems = [
+        f"env has {name}: {value!r}, expected a string, a number, true or false."
+        for name, value in env.items()
+        if not isinstance(value, str | int | float)
+    ]
+    os.environ.update({str(name): str(value) for name, value in env.items() if isinstance(value, str | int | float)})
+    return problems
+
+
+def _hint(key: str, names: set[str]) -> str:
     if now := moved([key]):
         return f"unknown key {key!r}: {now[0]}"
-    close = nearest(key, known)
+    close = nearest(key, names)
     return f"unknown key {key!r}." + (
         f" Did you mean {close!r}?" if close else " grpo-plus train --help-all lists all."
     )
@@ -285,7 +285,7 @@ def _launch_parser() -> argparse.ArgumentParser:
 
 
 def _launch_flags() -> dict[str, bool]:
-    """YAML key of each option of ``accelerate launch`` to whether it takes a value."""
+    """Map the YAML key of each option of ``accelerate launch`` to True if it takes a value."""
     actions = [action for action in _launch_parser()._actions if action.option_strings]  # noqa: SLF001 - argparse has no public list
     return {action.dest: action.nargs != 0 for action in actions} | {"accelerate_config": True}
 
@@ -297,26 +297,26 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
     return [f"--{key}", text] if takes_value else [f"--{key}"]
 
 
-def _launch_arguments(given: Sequence[str]) -> tuple[tuple[str, ...], int | None, int]:
-    """Arguments for ``accelerate launch``, as in ``trl grpo``, and the processes and machines that they set."""
+def _launch_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], int | None, int]:
+    """Return the arguments for ``accelerate launch``, as in ``trl grpo``, and the numbers of processes and machines."""
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
-    if not given:
+    if not words:
         return (), None, 1
     name = "--accelerate_config"
-    given = [word for each in given for word in (each.split("=", 1) if each.startswith(f"{name}=") else [each])]
+    words = [word for each in words for word in (each.split("=", 1) if each.startswith(f"{name}=") else [each])]
     try:
-        launch = resolve_accelerate_config_argument(given)
+        launch = resolve_accelerate_config_argument(words)
     except ValueError as error:
         raise UserError(str(error)) from error
     launcher = _launch_parser()
     launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
     namespace, strange = launcher.parse_known_args([*launch, "script"])
-    if strange:  # a spelling that no parser knows
+    if strange:  # a form that no parser accepts
         raise UserError(f"unknown option {strange[0].partition('=')[0]}. grpo-plus train --help-all lists all.")
-    words: list[str] = [namespace.training_script, *namespace.training_script_args]
-    if len(words) > 1:
-        raise UserError(f"unexpected arguments: {' '.join(words[:-1])}. The config file comes first, then options.")
+    extra: list[str] = [namespace.training_script, *namespace.training_script_args]
+    if len(extra) > 1:
+        raise UserError(f"unexpected arguments: {' '.join(extra[:-1])}. The config file comes first, then options.")
     file = read_yaml(Path(namespace.config_file)) if namespace.config_file else {}
     counts = {name: value for name, value in file.items() if isinstance(value, int)}
     processes = namespace.num_processes or counts.get("num_processes")

@@ -1,4 +1,4 @@
-"""The dataset and the model that a config names: a local file or folder, a function by reference, or the hub."""
+"""Dataset and model of a config: a local file or folder, a function by reference, or a name on the hub."""
 
 import codecs
 import contextlib
@@ -30,16 +30,16 @@ def load_rows(
     base: Path | None = None,
     field: str = "dataset_name",
 ) -> Any:
-    """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub."""
+    """Load splits by name from a file, a folder of files, a saved dataset, a function by reference, or the hub."""
     from datasets import DatasetDict, load_dataset, load_from_disk
 
     if is_reference(name):
-        return _made(name, base, field)
+        return _from_function(name, base, field)
     path = local_data(name, base, field)
     if path is not None and path.is_file() and path.suffix != ".parquet":
         _check_text(path, field)
     try:
-        with _quietly():  # it would tell the failure first, in words about its own code
+        with _quietly():  # the library logs the failure too, in terms of its own code
             if path is None:
                 return load_dataset(name, name=config, streaming=streaming)
             if path.is_file():
@@ -50,23 +50,22 @@ def load_rows(
             return load_dataset(str(path), name=config, streaming=streaming)
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
-        # The reader's errors for an empty file, and for one that has a first line alone, which names columns.
+        # The reader's errors for an empty file, and for a file with column names only.
         if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
             hint = " Its first line names the columns." if path is not None and path.suffix == ".csv" else ""
             raise UserError(f"the dataset {where} holds no rows.{hint}") from error
         causes: list[BaseException] = [error]
-        while (cause := causes[-1].__cause__) is not None and len(
-            causes
-        ) < 5:  # the outermost says that something failed
+        # The outermost error only reports that something failed.
+        while (cause := causes[-1].__cause__) is not None and len(causes) < 5:
             causes.append(cause)
         why = "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in causes[-2:]))
-        told = _KINDS.get(path.suffix, "") if path is not None else ""
-        raise UserError(f"the dataset {where} cannot be loaded{told}: {why}") from error
+        form = _KINDS.get(path.suffix, "") if path is not None else ""
+        raise UserError(f"the dataset {where} cannot be loaded{form}: {why}") from error
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the log of the library that reads data."""
+    """Silence the log of the library that reads data."""
     from datasets.utils import logging as log
 
     before = log.get_verbosity()
@@ -78,7 +77,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _check_text(path: Path, field: str) -> None:
-    """Raise `UserError` where a file is no UTF-8: its reader takes some of such files, and fails at a row of them."""
+    """Raise `UserError` if a file is not UTF-8: its reader may accept such a file and fail at a later row."""
     decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
     try:
         with path.open("rb") as file:
@@ -88,15 +87,15 @@ def _check_text(path: Path, field: str) -> None:
             decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{field}: {path} cannot be read as text: it is no UTF-8 ({error.reason} near byte {at + error.start}). Of "
-            f"another encoding it is made so by: iconv -f latin1 -t utf-8 {path.name} > new{path.suffix}"
+            f"{field}: {path} cannot be read as text: it is no UTF-8 ({error.reason} near byte {at + error.start}). "
+            f"Convert another encoding with: iconv -f latin1 -t utf-8 {path.name} > new{path.suffix}"
         ) from error
     except OSError as error:
         raise UserError(f"{field}: {path} cannot be read: {error}.") from error
 
 
 def import_function(field: str, reference: str, base: Path | None, expected: str) -> Any:
-    """The function that ``reference`` names; `UserError` where there is none."""
+    """Import the function at ``reference``; raise `UserError` if there is none."""
     try:
         function = import_reference(reference, base)
     except PluginError as error:
@@ -107,7 +106,7 @@ def import_function(field: str, reference: str, base: Path | None, expected: str
 
 
 def call_reference(field: str, name: str, base: Path | None) -> Any:
-    """Call the function that ``name`` refers to; the main process is first, and the others find its files."""
+    """Call the function at ``name``, on the main process first: the others then reuse its files."""
     from accelerate import PartialState
 
     function = import_function(field, name, base, "expected a function without arguments")
@@ -116,37 +115,38 @@ def call_reference(field: str, name: str, base: Path | None) -> Any:
 
 
 def model_path(name: str | None, base: Path, field: str = "model_name_or_path") -> str:
-    """A model's folder or name on the hub; for a reference, the folder that its function returns."""
+    """Return a model's folder or name on the hub; for a reference, the folder returned by its function."""
     if not name:
         raise UserError(NO_MODEL)
     local_model(name, field)
     if not is_reference(name) or Path(name).expanduser().exists():
         return str(Path(name).expanduser()) if name.startswith("~") else name
-    made = call_reference(field, name, base)
-    if not isinstance(made, str | Path):
-        raise UserError(f"{field}: the function {name!r} returned {made!r}, expected the path of a folder.")
-    return str(made)
+    folder = call_reference(field, name, base)
+    if not isinstance(folder, str | Path):
+        raise UserError(f"{field}: the function {name!r} returned {folder!r}, expected the path of a folder.")
+    return str(folder)
 
 
 def local_model(name: str, field: str = "model_name_or_path", *, functions: bool = True) -> None:
-    """Raise `UserError` if a name means a folder on this machine, and it is none that holds a model.
+    """Raise `UserError` if a name means a folder on this machine that contains no model.
 
-    With ``functions`` it may refer to one that makes the model. Its imports are light: commands ask before torch loads.
+    With ``functions``, the name may refer to one that builds the model. Imports are light: commands call this before
+    torch loads.
     """
     path = Path(name).expanduser()
     if functions and is_reference(name) and not path.exists():
         return
-    wanted = "Give a folder with a config.json, or a name on the hub."
+    hint = "Give a folder with a config.json, or a name on the hub."
     if path.is_file():
-        raise UserError(f"{field}: {name!r} is a file. {wanted}")
+        raise UserError(f"{field}: {name!r} is a file. {hint}")
     if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
-        raise UserError(f"{field}: the folder {name!r} holds no model: it has no config.json. {wanted}")
+        raise UserError(f"{field}: the folder {name!r} holds no model: it has no config.json. {hint}")
     if name.startswith(("/", ".", "~")) and not path.exists():
         where = "" if path.is_absolute() else f": looked in {Path.cwd()}"
-        raise UserError(f"{field}: the folder {name!r} does not exist{where}. {wanted}")
+        raise UserError(f"{field}: the folder {name!r} does not exist{where}. {hint}")
 
 
-def _made(name: str, base: Path | None, field: str) -> Any:
+def _from_function(name: str, base: Path | None, field: str) -> Any:
     from datasets import Dataset, DatasetDict, IterableDataset
 
     rows = call_reference(field, name, base)
@@ -154,10 +154,10 @@ def _made(name: str, base: Path | None, field: str) -> Any:
         return {"train": rows}
     origin = f"{field}: the function {name!r} returned"
     if isinstance(rows, list):
-        wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
-        if wrong is not None or not rows:
-            told = f"a list with {wrong!r:.80}" if rows else "an empty list"
-            raise UserError(f"{origin} {told}, expected rows: mappings of columns to values.")
+        invalid = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if invalid is not None or not rows:
+            contents = f"a list with {invalid!r:.80}" if rows else "an empty list"
+            raise UserError(f"{origin} {contents}, expected rows: mappings of columns to values.")
         try:
             return DatasetDict({"train": Dataset.from_list(rows)})
         except (ValueError, TypeError) as error:  # Arrow's errors are both
@@ -171,9 +171,9 @@ def _made(name: str, base: Path | None, field: str) -> Any:
 
 
 def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Path | None:
-    """The local path of a dataset, looked up in ``base``, the config's folder, and in the working directory.
+    """Return the local path of a dataset, searched in ``base`` (the config's folder) and in the working directory.
 
-    None for what is on the hub, and for a reference. Its imports are light: commands ask before they load torch.
+    None for a name on the hub, and for a reference. Imports are light: commands call this before they load torch.
     """
     if is_reference(name):
         return None
@@ -202,7 +202,7 @@ def check_rows(rows: Any, args: Any) -> None:
 
 
 def pick_split(splits: Any, split: str, field: str) -> Any:
-    """One split by name."""
+    """Return one split by name."""
     if split not in splits:
         raise UserError(f"{field}: {unknown('split', split, list(splits))}")
     return splits[split]

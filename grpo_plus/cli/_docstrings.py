@@ -1,4 +1,4 @@
-"""Docstrings of parts, split into what a reference shows: summary, paragraphs, keywords, config and example."""
+"""Docstrings of parts, split for the reference: summary, paragraphs, keywords, config and example."""
 
 import inspect
 import re
@@ -27,8 +27,8 @@ class Docs:
     example: str = ""
 
     @property
-    def says_use(self) -> bool:
-        """A paragraph begins with "Use it when"."""
+    def has_use(self) -> bool:
+        """True if a paragraph begins with "Use it when"."""
         return any(text.startswith(USE) for text in self.prose)
 
 
@@ -61,17 +61,17 @@ def read_docs(text: str | None) -> Docs:
 
 
 def docs_of(value: Any) -> Docs:
-    """The docstring of a function or class; nothing of a class that has only the one its dataclass made."""
+    """Return the docstring of a function or class; empty if a dataclass generated it."""
     own = getattr(value, "__doc__", None)
-    made = inspect.isclass(value) and isinstance(own, str) and own.startswith(f"{value.__name__}(")
-    return Docs() if made or not isinstance(own, str) else read_docs(own)
+    generated = inspect.isclass(value) and isinstance(own, str) and own.startswith(f"{value.__name__}(")
+    return Docs() if generated or not isinstance(own, str) else read_docs(own)
 
 
 def file_docs_of(value: Any, name: str) -> Docs:
-    """The docstring of a part's file, if the file is the part's own.
+    """Return the docstring of a part's file, if the file belongs to the part.
 
-    That is a file which has the name of the part or of its function, an underscore before it or not, or whose first
-    line has the name in double backticks.
+    Such a file has the name of the part or of its function, with or without an underscore in front, or the name in
+    double backticks in its first line.
     """
     module = sys.modules.get(str(getattr(inspect.unwrap(value) if callable(value) else value, "__module__", "")))
     text = getattr(module, "__doc__", None)

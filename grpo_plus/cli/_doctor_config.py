@@ -1,4 +1,4 @@
-"""The part of ``doctor`` that reads a config: its checks, model, data and verifiers, each by itself."""
+"""Checks of ``doctor`` on a config: settings, model, data and verifiers, each run separately."""
 
 import inspect
 import os
@@ -12,7 +12,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._data import load_rows, model_path
 from grpo_plus.cli.plan import storage_of
 from grpo_plus.doctor.examination import ELSEWHERE, INVALID, NOTE, READ, Examination, examine_machine, refused_findings
-from grpo_plus.doctor.finding import Finding
+from grpo_plus.doctor.finding import CheckFinding
 from grpo_plus.doctor.fit import fit_findings
 from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out
 from grpo_plus.doctor.machine import cards, memory
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from grpo_plus.recipe.recipe import VerifierPart
 
 PROG = "grpo-plus doctor"
-BESIDE = ("--json", "--strict", "--rows", "--all-rows")
+OWN_OPTIONS = ("--json", "--strict", "--rows", "--all-rows")
 MOST_ROWS = 100_000
-"""Rows that are read for prompts without a text, or that are there twice; a tokenizer sees fewer."""
+"""Largest number of rows searched for empty and repeated prompts; fewer are tokenized."""
 STANDARD = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
-"""What TRL gives a reward function beside the columns."""
+"""Keywords that TRL passes to a reward function in addition to the columns."""
 
 
 def examine_config(examination: Examination, arguments: Sequence[str], sample: int | None) -> None:
-    """Look at the machine and at everything that a config names; ``sample`` rows, or None for all."""
+    """Check the machine and everything that a config names, with ``sample`` rows, or all if None."""
     parsed: Parsed | None = None
     config = Examination()
     with config.failing("config"):
@@ -45,21 +45,21 @@ def examine_config(examination: Examination, arguments: Sequence[str], sample: i
     if parsed is None:
         examination.unchecked.append("model, data and verifiers: the config was refused")
         return
-    _Look(examination, parsed, sample).at_everything()
+    _ConfigCheck(examination, parsed, sample).run_all()
 
 
-def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[Finding]]":
-    """The config as train would read it; where only this machine is wrong for it, as a processor would."""
+def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[CheckFinding]]":
+    """Parse the config as train does; if only this machine is unsuitable, parse it for a CPU."""
     from grpo_plus.cli._arguments import parse
 
     words = list(arguments)
     try:
-        return parse(PROG, list(words), beside=BESIDE), []
+        return parse(PROG, list(words), own=OWN_OPTIONS), []
     except UserError as error:
         refused = str(error)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     try:
-        parsed = parse(PROG, [*words, "--use_cpu", "true"], beside=BESIDE)
+        parsed = parse(PROG, [*words, "--use_cpu", "true"], own=OWN_OPTIONS)
     except UserError as error:
         return None, list(refused_findings(str(error)))
     return parsed, list(refused_findings(refused, ELSEWHERE))
@@ -67,9 +67,9 @@ def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[Finding]]":
 
 @dataclass
 class _Data:
-    """The rows that were read: all prompts, and for a sample all columns.
+    """Rows of a dataset: all prompts, and all columns of a sample.
 
-    ``places`` are the places of the sample's rows in the data.
+    ``places`` are the indices of the sample's rows in the dataset.
     """
 
     columns: tuple[str, ...]
@@ -80,8 +80,8 @@ class _Data:
     total: int | None = None
 
 
-class _Look:
-    """One config, and what is known of it so far."""
+class _ConfigCheck:
+    """Checks of one config; later checks use the results of earlier ones."""
 
     def __init__(self, examination: Examination, parsed: "Parsed", sample: int | None) -> None:
         self.examination, self.parsed, self.limit = examination, parsed, sample
@@ -94,31 +94,31 @@ class _Look:
         self._loaded: dict[tuple[Any, ...], Any] = {}
 
     def load_rows(self, name: str, *where: Any, **more: Any) -> Any:
-        """The rows, read once; so is what was wrong with them."""
-        asked = (name, *where, *more.items())
-        if asked not in self._loaded:
+        """Load rows once, and keep them or the error."""
+        key = (name, *where, *more.items())
+        if key not in self._loaded:
             try:
-                self._loaded[asked] = load_rows(name, *where, **more)
+                self._loaded[key] = load_rows(name, *where, **more)
             except UserError as error:
-                self._loaded[asked] = error
-        if isinstance(found := self._loaded[asked], UserError):
-            raise found
-        return found
+                self._loaded[key] = error
+        if isinstance(rows := self._loaded[key], UserError):
+            raise rows
+        return rows
 
-    def at_everything(self) -> None:
-        """All sections, in the order of the report; each goes on from what the last one learned."""
+    def run_all(self) -> None:
+        """Run the checks of all sections, in the order of the report."""
         examination = self.examination
-        examination.look("config", self._config)
-        examination.look("model", self._model)
-        examination.look("data", self._load)
+        examination.run("config", self._config)
+        examination.run("model", self._model)
+        examination.run("data", self._load)
         if self.data is not None:
-            examination.look("data", self._rows)
-            examination.look("model", self._template)
+            examination.run("data", self._rows)
+            examination.run("model", self._template)
             if self.files.tokenizer is not None:
-                examination.look("data", self._lengths)
-            examination.look("verifiers", self._columns)
-            examination.look("verifiers", self._golds)
-        examination.look("fit", self._fit)
+                examination.run("data", self._lengths)
+            examination.run("verifiers", self._columns)
+            examination.run("verifiers", self._golds)
+        examination.run("fit", self._fit)
         examination.unchecked += [
             "weights: only the model's config and tokenizer were read",
             *([f"the vLLM server at {self.args.vllm_server_host}"] if self.args.use_vllm else []),
@@ -126,9 +126,9 @@ class _Look:
 
     # -- the config
 
-    def _config(self) -> Iterator[Finding]:
+    def _config(self) -> Iterator[CheckFinding]:
+        from grpo_plus.cli._download_notice import slow_here
         from grpo_plus.cli._gather import problems_before_loading
-        from grpo_plus.cli._loads import slow_here
         from grpo_plus.cli._notes import command_notes, prompt_notes
 
         slow, refused = slow_here(self.parsed), problems_before_loading(self.parsed, self.load_rows)
@@ -140,17 +140,17 @@ class _Look:
             yield READ.at("config", "every check passed")
         yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
 
-    def _refused(self, error: UserError) -> Iterator[Finding]:
-        """What train refuses, unless it is a finding on the config already."""
+    def _refused(self, error: UserError) -> Iterator[CheckFinding]:
+        """Yield the problems that train would report, unless the config already has these findings."""
         yield from (one for one in refused_findings(str(error)) if one not in self.examination.findings)
 
     # -- the model
 
-    def _model(self) -> Iterator[Finding]:
-        given = self.model.model_name_or_path or ""
-        if is_reference(given) and not Path(given).expanduser().exists():
-            told = f"{given} is a function, which may train a model, and is not called"
-            self.examination.unchecked.append(f"model, tokenizer, template and lengths: {told}")
+    def _model(self) -> Iterator[CheckFinding]:
+        name = self.model.model_name_or_path or ""
+        if is_reference(name) and not Path(name).expanduser().exists():
+            reason = f"{name} is a function, which may train a model, and is not called"
+            self.examination.unchecked.append(f"model, tokenizer, template and lengths: {reason}")
             return
         try:
             self.name = model_path(self.model.model_name_or_path, self.parsed.folder)
@@ -163,17 +163,17 @@ class _Look:
             yield from token_findings(self.name, self.files)
 
     def _loading(self) -> dict[str, Any]:
-        """Revision and trust_remote_code, where they are set."""
-        given = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
-        given |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in given}
-        return {key: value for key, value in given.items() if value is not None and value != "main"}
+        """Return revision and trust_remote_code, if set."""
+        settings = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
+        settings |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in settings}
+        return {key: value for key, value in settings.items() if value is not None and value != "main"}
 
-    def _template(self) -> Iterator[Finding]:
+    def _template(self) -> Iterator[CheckFinding]:
         files = self.files
         if files.tokenizer is None or files.failed or not self.data or not self.data.prompts:
             return
         if files.tokenizer.chat_template is None and hasattr(files.config, "vision_config"):
-            self.examination.unchecked.append("the chat template: that of a model that sees is with its processor")
+            self.examination.unchecked.append("the chat template: a vision model has it in its processor")
             return
         formats = [part.entry for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
         yield from template_findings(
@@ -187,14 +187,14 @@ class _Look:
         )
 
     def _schemas(self, data: _Data) -> list[Any]:
-        """What the model may call in the first row."""
+        """Return the schemas of the tools in the first row."""
         from grpo_plus.recipe.tools import schemas_of
 
         return schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
 
     # -- the data
 
-    def _load(self) -> Iterator[Finding]:
+    def _load(self) -> Iterator[CheckFinding]:
         from grpo_plus.cli._gather import find_rows
 
         try:
@@ -204,49 +204,49 @@ class _Look:
             return
         train = sets.pop("dataset_train_split")
         self.data = self._read_rows(train)
-        self._say_unread(self.data)
-        if others := [rows for rows in sets.values() if rows is not train]:
-            self.held_out = self._read_rows(others[0])
+        self._report_unread(self.data)
+        if evaluation := [rows for rows in sets.values() if rows is not train]:
+            self.held_out = self._read_rows(evaluation[0])
 
     def _read_rows(self, rows: Any) -> _Data:
-        """Read prompts of all rows up to a bound, and whole rows of an even sample."""
+        """Read the prompts of all rows up to a bound, and all columns of an even sample."""
         from grpo_plus.cli._prompts import maker
-        from grpo_verifiers.stats import evenly
+        from grpo_plus.training.scoring.verifiers import evenly
 
         chat = getattr(self.files.tokenizer, "chat_template", None) is not None
         make = maker(self.prompt, chat=chat) if self.prompt else lambda row: row.get("prompt")
         total = len(rows) if hasattr(rows, "__len__") else None
         count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
-        wanted = evenly(range(count), self.limit)
+        sampled = evenly(range(count), self.limit)
         golds = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
-        chosen, compared = set(wanted), [name for name in dict.fromkeys(golds) if name != "prompt"]
-        found = _Data(tuple(rows.column_names or ()), total=total)
+        chosen, compared = set(sampled), [name for name in dict.fromkeys(golds) if name != "prompt"]
+        data = _Data(tuple(rows.column_names or ()), total=total)
         for at, row in enumerate(islice(rows, count)):
             prompt = make(row)
-            found.prompts.append(prompt)
-            found.golds.append(key_of([row.get(name) for name in compared]))
+            data.prompts.append(prompt)
+            data.golds.append(key_of([row.get(name) for name in compared]))
             if at in chosen:
-                found.places.append(at)
+                data.places.append(at)
                 for name, value in {**row, "prompt": prompt}.items():
-                    found.sample.setdefault(name, []).append(value)
-        return found
+                    data.sample.setdefault(name, []).append(value)
+        return data
 
-    def _say_unread(self, data: _Data) -> None:
-        """Name the rows that nobody looked at."""
+    def _report_unread(self, data: _Data) -> None:
+        """Name the rows that were not checked."""
         read, unchecked = len(data.prompts), self.examination.unchecked
         if data.total is None:
-            unchecked.append(f"a stream: only its first {read} rows were looked at")
+            unchecked.append(f"a stream: only its first {read} rows were checked")
         elif read < data.total:
             unchecked.append(f"rows from {read} on, of {data.total}")
         if len(data.places) < read:
-            told = f"{len(data.places)} of {read} rows were looked at (--rows N, --all-rows)"
-            unchecked.append(f"tokens and golds of other rows: {told}")
+            share = f"{len(data.places)} of {read} rows were checked (--rows N, --all-rows)"
+            unchecked.append(f"tokens and golds of other rows: {share}")
 
     def _parts(self) -> "list[VerifierPart]":
         recipe = self.args.recipe
         return [*recipe.verifiers, *recipe.eval_verifiers]
 
-    def _rows(self) -> Iterable[Finding]:
+    def _rows(self) -> Iterable[CheckFinding]:
         data = self.data
         assert data is not None
         if "prompt" not in data.sample and not self.prompt:
@@ -256,7 +256,7 @@ class _Look:
             data.prompts, data.golds, held_out, total=data.total, repeats=bool(self.args.recipe.environments)
         )
 
-    def _lengths(self) -> Iterable[Finding]:
+    def _lengths(self) -> Iterable[CheckFinding]:
         data, tokenizer = self.data, self.files.tokenizer
         assert data is not None
         prompts = data.sample.get("prompt", [])
@@ -278,15 +278,15 @@ class _Look:
 
     # -- the verifiers
 
-    def _columns(self) -> Iterator[Finding]:
-        """Columns that reward functions cannot be called without; those of verifiers are checked with the config."""
+    def _columns(self) -> Iterator[CheckFinding]:
+        """Check the columns required by reward functions; the config check covers those of verifiers."""
         from grpo_plus.cli._gather import resolve_rewards
 
         data = self.data
         assert data is not None
         if self.args.recipe.environments or not data.columns:
-            return  # an environment may add columns, and a stream may not say which it has
-        known = {*data.columns, *STANDARD, *(["prompt"] if self.prompt else [])}
+            return  # an environment may add columns, and a stream may not list its columns
+        columns = {*data.columns, *STANDARD, *(["prompt"] if self.prompt else [])}
         for name in self.script.reward_funcs or []:
             try:
                 (function,) = resolve_rewards(None, [name], self.parsed.folder)
@@ -295,41 +295,41 @@ class _Look:
                 continue
             kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
             for one in parameters:
-                if one.kind in kinds and one.default is one.empty and one.name not in known:
+                if one.kind in kinds and one.default is one.empty and one.name not in columns:
                     yield COLUMN.at(f"reward_funcs {name}", unknown("column", one.name, data.columns))
 
-    def _golds(self) -> Iterator[Finding]:
+    def _golds(self) -> Iterator[CheckFinding]:
         from grpo_verifiers.exec.runner import close_shared_runners
 
         data = self.data
         assert data is not None
         functions = [*(self.script.reward_funcs or []), self.script.reward_model_name_or_path]
         if any(functions):
-            told = ", ".join(filter(None, functions))
-            self.examination.unchecked.append(f"golds of reward functions and models: {told}")
+            names = ", ".join(filter(None, functions))
+            self.examination.unchecked.append(f"golds of reward functions and models: {names}")
         try:
             for part in self._parts():
                 yield from self._golds_of(part, data)
         finally:
             close_shared_runners()
 
-    def _golds_of(self, part: "VerifierPart", data: _Data) -> Iterator[Finding]:
+    def _golds_of(self, part: "VerifierPart", data: _Data) -> Iterator[CheckFinding]:
         verifier, label = part.verifier, part.label
         needed = {**verifier.required_columns, **verifier.named_columns}.values()
         if reaches_out(verifier.describe()):
-            self.examination.unchecked.append(f"golds of {label}: it asks a server or loads a model")
+            self.examination.unchecked.append(f"golds of {label}: it calls a server or loads a model")
             return
         if any(column not in data.sample for column in needed):
-            return  # said already
+            return  # reported above
         rows = [at for at in range(len(data.places)) if self._is_for(label, data, at)]
         columns = {name: [values[at] for at in rows] for name, values in data.sample.items() if name != "prompt"}
         prompts = [data.sample["prompt"][at] for at in rows] if "prompt" in data.sample else [""] * len(rows)
         if not rows:
             return
-        found = gold_findings(verifier, columns, [data.places[at] for at in rows], prompts)
-        if found is None:
-            self.examination.unchecked.append(f"golds of {label}: it has none that could be tried")
-        yield from found or ()
+        findings = gold_findings(verifier, columns, [data.places[at] for at in rows], prompts)
+        if findings is None:
+            self.examination.unchecked.append(f"golds of {label}: it has none to check")
+        yield from findings or ()
 
     def _is_for(self, label: str, data: _Data, at: int) -> bool:
         column = self.args.verifier_column
@@ -338,7 +338,7 @@ class _Look:
 
     # -- the fit
 
-    def _fit(self) -> Iterable[Finding]:
+    def _fit(self) -> Iterable[CheckFinding]:
         from trl import get_peft_config
 
         if self.files.config is None:
@@ -365,7 +365,7 @@ class _Look:
 
 
 def _width(dtype: Any, bits: int | None) -> float:
-    """Bytes of a weight as it is loaded; what the model's config says is not known before that."""
+    """Return the bytes of a loaded weight; ``auto`` counts as 16 bits."""
     if bits is not None:
         return bits / 8 * 1.1
     return 2.0 if str(dtype) in ("auto", "bfloat16", "float16") else 4.0

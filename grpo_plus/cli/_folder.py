@@ -1,4 +1,4 @@
-"""The output folder of a run: who writes there, what lies there already, and where a run goes on from."""
+"""Output folder of a run: its lock, its earlier contents, and the checkpoint to resume from."""
 
 import contextlib
 import errno
@@ -21,42 +21,42 @@ from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
-"""Uploads to the hub leave out what begins like this."""
+"""Uploads to the hub skip files with this prefix."""
 AUTO = "auto"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
-"""What a file system without locks answers."""
+"""Errors of a file system without locks."""
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where a run begins: a checkpoint or none, what is to be told of it, and whether nothing is left to do."""
+class RunStart:
+    """Start of a run: a checkpoint or none, messages about it, and ``done`` if nothing is left to train."""
 
     choice: Choice
-    told: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     done: bool = False
 
 
-def start_of(args: Any, base: Path) -> Start:
-    """Where a run with these arguments begins; ``base`` is the config's folder."""
+def start_of(args: Any, base: Path) -> RunStart:
+    """Return the start of a run with these arguments; ``base`` is the config's folder."""
     folder = Path(args.output_dir)
     choice = resume_point(args.resume_from_checkpoint, folder, base)
-    checkpoint, told = choice.checkpoint, ""
+    checkpoint, message = choice.checkpoint, ""
     if checkpoint is None:
-        told = "The run starts from the beginning." if choice.passed_over else ""
+        message = "The run starts from the beginning." if choice.passed_over else ""
     elif left_to_train(checkpoint, args):
-        told = resumed(checkpoint)
+        message = resume_message(checkpoint)
     elif checkpoint.parent.resolve() == folder.resolve() and not final_model.is_of(checkpoint):
-        told = f"{checkpoint} is at the end of this run, and the model in {folder} is not: it is saved now."
+        message = f"{checkpoint} is at the end of this run, but the model in {folder} is not: it is saved now."
     else:
         done = f"{checkpoint} is at the end of this run already: nothing is left to train"
         if str(args.resume_from_checkpoint).strip().lower() != AUTO:
-            raise UserError(f"resume_from_checkpoint: {done}. Raise max_steps or num_train_epochs to go on.")
-        return Start(choice, (*choice.passed_over, f"{done}."), done=True)
-    return Start(choice, (*choice.passed_over, *filter(None, [told])))
+            raise UserError(f"resume_from_checkpoint: {done}. Raise max_steps or num_train_epochs to train further.")
+        return RunStart(choice, (*choice.passed_over, f"{done}."), done=True)
+    return RunStart(choice, (*choice.passed_over, *filter(None, [message])))
 
 
 def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
-    """The checkpoint that ``resume_from_checkpoint`` means; none for a run from the start.
+    """Return the checkpoint named by ``resume_from_checkpoint``; none for a run from the start.
 
     ``value``: a path, first from ``base``, the config's folder; true or ``last``: the newest; ``auto``: that or none.
     """
@@ -81,34 +81,34 @@ def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
 
 
 def left_to_train(resume: Path, args: Any) -> bool:
-    """Whether a checkpoint is from before the end that the config sets, after which the trainer would do one more."""
+    """Return True if a checkpoint lies before the last step of the config; after it, the trainer would do one more."""
     state = json.loads(read_text(resume / "trainer_state.json"))
     if args.max_steps > 0:
         return bool(state["global_step"] < args.max_steps)
     return bool((state.get("epoch") or 0.0) < args.num_train_epochs)
 
 
-def resumed(resume: Path) -> str:
-    """What is to be told of the checkpoint that a run goes on from."""
+def resume_message(resume: Path) -> str:
+    """Return the message about the checkpoint that a run resumes from."""
     if weights_only(resume):
         return f"Resuming from {resume}, which holds weights only: optimizer, schedule and random state are new."
     return f"Resuming from {resume}."
 
 
 def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command: str, elsewhere: str) -> list[Path]:
-    """Refuse a folder with another run's checkpoints; returns those that are to go before training begins.
+    """Refuse a folder with another run's checkpoints; return those to remove before training begins.
 
-    A model without checkpoints is replaced. ``auto`` as the ``value`` of ``resume_from_checkpoint`` leaves torn ones
-    behind. ``elsewhere`` is the ``command`` without its output folder.
+    A model without checkpoints is replaced. With ``auto`` as the ``value`` of ``resume_from_checkpoint``, damaged
+    checkpoints stay. ``elsewhere`` is the ``command`` without its output folder.
     """
     old = [] if resumes else checkpoints(folder)
     if not old or overwrite:
         return old
     if str(value).strip().lower() == AUTO:
         return []
-    found = choose(folder, hashes=False)
-    on = f"\n  go on from {last.name}: {command} --resume_from_checkpoint last" if (last := found.checkpoint) else ""
-    torn = "" if last else f" None is whole: {'; '.join(found.passed_over)}."
+    choice = choose(folder, hashes=False)
+    on = f"\n  resume {last.name}: {command} --resume_from_checkpoint last" if (last := choice.checkpoint) else ""
+    torn = "" if last else f" None is complete: {'; '.join(choice.passed_over)}."
     raise UserError(
         f"output_dir {folder} holds {counted(len(old), 'checkpoint')} of an earlier run.{torn} Either:{on}\n"
         f"  start anew elsewhere:  {elsewhere} --output_dir {folder}-2\n"
@@ -117,7 +117,7 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
 
 
 def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
-    """Remove the checkpoints that are to go, and what killed runs left; returns what is to be told."""
+    """Remove checkpoints and files left by killed runs; return the messages about it."""
     try:
         clean(folder)
         final_model.unseal(folder)
@@ -142,16 +142,16 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another run has locked it, or nothing can be written there.
     """
-    if int(os.environ.get("RANK", "0")) != 0:  # these write nothing there of their own accord
+    if int(os.environ.get("RANK", "0")) != 0:  # other ranks write nothing there
         yield
         return
     path = folder / LOCK
-    lock = FileLock(path, timeout=0.2, thread_local=False)  # not at once: its last holder may be removing it
+    lock = FileLock(path, timeout=0.2, thread_local=False)  # some patience: its last owner may be removing it
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
-        except OSError as error:  # Timeout is one, too
+        except OSError as error:  # including Timeout
             if error.errno not in _NO_LOCKS:
                 raise
         file = open_own(path, "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Rewards and rows of a command line, and every problem that shows before a model loads."""
+"""Rewards and rows of a command line, and all problems detectable before a model loads."""
 
 import asyncio
 import functools
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def find_rewards(parsed: "Parsed") -> list[Any]:
-    """The reward functions beside the verifiers; `UserError` where nothing rewards."""
+    """Return the reward functions that are no verifiers; raise `UserError` if there is no reward at all."""
     script, recipe = parsed.script, parsed.training.recipe
     rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
-    if not rewards and not recipe.verifiers and not _owned(parsed):
+    if not rewards and not recipe.verifiers and not _has_environment_rewards(parsed):
         raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
     return rewards
 
 
-def _owned(parsed: "Parsed") -> bool:
+def _has_environment_rewards(parsed: "Parsed") -> bool:
     return any(part.rewards for part in parsed.training.recipe.environments.values())
 
 
 def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[Any, dict[str, Any]]:
-    """All splits by name, and the chosen ones by the field that names them; ``load`` takes what `load_rows` takes."""
+    """Load all splits by name, and the selected ones by config field; ``load`` has the signature of `load_rows`."""
     from trl import get_dataset
 
     script, args = parsed.script, parsed.training
@@ -61,19 +61,19 @@ def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[A
 
 
 def gather(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[list[Any], Any, dict[str, Any]]:
-    """The rewards of `find_rewards`, and the splits of `find_rows`."""
+    """Return the rewards of `find_rewards` and the splits of `find_rows`."""
     if not parsed.model.model_name_or_path:
         raise UserError(NO_MODEL)
     rewards = find_rewards(parsed)
     if parsed.training.max_steps == 0:
         raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
-    if parsed.measure is not None and not parsed.training.recipe.verifiers and not _owned(parsed):
+    if parsed.measure is not None and not parsed.training.recipe.verifiers and not _has_environment_rewards(parsed):
         raise UserError("measure needs verifiers to judge with, and the config has none: set verifiers.")
     return rewards, *find_rows(parsed, load)
 
 
 def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> list[str]:
-    """All that ``train`` would refuse on this machine before the model loads; nothing of the model is looked at."""
+    """Return all problems that ``train`` reports on this machine before it loads the model; the model is not read."""
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._arguments import reward_names
@@ -99,7 +99,7 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
 
 
 def _with_some_prompt(rows: Any) -> Any:
-    """Rows with a column ``prompt``, whose words do not matter: whether they become a chat says the model."""
+    """Add a column ``prompt`` with placeholder text: the model decides later whether prompts become chats."""
     if not hasattr(rows, "add_column") or not hasattr(rows, "__len__"):
         return rows
     rows = rows.remove_columns("prompt") if "prompt" in rows.column_names else rows
@@ -107,7 +107,7 @@ def _with_some_prompt(rows: Any) -> Any:
 
 
 def trl_rewards() -> dict[str, Any]:
-    """The reward functions that TRL's own command line knows by name, with its parameters."""
+    """Return the reward functions that TRL's own command line accepts by name, with its parameters."""
     from trl import rewards
 
     return {
@@ -121,19 +121,19 @@ def trl_rewards() -> dict[str, Any]:
 
 
 def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list[Any]:
-    """The ``reward_funcs`` for TRL: the reward model first, then the functions, in order."""
+    """Return the ``reward_funcs`` for TRL: the reward model first, then the functions, in order."""
     rewards: list[Any] = [model] if model else []
     for name in rewards:
         restore_folder(Path(name))
-    known = trl_rewards() if names else {}
+    builtin = trl_rewards() if names else {}
     for name in names:
-        if name in known:
-            rewards.append(known[name])
+        if name in builtin:
+            rewards.append(builtin[name])
             continue
         reference = name if is_reference(name) else ":".join(name.rpartition(".")[::2])
         if not is_reference(reference) or reference.startswith(":"):
             raise UserError(
-                f"reward_funcs: {unknown('reward function', name, known)} Your own is named by a dotted path "
+                f"reward_funcs: {unknown('reward function', name, builtin)} Name your own by a dotted path "
                 "(package.module.function) or a reference (./file.py:function)."
             )
         function = import_function("reward_funcs", reference, base, "which cannot be called")
@@ -142,49 +142,49 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
 
 
 def _checked(name: str, function: Any) -> Any:
-    """Wrap a reward function so that its scores are checked before the host makes a tensor of them."""
+    """Wrap a reward function to check its scores before the host converts them to a tensor."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
 
         @functools.wraps(function)
         async def scored_later(*arguments: Any, **columns: Any) -> Any:
-            wanted = _wanted(columns)
+            count = _expected_count(columns)
             try:
                 scores = await function(*arguments, **columns)
             except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
                 # These would end the host's event loop, which would then wait forever.
-                what = f"{type(error).__name__}: {error}".removesuffix(": ")
-                raise UserError(f"reward_funcs: {name!r} ended its call with {what}.") from error
-            return _fitting(name, scores, wanted)
+                reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+                raise UserError(f"reward_funcs: {name!r} ended its call with {reason}.") from error
+            return _check_scores(name, scores, count)
 
         return scored_later
 
     @functools.wraps(function)
     def scored(*arguments: Any, **columns: Any) -> Any:
-        wanted = _wanted(columns)
-        return _fitting(name, function(*arguments, **columns), wanted)
+        count = _expected_count(columns)
+        return _check_scores(name, function(*arguments, **columns), count)
 
     return scored
 
 
-def _wanted(columns: Mapping[str, Any]) -> int | None:
-    """The number of expected scores; counted before the call, which may change its lists."""
+def _expected_count(columns: Mapping[str, Any]) -> int | None:
+    """Return the expected number of scores, counted before the call, which may change its lists."""
     return len(columns["completions"]) if "completions" in columns else None
 
 
-def _fitting(name: str, scores: Any, wanted: int | None) -> Any:
-    """The scores, if the host can use them; an integer beyond the largest float becomes infinity."""
+def _check_scores(name: str, scores: Any, count: int | None) -> Any:
+    """Return the scores if the host can use them; an integer beyond the largest float becomes infinity."""
     if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
-        if wanted is None or len(scores) == wanted:
+        if count is None or len(scores) == count:
             return [_in_floats(score) for score in scores]
-        told = f"{len(scores)} scores"
+        shown = f"{len(scores)} scores"
     elif not isinstance(scores, Sequence | NoneType | Real) and (
-        wanted is None or tuple(getattr(scores, "shape", ())) == (wanted,)
+        count is None or tuple(getattr(scores, "shape", ())) == (count,)
     ):
         return scores  # a tensor or an array
     else:
-        told = cut(repr(scores), 200)
+        shown = cut(repr(scores), 200)
     raise UserError(
-        f"reward_funcs: {name!r} returned {told}, expected a list of {wanted} numbers, one a completion (None: the "
+        f"reward_funcs: {name!r} returned {shown}, expected a list of {count} numbers, one a completion (None: the "
         "reward does not apply)."
     )
 

@@ -1,6 +1,6 @@
-"""The help of ``grpo-plus train``: our options by topic, common options, and all others on request.
+"""Help of ``grpo-plus train``: options of grpo_plus by topic, common options, and all others on request.
 
-Everything is read from the sources of the argument classes, so the help does not import torch.
+All texts are read from the sources of the argument classes, so the help does not import torch.
 """
 
 import argparse
@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import grpo_plus
-from grpo_plus import _trl
-from grpo_plus.cli._declared import Declared, declared
+from grpo_plus.cli._static_fields import StaticField, static_fields
 from grpo_plus.recipe.forms import HEADS
+from grpo_plus.trl.fields import CONFIG_SOURCES, SCRIPT_SOURCES
+from grpo_plus.trl.versions import source_file
 
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
@@ -29,14 +30,14 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "reward_model_name_or_path",
         "reward_model",
     ),
-    "tools (what the model may call)": ("tools", "environment"),
-    "prompts (which are drawn, how often)": ("selection", "dead_groups"),
+    "tools (functions for the model to call)": ("tools", "environment"),
+    "prompts (selection and dead groups)": ("selection", "dead_groups"),
     "sampling": ("rollout",),
     "engine (how the update runs)": ("engine",),
     "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
     "evaluation": ("eval_verifiers", "measure", "eval_strategy"),
     "record and report": ("report",),
-    "diagnosis (what is wrong, in words)": ("diagnosis",),
+    "diagnosis (problems, in words)": ("diagnosis",),
     "prompt and run": (
         "prompt",
         "warm_start",
@@ -47,14 +48,14 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "torch_threads",
     ),
 }
-"""Our options with related ones of TRL; options of ours that are missing here get their own topic."""
+"""Options of grpo_plus with related ones of TRL; options missing here get a topic of their own."""
 
 DAILY: Mapping[str, str] = {
     "model_name_or_path": "A name on the hub, folder, or function.",
     "dataset_name": "A file, folder, name on the hub, or function.",
     "output_dir": "Model, checkpoints and report.",
     "learning_rate": "Adapters want ten times this.",
-    "max_steps": "-1: as num_train_epochs says.",
+    "max_steps": "-1: until num_train_epochs.",
     "num_generations": "Completions of a prompt.",
     "per_device_train_batch_size": "Completions of a pass.",
     "gradient_accumulation_steps": "Passes of an optimizer step.",
@@ -70,14 +71,14 @@ DAILY: Mapping[str, str] = {
 }
 """Common options of TRL and transformers, with short help texts."""
 
-_BESIDE_OURS: Mapping[str, str] = {
+_RELATED: Mapping[str, str] = {
     "load_in_4bit": "Hold the base in 4 bits (NF4) and train adapters.",
     "use_peft": "Train LoRA adapters.",
     "lora_r": "Their rank.",
     "eval_strategy": "When to evaluate: no, steps or epoch.",
     "resume_from_checkpoint": "A folder, or last or auto: the newest one.",
 }
-"""Short help texts for options of TRL among ours."""
+"""Short help texts for options of TRL listed among those of grpo_plus."""
 
 CODES = (
     "Exit codes: 0, 2 (a mistake), 3 (stop_on), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
@@ -92,17 +93,17 @@ def show(prog: str, *, everything: bool) -> int:
     try:
         print(text(prog, everything=everything), flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the exit reports the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit reports the broken pipe
     return 0
 
 
 def text(prog: str, *, everything: bool) -> str:
-    """The help text for the width of the terminal."""
+    """Return the help text for the width of the terminal."""
     parser = argparse.ArgumentParser(
         prog=prog,
         usage=f"{prog} config.yaml [--any.option VALUE ...]",
         description="Train a model from a YAML file. Keys of the file and flags have the same names, and a flag wins. "
-        "One key of a MAPPING is set by .KEY behind the flag.",
+        "One key of a MAPPING is set by .KEY after the flag.",
         epilog=CODES
         if everything
         else f"{prog} --help-all lists every option of TRL and transformers as well. {CODES}",
@@ -110,14 +111,14 @@ def text(prog: str, *, everything: bool) -> str:
         add_help=False,
     )
     command = parser.add_argument_group("command")
-    command.add_argument("--config", metavar="FILE", help="the config file, where it is not the first argument")
+    command.add_argument("--config", metavar="FILE", help="the config file, if it is not the first argument")
     command.add_argument("--help", "--help-all", action="store_true", help="these options, or all there are")
-    ours, host = our_options(), host_options()
-    known, shown = {**host, **ours}, set[str]()
-    more = "resume_from_checkpoint"  # it does more here than the host's own help says
-    brief = {more: _BESIDE_OURS[more]} if everything else {**DAILY, **_BESIDE_OURS}
+    own, host = own_options(), host_options()
+    options, shown = {**host, **own}, set[str]()
+    more = "resume_from_checkpoint"  # with more values than in the host
+    brief = {more: _RELATED[more]} if everything else {**DAILY, **_RELATED}
 
-    def add(title: str, fields: Iterable[Declared]) -> None:
+    def add(title: str, fields: Iterable[StaticField]) -> None:
         group = parser.add_argument_group(title)
         for field in fields:
             shown.add(field.name)
@@ -125,34 +126,33 @@ def text(prog: str, *, everything: bool) -> str:
             group.add_argument(f"--{field.name}", metavar=_metavar(field.name, field.kind), help=about)
 
     for title, names in TOPICS.items():
-        add(title, [known[name] for name in names if name in known])
-    if forgotten := [field for name, field in ours.items() if name not in shown]:
-        add("more of ours", forgotten)
+        add(title, [options[name] for name in names if name in options])
+    if forgotten := [field for name, field in own.items() if name not in shown]:
+        add("more options of grpo_plus", forgotten)
     launch = parser.add_argument_group("several processes, with any option of accelerate launch")
     launch.add_argument("--accelerate_config", metavar="FILE", help="a file of accelerate, or fsdp2, zero2, ...")
-    launch.add_argument("--num_processes", metavar="N", help="processes to start (default: as the file says)")
+    launch.add_argument("--num_processes", metavar="N", help="processes to start (default: from the file)")
     add("of TRL, set every day", [host[name] for name in DAILY if name in host])
     if everything:
         add("the rest of TRL and transformers", [field for name, field in sorted(host.items()) if name not in shown])
     return parser.format_help()
 
 
-def our_options() -> dict[str, Declared]:
-    """The options of this project."""
+def own_options() -> dict[str, StaticField]:
+    """Return the options of grpo_plus."""
     folder = Path(grpo_plus.__file__).parent
-    return {name: field for path, owner in OURS for name, field in declared(folder / path, owner).items()}
+    return {name: field for path, owner in OURS for name, field in static_fields(folder / path, owner).items()}
 
 
-def host_options() -> dict[str, Declared]:
-    """The options of TRL and transformers; a subclass overrides its base."""
-    found: dict[str, Declared] = {}
-    for package, path, owner in (*_trl.CONFIG_SOURCES, *_trl.SCRIPT_SOURCES):
-        found |= declared(_trl.source_file(package, path), owner)
-    return found
+def host_options() -> dict[str, StaticField]:
+    """Return the options of TRL and transformers; a subclass overrides its base."""
+    fields: dict[str, StaticField] = {}
+    for package, path, owner in (*CONFIG_SOURCES, *SCRIPT_SOURCES):
+        fields |= static_fields(source_file(package, path), owner)
+    return fields
 
 
 def _metavar(name: str, kind: str) -> str:
-    """The placeholder of an option's value."""
     if "list[" in kind:
         return "A ..."
     if "dict" in kind:

@@ -1,4 +1,4 @@
-"""Start several processes through ``accelerate launch``: each runs the train command without launch arguments."""
+"""Start several processes with ``accelerate launch``; each runs the train command without launch arguments."""
 
 import contextlib
 import logging
@@ -25,20 +25,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
-    """Start the ranks of this machine, and return their exit code; ``command`` is the whole, as it may be printed."""
+    """Start the ranks of this machine, and return their exit code; ``command`` is the full command without secrets."""
     from accelerate.commands.launch import launch_command_parser
 
-    from grpo_plus.cli._early import LAUNCHED
+    from grpo_plus.cli._quick_checks import LAUNCHED
 
-    given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
-    chosen = launch_command_parser().parse_args(given)
+    words = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
+    chosen = launch_command_parser().parse_args(words)
     # Torch's launcher kills the ranks 30 seconds after a signal it handles: too early for a step and a checkpoint.
     chosen.signals_to_handle = "SIGHUP,SIGQUIT"
     if (parsed.processes or 1) > 1:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
-    with _passed_on() as heard, temporary_folder() as folder:
+    with _forward_signals() as received, temporary_folder() as folder:
         if chosen.log_dir is None and str(chosen.tee) == "0":
-            chosen.log_dir = folder  # torch's own would stay
+            chosen.log_dir = folder  # torch would not remove its own
         before = dict(os.environ)
         os.environ.update(naming_us({LAUNCHED: "1"}))
         try:
@@ -46,27 +46,27 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
         finally:
             os.environ.clear()
             os.environ.update(before)
-    # After a signal, ranks that ended as it asks have not failed; torch sends SIGTERM to those that are left.
-    asked = {code for number in (*heard, signal.SIGTERM) for code in (128 + number, -number)}
-    failed = {rank: code for rank, code in codes.items() if code not in asked}
+    # After a signal, ranks ended by it have not failed; torch sends SIGTERM to the remaining ones.
+    expected = {code for number in (*received, signal.SIGTERM) for code in (128 + number, -number)}
+    failed = {rank: code for rank, code in codes.items() if code not in expected}
     if not failed:
-        return 128 + (heard or [signal.SIGTERM])[0] if heard or codes else 0
+        return 128 + (received or [signal.SIGTERM])[0] if received or codes else 0
     code = max(1, *failed.values())
     if code == 1:
         ends = ", ".join(f"{rank} {_ending(code)}" for rank, code in sorted(failed.items()))
-        told = f"grpo-plus train: of the ranks, {ends}. Resume from the last checkpoint with:\n"
-        print(redact_text(f"{told}  {command} --resume_from_checkpoint last"), file=sys.stderr, flush=True)
+        message = f"grpo-plus train: of the ranks, {ends}. Resume from the last checkpoint with:\n"
+        print(redact_text(f"{message}  {command} --resume_from_checkpoint last"), file=sys.stderr, flush=True)
     return code
 
 
 def _run(chosen: Any) -> Mapping[int, int]:
-    """Run the ranks; gives the exit codes that are not 0."""
+    """Run the ranks; return the exit codes other than 0."""
     from accelerate.commands.launch import launch_command
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it names every signal that it sends
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it logs every signal that it sends
     try:
         launch_command(chosen)
     except ChildFailedError as error:
@@ -77,7 +77,7 @@ def _run(chosen: Any) -> Mapping[int, int]:
         return {0: error.returncode}
     except SystemExit as error:
         return {0: error.code} if isinstance(error.code, int) and error.code else {}
-    except DistError as error:  # of torch's store, where machines have not found each other
+    except DistError as error:  # torch's store: the machines could not connect
         print(redact_text(f"grpo-plus train: {str(error).splitlines()[0]}"), file=sys.stderr, flush=True)
         return {0: 1}
     return {}
@@ -90,22 +90,22 @@ def _ending(code: int) -> str:
 
 
 @contextlib.contextmanager
-def _passed_on() -> Iterator[list[int]]:
-    """Pass Ctrl-C and SIGTERM on to the ranks, which save and exit; where there are none, end as the signal asks.
+def _forward_signals() -> Iterator[list[int]]:
+    """Forward Ctrl-C and SIGTERM to the ranks, which save and exit; without ranks, exit with the signal's code.
 
-    A thread does it: while torch's store waits for other machines, Python runs no handler.
+    A thread does this: while torch's store waits for other machines, Python runs no handler.
     """
     import psutil  # type: ignore[import-untyped]  # comes with accelerate
 
-    heard: list[int] = []
-    ours, pythons = socket.socketpair()
-    pythons.setblocking(False)
+    received: list[int] = []
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
 
-    def pass_on() -> None:
-        while word := ours.recv(1):
+    def forward() -> None:
+        while word := reader.recv(1):
             if word[0] not in SIGNALS:
                 continue
-            heard.append(word[0])
+            received.append(word[0])
             ranks = [child for child in psutil.Process().children() if child.pid not in _cleaners()]
             for rank in ranks:
                 with contextlib.suppress(psutil.Error):
@@ -113,23 +113,23 @@ def _passed_on() -> Iterator[list[int]]:
             if not ranks:
                 os._exit(128 + word[0])
 
-    thread = threading.Thread(target=pass_on, name="grpo_plus signals", daemon=True)
-    waker = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=forward, name="grpo_plus signals", daemon=True)
+    waker = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     thread.start()
     try:
-        yield heard
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(waker)
-        pythons.close()  # the thread reads the end of it
+        writer.close()  # ends the thread's reads
         thread.join()
-        ours.close()
+        reader.close()
 
 
 def _cleaners() -> list[int]:
-    """What waits for the end of this process, to remove its folders."""
+    """Return the processes that remove the folders of this process after its end."""
     try:
         from grpo_verifiers.sandbox.leftovers import cleaners
     except ImportError:  # Windows
@@ -150,7 +150,7 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
     on_cpu = use_cpu or launch.cpu or not torch.accelerator.is_available()
     if on_cpu and fsdp:
         print(
-            "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the whole model in each process.",
+            "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the full model in each process.",
             file=sys.stderr,
         )
         os.environ["ACCELERATE_USE_CPU"] = "true"

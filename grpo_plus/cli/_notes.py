@@ -1,11 +1,11 @@
-"""Notes on a command line, and on its prompt: thinking beyond the limit of tokens, formats that nothing asks for."""
+"""Notes on a command line and its prompt: thinking beyond the token limit, formats missing from the prompt."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli._prompts import FORMATS
-from grpo_plus.doctor.template import thinks_unasked
+from grpo_plus.doctor.template import thinks_by_default as template_thinks
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.recipe import Recipe, recipe_of
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 ROOM_TO_THINK = 4096
-"""Tokens that a thinking model commonly wants for a problem of school mathematics."""
+"""Tokens that a thinking model commonly needs for a school mathematics problem."""
 _OF_ADAPTERS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora")
 _THINKS = re.compile(r"(.*/)?Qwen3-\d+(\.\d+)?B(-A\d+(\.\d+)?B)?(-(FP8|AWQ|GPTQ|unsloth|bnb|GGUF).*)?", re.IGNORECASE)
-"""Names of models whose template lets them think unless it is told otherwise."""
+"""Names of models whose template lets them think by default."""
 
 
 def command_notes(parsed: "Parsed") -> list[str]:
-    """One sentence for everything in a valid command line that is not read or may surprise."""
-    return [*config_notes(parsed.training), *beside_notes(parsed)]
+    """Return a sentence for each unused or surprising setting of a valid command line."""
+    return [*config_notes(parsed.training), *adapter_notes(parsed)]
 
 
-def beside_notes(parsed: "Parsed") -> list[str]:
-    """Notes on the options beside the training config."""
-    given = [] if parsed.model.use_peft else changed_fields(parsed.model, _OF_ADAPTERS)
-    return [f"{name} ({getattr(parsed.model, name)!r}) is not read: use_peft is false." for name in given]
+def adapter_notes(parsed: "Parsed") -> list[str]:
+    """Return notes on unused adapter options."""
+    unused = [] if parsed.model.use_peft else changed_fields(parsed.model, _OF_ADAPTERS)
+    return [f"{name} ({getattr(parsed.model, name)!r}) is not read: use_peft is false." for name in unused]
 
 
 def prompt_notes(parsed: "Parsed") -> list[str]:
-    """Notes on the prompt before any row is read; of the tokenizer only what is on this machine."""
+    """Return notes on the prompt before any row is read; the tokenizer is used only if it is on this machine."""
     name = parsed.model.model_name_or_path
     if not name or is_reference(name):
         return []
@@ -44,22 +44,22 @@ def prompt_notes(parsed: "Parsed") -> list[str]:
 def template_notes(
     config: Any, prompt: Mapping[str, Any], model: str, tokenizer: Any = None, text: str | None = None
 ) -> list[str]:
-    """One sentence for each. ``text`` is a whole prompt as the model reads it; None where it is not known yet."""
-    return [*_thinking(config, model, tokenizer), *_unasked(recipe_of(config), prompt, text)]
+    """Return one sentence for each note. ``text`` is a full prompt as the model reads it; None if not known yet."""
+    return [*_thinking(config, model, tokenizer), *_missing_tags(recipe_of(config), prompt, text)]
 
 
 def thinks_by_default(model: str, tokenizer: Any = None) -> bool:
-    """The chat template lets the model think unless ``enable_thinking`` is false; without a tokenizer, by its name."""
-    return _THINKS.fullmatch(model) is not None if tokenizer is None else thinks_unasked(tokenizer)
+    """Return True if the model thinks unless ``enable_thinking`` is false; without a tokenizer, decide by its name."""
+    return _THINKS.fullmatch(model) is not None if tokenizer is None else template_thinks(tokenizer)
 
 
 def local_tokenizer(model: str) -> Any:
-    """The tokenizer, if its files are on this machine; None: nothing is downloaded for a remark."""
+    """Return the tokenizer if its files are on this machine, else None, without a download."""
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except Exception:  # noqa: BLE001 - whatever it is, training says it
+    except Exception:  # noqa: BLE001 - training reports the error
         return None
 
 
@@ -77,23 +77,23 @@ def _thinking(config: Any, model: str, tokenizer: Any) -> list[str]:
     return [f"{text}: most answers would be cut off. Set {remedy} {ROOM_TO_THINK} or more."]
 
 
-def _unasked(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -> Iterator[str]:
+def _missing_tags(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -> Iterator[str]:
     template = prompt.get("template")
-    asked = FORMATS[template].text if template else ""
-    words = " ".join([str(prompt.get("system", "")), str(prompt.get("user", "")), asked, text or ""])
+    instructions = FORMATS[template].text if template else ""
+    words = " ".join([str(prompt.get("system", "")), str(prompt.get("user", "")), instructions, text or ""])
     if text is None and not prompt:
-        return  # the data's own prompts may ask
+        return  # the data's own prompts may have the tags
     for part in recipe.verifiers:
         missing = [tag for tag in _tags(part.verifier.describe()) if tag not in words]
         if part.weight == 0 or not missing:
             continue
-        said = f"the verifier {part.label!r} rewards {', '.join(missing)}, but the prompt never asks for it"
+        note = f"the verifier {part.label!r} rewards {', '.join(missing)}, but the prompt never asks for it"
         fitting = "think_answer" if "<answer>" in missing else "think_boxed"
-        yield f"{said}: name a template that does (prompt: {{template: {fitting}}}), or say it in system."
+        yield f"{note}: name a template with it (prompt: {{template: {fitting}}}), or write it in system."
 
 
 def _tags(described: Mapping[str, Any]) -> list[str]:
-    """The opening tags that a format verifier wants to see."""
+    """Return the opening tags required by a format verifier."""
     options = described.get("options") or {}
     if described.get("name") == "think_format":
         names = [options.get("think") or "think", options.get("answer")]

@@ -1,4 +1,4 @@
-"""Every part that a config can name, described from its own code: docstring, signature and declarations."""
+"""Reference of every part that a config can name, from its code: docstring, signature and declarations."""
 
 import difflib
 import inspect
@@ -18,15 +18,15 @@ Keywords = tuple[Mapping[str, inspect.Parameter], tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Reference:
-    """Everything that is shown of one part.
+    """Description of one part.
 
     Attributes:
         kind: the kind in words ("advantage estimator").
         way: ``built-in``, ``registered``, ``entry point`` or ``reference``.
-        facts: what is declared beside it.
-        keywords: of each column and keyword the values that it takes, and its meaning.
-        calls: schemas of what the model may call.
-        problems: why something of it cannot be shown.
+        facts: declared attributes.
+        keywords: values and meaning of each column and keyword.
+        calls: schemas of the functions that the model may call.
+        problems: reasons why something cannot be shown.
     """
 
     kind: str
@@ -49,15 +49,15 @@ def _plain_keywords(part: Any) -> Keywords:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PartKind:
     """A kind of parts.
 
     Attributes:
-        page: the page of docs/parts that shows it.
-        config: a config with one, whose name is ``{}``.
-        facts: attributes that are shown where they are set.
-        first: names of a plain function's first parameter that make it one of these.
-        keywords: of one part.
+        page: its page in docs/parts.
+        config: an example config, with ``{}`` for the name.
+        facts: attributes to show if set.
+        first: names of the first parameter by which a plain function is of this kind.
+        keywords: function that returns the keywords of a part.
     """
 
     registry: Registry[Any]
@@ -74,19 +74,19 @@ class Kind:
 
     @property
     def plural(self) -> str:
-        """Several of it in words."""
+        """The plural of the kind in words."""
         head, space, rest = self.words.partition(" of ") if " of " in self.words else self.words.partition(" with ")
         return f"{head}s{space}{rest}"
 
     def reference(self, name: str) -> Reference:
-        """One entry by its name or reference."""
+        """Describe one part by its name or reference."""
         value = self.registry.get(name)
-        made = _surrogate(value) if hasattr(value, "surrogate") else value
-        fn = getattr(made, "fn", None) or made
+        piece = _surrogate(value) if hasattr(value, "surrogate") else value
+        fn = getattr(piece, "fn", None) or piece
         formula = _formula(name, value)
         about = getattr(value, "about", "")
         own, file = (read_docs(about), Docs()) if about else (docs_of(fn), file_docs_of(fn, name))
-        main, other = (file, own) if file.says_use or not own.summary else (own, file)
+        main, other = (file, own) if file.has_use or not own.summary else (own, file)
         shown = main is file and inspect.isroutine(fn) and other.summary not in ("", formula)
         sources = {entry.name: entry.source for entry in self.registry.entries()}
         reference = Reference(
@@ -110,14 +110,14 @@ def _fact(value: Any) -> str:
 
 
 def _formula(name: str, value: Any) -> str:
-    """The formula that a part declares, its keywords by name; of an objective that of the whole composition."""
+    """Return the declared formula of a part, with keywords by name; for an objective, that of the full composition."""
     if hasattr(value, "surrogate"):
         from grpo_plus.objectives.compose import compose_objective
 
-        made, _ = compose_objective(value.fn if is_reference(name) else name, beta=0.0)
-        return "" if made is None else "\n".join(line.strip() for line in made.formula().splitlines()[1:])
+        objective, _ = compose_objective(value.fn if is_reference(name) else name, beta=0.0)
+        return "" if objective is None else "\n".join(line.strip() for line in objective.formula().splitlines()[1:])
     formula = getattr(value, "formula", "")
-    if not isinstance(formula, str):  # a schedule's is a method, which needs its keywords
+    if not isinstance(formula, str):  # the method of a schedule, which needs its keywords
         return ""
     for keyword in value.keywords() if hasattr(value, "keywords") else ():
         formula = formula.replace(f"{{{keyword}}}", keyword)
@@ -127,12 +127,12 @@ def _formula(name: str, value: Any) -> str:
 def _keywords(
     value: Any, parameters: Mapping[str, inspect.Parameter], functions: tuple[Any, ...], meanings: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Columns of a verifier and keywords, each with the values that it takes and its meaning."""
+    """Return the columns and keywords of a part, each with its values and its meaning."""
     hints: dict[str, Any] = {}
     for fn in reversed(functions if parameters else ()):
         hints |= hints_of(fn)
         meanings = {**docs_of(fn).arguments, **meanings}
-    shown = {name: (source, meanings.get(name, _GIVEN.get(name, ""))) for name, source in _columns(value)}
+    shown = {name: (source, meanings.get(name, _FILLED.get(name, ""))) for name, source in _columns(value)}
     for name, each in parameters.items():
         default = "required" if each.default is each.empty else _yaml_word(each.default)
         values = spell(hints.get(name, Any)).removeprefix("typing.")
@@ -141,14 +141,14 @@ def _keywords(
 
 
 def _yaml_word(value: Any) -> str:
-    """A default as a config writes it, shortened."""
+    """Return a default in YAML form, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return value if isinstance(value, str) and value.isidentifier() else short(value, 60)
 
 
 def _columns(value: Any) -> Iterator[tuple[str, str]]:
-    """Parameters of a verifier that are filled for each completion, and from where."""
+    """Yield the parameters of a verifier filled for each completion, with their source."""
     form = getattr(value, "form", None)
     if form is None:
         return
@@ -161,7 +161,7 @@ def _columns(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _with_calls(reference: Reference, name: str, fn: Any, meanings: Mapping[str, str]) -> Reference:
-    """The reference of a tool or environment with what the model may call."""
+    """Add the callable functions to the reference of a tool or environment."""
     from grpo_verifiers.tools.registry import show_part
 
     shown = show_part(name)
@@ -175,15 +175,15 @@ def _with_calls(reference: Reference, name: str, fn: Any, meanings: Mapping[str,
     )
 
 
-_GIVEN = {
-    "prompt": "the prompt, as the dataset has it.",
-    "prompts": "the prompts, as the dataset has them.",
+_FILLED = {
+    "prompt": "the prompt from the dataset.",
+    "prompts": "the prompts from the dataset.",
     "messages": "the conversation.",
     "completion_ids": "the sampled token ids.",
     "completion_text": "the sampled ids decoded, special tokens included.",
-    "turns": "what the model did between calls of tools.",
-    "turn_spans": "where the model's own turns are; None without tools.",
-    "solution": "read by the check of the data, where there is such a column.",
+    "turns": "the model's turns between tool calls.",
+    "turn_spans": "spans of the model's own turns; None without tools.",
+    "solution": "read by the check of the data, if the column exists.",
 }
 
 
@@ -211,12 +211,12 @@ def _of_piece(piece: Any) -> Keywords:
 def _surrogate(preset: Any) -> Any:
     from grpo_plus.objectives import piece_registries
 
-    whole = not isinstance(preset.surrogate, str)
-    return preset.surrogate if whole else piece_registries["surrogate"].get(preset.surrogate)
+    is_piece = not isinstance(preset.surrogate, str)
+    return preset.surrogate if is_piece else piece_registries["surrogate"].get(preset.surrogate)
 
 
 def _of_preset(preset: Any) -> Keywords:
-    """Those of its surrogate, with the values of the preset, and of its reduction."""
+    """Return the keywords of a preset's surrogate, with the preset's values, and of its reduction."""
     from grpo_plus.objectives import piece_registries
 
     pieces = [_surrogate(preset)]
@@ -232,15 +232,15 @@ def _of_verifier(part: Any) -> Keywords:
     return {key: inspect.signature(part.fn).parameters[key] for key in options}, (part.fn,) if options else ()
 
 
-def _nothing(part: Any) -> Keywords:  # noqa: ARG001 - every kind is asked alike
+def _no_keywords(part: Any) -> Keywords:  # noqa: ARG001 - the same signature for every kind
     return {}, ()
 
 
 # -- the kinds
 
 
-def kinds() -> list[Kind]:
-    """Every kind of parts, in the order in which they are listed."""
+def kinds() -> list[PartKind]:
+    """Return every kind of parts, in the order of the list."""
     from grpo_plus.advantages import advantages
     from grpo_plus.objectives import objectives, piece_registries
     from grpo_plus.objectives.schedule import SCHEDULES
@@ -250,7 +250,7 @@ def kinds() -> list[Kind]:
     from grpo_verifiers.verifying import REGISTRY
 
     unit = ("per", "group_relative", "scope", "reads_values", "reads_steps", "reads_states")
-    schedules = {name: f"{made.__module__}:{made.__name__}" for name, made in SCHEDULES.items()}
+    schedules = {name: f"{cls.__module__}:{cls.__name__}" for name, cls in SCHEDULES.items()}
     compositions = {name: f"grpo_verifiers.compose:{name}" for name in _COMPOSITIONS}
     dead_groups = {name: f"grpo_plus.selection.dead_groups.{name}:{name.capitalize()}" for name in _WAYS}
     kl = "objective: {{name: grpo, kl: {{estimator: {}}}}}\nbeta: 0.04"
@@ -258,10 +258,10 @@ def kinds() -> list[Kind]:
     steps = "verifiers: [{{name: math_steps, steps: {}}}]"
     runs = ("isolation", "timeout", "gives_steps")
     return [
-        Kind(advantages, "advantages", "advantage: {}", unit, ("table",), _of_estimator),
-        Kind(objectives, "objectives", "objective: {}", _PIECES, ("batch",), _of_preset),
+        PartKind(advantages, "advantages", "advantage: {}", unit, ("table",), _of_estimator),
+        PartKind(objectives, "objectives", "objective: {}", _PIECES, ("batch",), _of_preset),
         *(
-            Kind(
+            PartKind(
                 registry,
                 "objectives",
                 kl if kind == "kl" else f"objective: {{{{name: grpo, {kind}: {{}}}}}}",
@@ -270,14 +270,14 @@ def kinds() -> list[Kind]:
             )
             for kind, registry in piece_registries.items()
         ),
-        Kind(Registry("KL schedule", builtins=schedules), "objectives", schedule),
-        Kind(selections, "selection", "selection: {}", ("draws",), ("history",), _of_selection),
-        Kind(Registry("way with dead groups", builtins=dead_groups), "selection", "dead_groups: {}"),
-        Kind(REGISTRY, "verifiers", "verifiers: [{}]", runs, ("completion", "completions"), _of_verifier),
-        Kind(Registry("composition of verifiers", builtins=compositions), "verifiers"),
-        Kind(SEGMENTERS, "verifiers", steps, first=("text",), keywords=_nothing),
-        Kind(TOOLS, "tools", "tools: [{}]", ("timeout",), keywords=_nothing),
-        Kind(ENVIRONMENTS, "tools", "environment: {}", ("timeout",), keywords=_nothing),
+        PartKind(Registry("KL schedule", builtins=schedules), "objectives", schedule),
+        PartKind(selections, "selection", "selection: {}", ("draws",), ("history",), _of_selection),
+        PartKind(Registry("way with dead groups", builtins=dead_groups), "selection", "dead_groups: {}"),
+        PartKind(REGISTRY, "verifiers", "verifiers: [{}]", runs, ("completion", "completions"), _of_verifier),
+        PartKind(Registry("composition of verifiers", builtins=compositions), "verifiers"),
+        PartKind(SEGMENTERS, "verifiers", steps, first=("text",), keywords=_no_keywords),
+        PartKind(TOOLS, "tools", "tools: [{}]", ("timeout",), keywords=_no_keywords),
+        PartKind(ENVIRONMENTS, "tools", "environment: {}", ("timeout",), keywords=_no_keywords),
     ]
 
 
@@ -288,26 +288,26 @@ _WAYS = ("keep", "replay", "resample", "roulette")
 
 
 def is_part(name: str) -> bool:
-    """True for a name that some kind has, and for a reference."""
+    """Return True for the name of a part of any kind, and for a reference."""
     return is_reference(name) or any(name in kind.registry for kind in kinds())
 
 
 def references(name: str) -> list[Reference]:
-    """The parts of that name, of every kind that has it; of a reference, the part that it leads to."""
+    """Return the parts of a name, of every kind with that name; for a reference, its part."""
     every = kinds()
     if is_reference(name):
         return [_kind_of(import_reference(name), every).reference(name)]
     same = [kind.reference(name) for kind in every if name in kind.registry]
     if not same:
-        known = {each.lower(): each for kind in every for each in kind.registry.names()}
-        near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=5)]
-        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UnknownNameError(f"unknown part {name!r}.{meant} grpo-plus plugins lists all that there are, by kind.")
+        names = {each.lower(): each for kind in every for each in kind.registry.names()}
+        near = [names[each] for each in difflib.get_close_matches(name.lower(), names, n=5)]
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UnknownNameError(f"unknown part {name!r}.{hint} grpo-plus plugins lists all parts by kind.")
     return same
 
 
-def _kind_of(value: Any, every: list[Kind]) -> Kind:
-    """The kind of an object: the one that it is registered as, or the one of its class or first parameter."""
+def _kind_of(value: Any, every: list[PartKind]) -> PartKind:
+    """Return the kind of an object: its registered kind, or the kind of its class or first parameter."""
     fn = getattr(value, "fn", value)
     for kind in every:
         if any(getattr(each, "fn", each) is fn for each in kind.registry.registered()):

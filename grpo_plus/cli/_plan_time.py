@@ -1,4 +1,4 @@
-"""``grpo-plus plan``: the time of a run, from an earlier one of the same config."""
+"""``grpo-plus plan``: time of a run, from an earlier run of the same config."""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ SAME = (
     *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
     *("num_iterations", "max_completion_length", "advantage", "objective", "beta", "use_vllm"),
 )
-"""Fields that decide most of a step's time: runs that differ in one say nothing about each other."""
+"""Fields that decide most of a step's time: only runs with equal values are comparable."""
 
 
 @dataclass(frozen=True)
-class Pace:
-    """Seconds of a step: median and quartiles, without the first step, which also starts everything.
+class StepTime:
+    """Seconds of a step: median and quartiles, without the first step, which includes all start-up.
 
-    >>> Pace.of([(0, 0.0), (1, 9.0), (2, 11.0), (4, 15.0), (5, 18.0)])
+    >>> StepTime.of([(0, 0.0), (1, 9.0), (2, 11.0), (4, 15.0), (5, 18.0)])
     Pace(middle=2.0, low=2.0, high=3.0, steps=4)
     """
 
@@ -32,8 +32,8 @@ class Pace:
     steps: int
 
     @classmethod
-    def of(cls, logged: Sequence[tuple[int, float]]) -> "Pace | None":
-        """From steps and the times at which they were logged; None where they are too few."""
+    def of(cls, logged: Sequence[tuple[int, float]]) -> "StepTime | None":
+        """Compute from steps and their times in the log; None if there are too few."""
         spans = [
             (after[0] - before[0], (after[1] - before[1]) / (after[0] - before[0]))
             for before, after in pairwise(logged)
@@ -47,13 +47,13 @@ class Pace:
 
 
 def time_lines(parsed: "Parsed") -> Iterator[str]:
-    """What can be known of the time of a run."""
+    """Yield the lines about the time of a run."""
     args = parsed.training
-    found = _earlier(Path(args.output_dir), args, parsed.model.model_name_or_path)
-    if isinstance(found, str):
-        yield f"time: no basis ({found}). Train with --max_steps 5 --logging_steps 1: plan then reads its pace."
+    earlier = _earlier(Path(args.output_dir), args, parsed.model.model_name_or_path)
+    if isinstance(earlier, str):
+        yield f"time: no basis ({earlier}). Train with --max_steps 5 --logging_steps 1: plan then reads its pace."
         return
-    run, pace = found
+    run, pace = earlier
     where = f"on {run.info.get('host', 'some machine')} ({run.info.get('device', '?')})"
     half = f"half of the steps between {shown(pace.low)} and {shown(pace.high)}"
     yield f"time: {shown(pace.middle)} a step, {half}; of {pace.steps} steps of the run in {run.path}, {where}"
@@ -62,12 +62,12 @@ def time_lines(parsed: "Parsed") -> Iterator[str]:
         total = shown(pace.middle * args.max_steps)
         yield f"      {total} for {args.max_steps} steps, {ends} at the pace of these"
     else:
-        yield f"      max_steps is not set: so much times the steps of {args.num_train_epochs:g} epochs"
+        yield f"      max_steps is not set: multiply by the steps of {args.num_train_epochs:g} epochs"
     yield "      an estimate: completions grow and shrink while a model learns, and a step with them"
 
 
-def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | str":
-    """The run of the same config that is in its output folder; the reason where there is none."""
+def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, StepTime] | str":
+    """Return the run of the same config in its output folder; the reason if there is none."""
     from grpo_plus.record import RunError, open_run
 
     try:
@@ -81,14 +81,14 @@ def _earlier(folder: Path, args: Any, model: str | None) -> "tuple[Run, Pace] | 
     before = command.get("model_name_or_path")
     other += [f"the model was {before}, now {model}"] if before != model else []
     if other:
-        return f"the run in {folder} is another: {'; '.join(other)}"
+        return f"the run in {folder} is a different one: {'; '.join(other)}"
     logged = [entry for entry in run.entries if entry["kind"] == "train" and entry.get("time")]
-    pace = Pace.of([(entry["step"], entry["time"]) for entry in logged])
+    pace = StepTime.of([(entry["step"], entry["time"]) for entry in logged])
     return f"the run in {folder} logged too few steps" if pace is None else (run, pace)
 
 
 def shown(seconds: float) -> str:
-    """Seconds for people.
+    """Format seconds for people.
 
     >>> shown(0.35), shown(42), shown(600), shown(9000), shown(200000)
     ('0.35 s', '42 s', '10.0 min', '2.5 h', '2.3 days')

@@ -1,4 +1,4 @@
-"""The progress of a run: one line for each log entry, on a terminal above the host's bar."""
+"""Progress of a run: one line for each log entry, above the host's bar on a terminal."""
 
 import contextlib
 import sys
@@ -11,24 +11,24 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]  # comes with transfo
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from grpo_plus.training.step_metrics import PARTS, metric
+from grpo_plus.training.observers.step_metrics import PARTS, metric
 
 if TYPE_CHECKING:
-    from grpo_plus._trl import Host
+    from grpo_plus.trl.host import Host
 
 
 class _Bar(ProgressCallback):
-    """The host's bar without its lines."""
+    """The host's progress bar without its log lines."""
 
     def on_log(self, *_: Any, **__: Any) -> None:
-        """Nothing: `ProgressLines` prints them."""
+        """Do nothing: `ProgressLines` prints the log."""
 
 
 class ProgressLines(TrainerCallback):
-    """Prints a line for each log entry, on the main process.
+    """Callback that prints a line for each log entry, on the main process.
 
-    It has reward, dead groups, lengths, tokens a second, the engine's savings, the parts of a step's time, and the time
-    left.
+    The line has reward, dead groups, lengths, tokens a second, the engine's savings, the parts of a step's time, and
+    the remaining time.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ProgressLines(TrainerCallback):
 
     @classmethod
     def instead_of_logs(cls, trainer: "Host") -> None:
-        """Replace what a trainer prints; with ``disable_tqdm`` it keeps its plain logs."""
+        """Replace the printed logs of a trainer; with ``disable_tqdm`` the plain logs stay."""
         if trainer.args.disable_tqdm:
             return
         for printing in (PrinterCallback, ProgressCallback):
@@ -49,7 +49,7 @@ class ProgressLines(TrainerCallback):
             trainer.add_callback(_Bar())
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Look at the clock."""
+        """Start the clock."""
         self._began = time.monotonic()
         self._first = self._step = state.global_step
         self._last = state.max_steps
@@ -90,7 +90,7 @@ class ProgressLines(TrainerCallback):
             shares = ", ".join(f"{part} {each / seconds:.0%}" for part, each in parts.items()) if seconds else ""
             words.append(f"{seconds:.2f} s/step" + (f" ({shares})" if shares else ""))
         done = self._step - self._first
-        if done >= 1 and self._last >= self._step:  # by the steps and evaluations of this run
+        if done >= 1 and self._last >= self._step:  # includes the evaluations of this run
             left = (time.monotonic() - self._began) / done * (self._last - self._step)
             words.append(f"{duration(left)} left")
         self._print(" | ".join(words))
@@ -102,7 +102,7 @@ class ProgressLines(TrainerCallback):
 
 
 def figure_words(logs: Mapping[str, Any]) -> list[str]:
-    """The main figures of a training log with their names.
+    """Return the main figures of a training log with their names.
 
     Dead groups are those whose advantages are all 0 (with TRL's estimator: whose rewards are all equal). The engine
     saves a share of the update's tokens.
@@ -111,35 +111,35 @@ def figure_words(logs: Mapping[str, Any]) -> list[str]:
     dead = _number(logs.get("advantages/dead_group_fraction", logs.get("frac_reward_zero_std")))
     length, cut = (_number(logs.get(name)) for name in ("completions/mean_length", "completions/clipped_ratio"))
     saved = _number(logs.get("engine/tokens_saved"))
-    found = []
+    words = []
     if reward is not None:
-        found.append(f"reward {reward:.3f}")
+        words.append(f"reward {reward:.3f}")
     if dead is not None:
-        found.append(f"dead groups {dead:.0%}")
+        words.append(f"dead groups {dead:.0%}")
     if length is not None:
-        found.append(f"length {length:.0f}" + (f" ({cut:.0%} cut off)" if cut else ""))
+        words.append(f"length {length:.0f}" + (f" ({cut:.0%} cut off)" if cut else ""))
     if loss is not None:
-        found.append(f"loss {loss:.4f}")
+        words.append(f"loss {loss:.4f}")
     if kl is not None:
-        found.append(f"kl {kl:.4f}")
-    if saved and dead != 1:  # of nothing
-        found.append(f"engine saves {saved:.0%}")
-    return found
+        words.append(f"kl {kl:.4f}")
+    if saved and dead != 1:  # without live groups there is no update
+        words.append(f"engine saves {saved:.0%}")
+    return words
 
 
 def evaluation_words(logs: Mapping[str, Any]) -> list[str]:
-    """Rewards of an evaluation, by name."""
-    found = []
+    """Return the rewards of an evaluation with their names."""
+    words = []
     for key, value in logs.items():
         name = key.removeprefix("eval_")
         rewarding = name in ("reward", "score") or (name.startswith("rewards/") and name.endswith("/mean"))
         if key.startswith("eval_") and rewarding and (number := _number(value)) is not None:
-            found.append(f"{name.removeprefix('rewards/').removesuffix('/mean')} {number:.3f}")
-    return found
+            words.append(f"{name.removeprefix('rewards/').removesuffix('/mean')} {number:.3f}")
+    return words
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds."""
+    """Format seconds as hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 

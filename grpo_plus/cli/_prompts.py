@@ -1,8 +1,8 @@
-r"""The ``prompt`` mapping of a config: the column, the wording and the answer format of the prompt.
+r"""The ``prompt`` mapping of a config: column, wording and answer format.
 
 - ``column``: the column with the question or the conversation (default ``prompt``).
-- ``user``: text with ``{column}`` placeholders instead of one column; ``{{`` and ``}}`` are braces, and so are those
-  of LaTeX commands such as ``\boxed{}``.
+- ``user``: text with ``{column}`` placeholders instead of one column; ``{{``, ``}}`` and the
+  braces of LaTeX commands such as ``\boxed{}`` are literal.
 - ``system``: a system message.
 - ``template``: the name of an answer format; its instructions follow the system message.
 - ``chat``: true makes the prompt a conversation. Unset, it is one if the model has a chat template; otherwise system
@@ -23,7 +23,7 @@ _Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
 
 
 class PromptSettings(TypedDict, total=False):
-    """The keys of ``prompt``, and the values that each takes."""
+    """Keys of ``prompt`` and the types of their values."""
 
     column: _Text
     system: _Text
@@ -37,7 +37,7 @@ KEYS = tuple(PromptSettings.__annotations__)
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """Instructions on the form of an answer; ``checked_by`` is the YAML entry of the verifier that checks it."""
+    """Instructions on the form of an answer; ``checked_by`` is the YAML entry of the matching verifier."""
 
     text: str
     checked_by: str
@@ -63,9 +63,9 @@ FORMATS = {
 _PIECE = re.compile(r"(?P<latex>\\[A-Za-z]+\{[^{}]*\})|(?P<open>\{\{)|(?P<close>\}\})|\{(?P<column>[^{}]+)\}")
 
 
-def prompt_problems(given: Any) -> list[str]:
-    """The problems of the mapping."""
-    prompt, problems = checked_mapping("prompt", given, PromptSettings, "{column: question, system: Think first.}")
+def prompt_problems(value: Any) -> list[str]:
+    """Return the problems of the mapping."""
+    prompt, problems = checked_mapping("prompt", value, PromptSettings, "{column: question, system: Think first.}")
     template = prompt.get("template")
     if isinstance(template, str) and template.strip() and template not in FORMATS:
         problems.append(
@@ -73,93 +73,93 @@ def prompt_problems(given: Any) -> list[str]:
         )
     if "column" in prompt and "user" in prompt:
         problems.append(
-            f"prompt has both column ({prompt['column']!r}) and user ({prompt['user']!r}), which both say what is "
-            "asked: keep user, and write the column's name in braces where its text goes."
+            f"prompt has both column ({prompt['column']!r}) and user ({prompt['user']!r}), which both set the "
+            "question: keep user, and write the column's name in braces where its text goes."
         )
     return problems
 
 
 def placeholders(text: str) -> list[str]:
-    """The columns that a ``user`` text names."""
-    return list(dict.fromkeys(found["column"] for found in _PIECE.finditer(text) if found["column"]))
+    """Return the columns named in a ``user`` text."""
+    return list(dict.fromkeys(match["column"] for match in _PIECE.finditer(text) if match["column"]))
 
 
 def filled(text: str, row: Mapping[str, Any]) -> str:
     """Fill a ``user`` text with the values of a row."""
 
-    def piece(found: "re.Match[str]") -> str:
-        if found["column"]:
-            value = row[found["column"]]
+    def piece(match: "re.Match[str]") -> str:
+        if match["column"]:
+            value = row[match["column"]]
             if value is None or isinstance(value, list | dict):
                 raise UserError(
-                    f"prompt: a row's {found['column']!r} is {value!r}, expected text for the place in user."
+                    f"prompt: a row's {match['column']!r} is {value!r}, expected text for the placeholder in user."
                 )
             return str(value)
-        return "{" if found["open"] else "}" if found["close"] else found[0]
+        return "{" if match["open"] else "}" if match["close"] else match[0]
 
     return _PIECE.sub(piece, text)
 
 
 def prompt_columns(prompt: Mapping[str, Any]) -> list[str]:
-    """The columns that prompts are made from."""
+    """Return the columns used for the prompts."""
     return placeholders(prompt["user"]) if "user" in prompt else [prompt.get("column", "prompt")]
 
 
 def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
     """Raise `UserError` if a column of the prompt does not exist."""
     columns = rows.column_names or []
-    if not columns:  # a stream that does not say
+    if not columns:  # a stream without a list of columns
         return
     for column in prompt_columns(prompt):
         if column in columns:
             continue
         if "user" in prompt:
-            hint = f"The {{{column}}} in prompt: {{user: …}} names a column; a brace that is none is written twice."
+            hint = f"The {{{column}}} in prompt: {{user: …}} names a column; write a literal brace twice."
         else:
             hint = "Set prompt: {column: …} to the right one."
         raise UserError(f"prompt: {unknown('column', column, columns)} ({field}) {hint}")
 
 
 def with_prompts(rows: Any, prompt: Mapping[str, Any], *, chat: bool) -> Any:
-    """Rows with the column ``prompt`` made from their columns; unchanged if the mapping is empty.
+    """Add the column ``prompt``, built from other columns; return the rows unchanged if the mapping is empty.
 
     ``chat`` is true if the model's tokenizer has a chat template.
     """
     if not prompt:
         return rows
     make = maker(prompt, chat=chat)
-    drop = [name for name in ("prompt",) if name in (rows.column_names or ())]  # its type may become that of turns
+    drop = [name for name in ("prompt",) if name in (rows.column_names or ())]  # its type may change
     return rows.map(lambda row: {"prompt": make(row)}, remove_columns=drop)
 
 
 def maker(prompt: Mapping[str, Any], *, chat: bool) -> Callable[[Mapping[str, Any]], Any]:
-    """The function from a row to its prompt."""
+    """Return the function from a row to its prompt."""
     chat = prompt.get("chat", chat)
     template = prompt.get("template")
     instructions = [prompt.get("system"), FORMATS[template].text if template else None]
     system = "\n\n".join(text for text in instructions if text)
 
     def make(row: Mapping[str, Any]) -> Any:
-        asked = filled(prompt["user"], row) if "user" in prompt else row[prompt.get("column", "prompt")]
-        if isinstance(asked, list):
-            if system and asked and asked[0].get("role") == "system":
+        question = filled(prompt["user"], row) if "user" in prompt else row[prompt.get("column", "prompt")]
+        if isinstance(question, list):
+            if system and question and question[0].get("role") == "system":
                 raise UserError(
                     "prompt: a system message is set (by system or template), but the dataset's conversations begin "
-                    f"with one already ({asked[0].get('content')!r:.80}): keep one of the two."
+                    f"with one already ({question[0].get('content')!r:.80}): keep one of the two."
                 )
-            return [{"role": "system", "content": system}, *asked] if system else asked
-        if not isinstance(asked, str):
+            return [{"role": "system", "content": system}, *question] if system else question
+        if not isinstance(question, str):
             name = prompt.get("column", "prompt")
-            raise UserError(f"prompt: a row of the column {name!r} holds {asked!r}, expected text or a conversation.")
+            raise UserError(f"prompt: a row of column {name!r} holds {question!r}, expected text or a conversation.")
         if not chat:
-            return f"{system}\n\n{asked}" if system else asked
-        return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": asked}]
+            return f"{system}\n\n{question}" if system else question
+        return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": question}]
 
     return make
 
 
 def sample(prompt: Any, tokenizer: Any, keywords: Mapping[str, Any] | None = None, limit: int = 1200) -> str:
-    """A prompt as the model reads it; a long one loses its middle."""
+    """Return a prompt as the model reads it; a long one loses its middle."""
     text = prompt
     if not isinstance(prompt, str):
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(keywords or {}))

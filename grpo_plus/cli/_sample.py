@@ -1,4 +1,4 @@
-"""The sample group of ``grpo-plus explain``: rewards, lengths and step scores as a user gives them."""
+"""Sample group of ``grpo-plus explain``: rewards, lengths and step scores from the flags."""
 
 import math
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ Step = tuple[float, int, int]
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One group: ``columns`` has one list for each reward, with one number a completion.
+class SampleGroup:
+    """A group: ``columns`` has one list for each reward, with one number a completion.
 
-    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last), None where none
-    were given, and ``values`` a critic's value before each of its tokens. ``summed`` are names and weights of the
-    rewards that the one column is said to be the weighted sum of.
+    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last), or is None.
+    ``values`` has a critic's value before each token. ``summed`` has names and weights of the rewards
+    whose weighted sum is the only column.
     """
 
     names: Sequence[str]
@@ -33,7 +33,7 @@ class Sample:
     values: list[list[float]] | None = None
 
     def table(self) -> "RewardTable":
-        """The table that a trainer would make of the group."""
+        """Return the reward table of the group, as in a trainer."""
         from grpo_plus.advantages import RewardTable
 
         rows = list(map(list, zip(*self.columns, strict=True)))
@@ -41,20 +41,22 @@ class Sample:
             rows, lengths=self.lengths, steps=self.steps, weights=self.weights, names=self.names, values=self.values
         )
 
-    def valued(self) -> "Sample":
-        """With the mean reward as the value of every state."""
+    def valued(self) -> "SampleGroup":
+        """Return the group with the mean reward as the value of every state."""
         totals = self.table().totals()
-        known = totals[~totals.isnan()]
-        mean = float(known.mean()) if len(known) else 0.0
+        finite = totals[~totals.isnan()]
+        mean = float(finite.mean()) if len(finite) else 0.0
         return replace(self, values=[[mean] * length for length in self.lengths])
 
 
-def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Sequence[tuple[str, float]]) -> Sample:
-    """The group that the flags describe.
+def read_sample(
+    rewards: str, lengths: str | None, steps: str | None, config_rewards: Sequence[tuple[str, float]]
+) -> SampleGroup:
+    """Parse the group from the flags.
 
     ``rewards`` is a list of numbers, or one for each reward, separated by semicolons; ``steps`` one for each
-    completion. Without ``lengths``, completions have as many tokens as steps need, and at least `LENGTH`. ``known`` is
-    name and weight of every reward of the config, in order.
+    completion. Without ``lengths``, completions have as many tokens as steps need, and at least `LENGTH`.
+    ``config_rewards`` has name and weight of every reward of the config, in order.
     """
     columns = [_numbers("--rewards", part) for part in rewards.split(";")] if rewards else []
     if not columns:
@@ -65,39 +67,39 @@ def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Seq
     if any(len(column) != count for column in columns):
         counts = ", ".join(str(len(column)) for column in columns)
         raise UserError(f"--rewards has lists of {counts} numbers: give each reward one number a completion.")
-    names, weights, summed = _named(len(columns), known)
+    names, weights, summed = _names(len(columns), config_rewards)
     scores = None if steps is None else _steps(steps, count)
     most = max(map(len, scores), default=0) if scores else 0
     sizes = _lengths(lengths, count, max(LENGTH, most))
     spread = None if scores is None else list(map(_spread, scores, sizes))
-    return Sample(names, weights, columns, sizes, spread, summed)
+    return SampleGroup(names, weights, columns, sizes, spread, summed)
 
 
-Named = tuple[Sequence[str], Sequence[float], Sequence[tuple[str, float]]]
-"""Names and weights of the columns, and the rewards that the one column is the weighted sum of."""
+Names = tuple[Sequence[str], Sequence[float], Sequence[tuple[str, float]]]
+"""Names and weights of the columns, and the rewards summed in the only column."""
 
 
-def _named(count: int, known: Sequence[tuple[str, float]]) -> Named:
-    if count == len(known):
-        return [name for name, _ in known], [weight for _, weight in known], ()
-    if count == 1 and known:
-        return ["R"], [1.0], known
-    if not known:
+def _names(count: int, rewards: Sequence[tuple[str, float]]) -> Names:
+    if count == len(rewards):
+        return [name for name, _ in rewards], [weight for _, weight in rewards], ()
+    if count == 1 and rewards:
+        return ["R"], [1.0], rewards
+    if not rewards:
         return [f"reward {place}" for place in range(1, count + 1)], [1.0] * count, ()
-    listed = ", ".join(name for name, _ in known)
+    listed = ", ".join(name for name, _ in rewards)
     raise UserError(
-        f"--rewards has {count} lists, but the config has {len(known)} rewards ({listed}): give one list for each in "
+        f"--rewards has {count} lists, but the config has {len(rewards)} rewards ({listed}): give one list for each in "
         "this order, separated by semicolons, or a single one for their weighted sum."
     )
 
 
 def _lengths(text: str | None, count: int, default: int) -> list[int]:
-    given = _numbers("--lengths", text) if text is not None else [float(default)] * count
-    if not all(value >= 1 and value.is_integer() for value in given):
+    values = _numbers("--lengths", text) if text is not None else [float(default)] * count
+    if not all(length >= 1 and length.is_integer() for length in values):
         raise UserError(f"--lengths is {text!r}, expected whole numbers of at least 1.")
-    if len(given) != count:
-        raise UserError(f"--lengths has {len(given)} values, but --rewards has {count}: give one for each.")
-    return [int(value) for value in given]
+    if len(values) != count:
+        raise UserError(f"--lengths has {len(values)} values, but --rewards has {count}: give one for each.")
+    return [int(length) for length in values]
 
 
 def _steps(text: str, count: int) -> list[list[float]]:
@@ -108,7 +110,7 @@ def _steps(text: str, count: int) -> list[list[float]]:
             f"--steps has {len(scores)} lists, but --rewards has {count} completions: give each its list of {expected}."
         )
     if any(math.isinf(value) for of_row in scores for value in of_row):
-        raise UserError(f"--steps is {text!r}, expected finite numbers (nan: the step was not judged).")
+        raise UserError(f"--steps is {text!r}, expected finite numbers (nan: the step has no score).")
     return scores
 
 

@@ -1,4 +1,4 @@
-"""The tools and environments of ``grpo-plus eval``: those of the run, of a config file, or of flags."""
+"""Tools and environments of ``grpo-plus eval``: from the run, from a config file, or from flags."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._trained import NOTHING, info_of
+from grpo_plus.cli._run_settings import NOTHING, info_of
 from grpo_plus.report.visible import visible
 
 if TYPE_CHECKING:
@@ -17,65 +17,64 @@ if TYPE_CHECKING:
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
 _OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error"}
 HARMLESS: Mapping[str, Collection[str]] = {"calculator": (), "python": {"memory", "output"}}
-"""Built-in tools that a record may ask for, with keywords that run nothing, read no file and reach no machine."""
+"""Safe built-in tools of a record; their keywords run nothing, read no file and reach no machine."""
 _READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
 
 
 def add_tool_options(group: "argparse._ActionsContainer") -> None:
-    """Declare the options that replace what a run was trained with."""
+    """Declare the options that replace the tools of the run."""
     group.add_argument(
         "--tools", nargs="+", help="names, references or mappings, as in a config: '{name: …, timeout: 5}'"
     )
     group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
     group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
+    group.add_argument("--tools-from", help="tools and environment from a config file or another run's folder, or none")
     group.add_argument(
-        "--tools-from", help="take tools and environment from a config file or another run's folder, or none at all"
-    )
-    group.add_argument(
-        "--trust-run", action="store_true", help="run the code that the run's record names: a record is data until then"
+        "--trust-run", action="store_true", help="run the code named in the run's record, which is not run otherwise"
     )
 
 
 def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse | None":
-    """What the model may call; None for nothing. Flags come before ``--tools-from``, and that before the run.
+    """Return the tools for the model, or None. Flags come before ``--tools-from``, and that before the run.
 
-    ``folders`` are those that the run of the model may be in.
+    ``folders`` are the candidates for the folder of the run.
     """
     from grpo_plus.evaluation.tool_use import ToolUse
 
     source = "the command line"
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if options.tools_from is not None and options.tools_from != NOTHING:
-        source, found = options.tools_from, _read_from(Path(options.tools_from).expanduser(), trust=options.trust_run)
+        source = options.tools_from
+        values = _read_from(Path(source).expanduser(), trust=options.trust_run)
     elif options.tools_from is None:
         for folder in folders:
-            if trained := _of_run(folder):
-                source, found = f"the run {folder}", _trusted(folder, trained, trust=options.trust_run)
+            if run_settings := _of_run(folder):
+                source, values = f"the run {folder}", _trusted(folder, run_settings, trust=options.trust_run)
                 break
-    found |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
-    found["plugins"] = [*(found.get("plugins") or []), *options.plugin]
-    use = ToolUse(**{name: value for name, value in found.items() if value is not None})
+    values |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
+    values["plugins"] = [*(values.get("plugins") or []), *options.plugin]
+    use = ToolUse(**{name: value for name, value in values.items() if value is not None})
     if not use:
         if options.max_tool_calling_iterations is not None:
             raise UserError("--max-tool-calling-iterations needs tools: give --tools or --environment.")
         return None
-    _say(use, source)
+    _print_tools(use, source)
     return use
 
 
-def _trusted(folder: Path, trained: dict[str, Any], *, trust: bool) -> dict[str, Any]:
-    """Settings of a record; an error if they name code and the user has not said ``--trust-run``."""
-    code = [] if trust else code_in({name: trained.get(name) for name in ("tools", "environment", "plugins")})
+def _trusted(folder: Path, settings: dict[str, Any], *, trust: bool) -> dict[str, Any]:
+    """Return the settings of a record; raise an error if they name code without ``--trust-run``."""
+    code = [] if trust else code_in({name: settings.get(name) for name in ("tools", "environment", "plugins")})
     if code:
         raise UserError(
             f"the record of the run {folder} names code: {', '.join(code)}. The record's author chose it, so it "
-            "needs your consent: look at it and give --trust-run, or --tools-from with your config file or none."
+            "needs your consent: read it and give --trust-run, or --tools-from with your config file or none."
         )
-    return trained
+    return settings
 
 
 def code_in(record: Mapping[str, Any]) -> list[str]:
-    """Code in a record's entries: all but built-in tools by their exact names, with keywords of `HARMLESS`.
+    """List the code in a record's entries: all but built-in tools by exact name with keywords of `HARMLESS`.
 
     >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
     ['./mine.py:look', 'theirs']
@@ -99,51 +98,51 @@ def _named(field: str, entry: Any) -> Iterator[str]:
         yield visible(f"{name} with {', '.join(more)}"[:200])
 
 
-def _say(use: "ToolUse", source: str) -> None:
+def _print_tools(use: "ToolUse", source: str) -> None:
     config = use.config()  # with the problems of all entries, before a model is loaded
     tools = [part.label for part in config.recipe.tools]
     environments = [part.label for part in config.recipe.environments.values()]
     lists = {"tools": tools, "environment": environments}
-    told = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in lists.items() if labels)
-    print(f"The model may call what {source} has: {told}.", file=sys.stderr)
+    names = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in lists.items() if labels)
+    print(f"Callable by the model, from {source}: {names}.", file=sys.stderr)
 
 
 def _of_run(folder: Path) -> dict[str, Any]:
-    """Of the run in a folder; nothing where there is none, or it had no tools."""
+    """Return the tool settings of the run in a folder; empty without a run or without tools."""
     from grpo_verifiers.redaction import HIDDEN
 
     config = (info_of(folder) or {}).get("config") or {}
     if not any(config.get(name) for name in ("tools", "environment")):
         return {}
-    found = {name: config.get(name) for name in _READ}
-    if HIDDEN in json.dumps(found, ensure_ascii=False):
+    settings = {name: config.get(name) for name in _READ}
+    if HIDDEN in json.dumps(settings, ensure_ascii=False):
         raise UserError(
-            f"the tools of {folder} have secrets among their keywords, which its record does not keep: give "
+            f"the tools of {folder} have secrets among their keywords, which its record omits: give "
             "--tools-from its config file or none, or --tools and --environment."
         )
-    return found
+    return settings
 
 
 def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
-    """Of a config file or a run's folder, with paths that are absolute."""
+    """Return the tool settings of a config file or a run's folder, with absolute paths."""
     from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_plus.recipe.launch import launching
     from grpo_plus.recipe.options import read_yaml
 
     if path.is_dir():
-        found = _of_run(path) or _of_run(path.parent)
-        if not found:
+        fields = _of_run(path) or _of_run(path.parent)
+        if not fields:
             raise UserError(f"--tools-from {path}: no run in it was trained with tools or an environment.")
-        return _trusted(path, found, trust=trust)
+        return _trusted(path, fields, trust=trust)
     try:
         values: Mapping[str, Any] = read_yaml(path)
     except ValueError as error:
         raise UserError(f"--tools-from: {error}") from error
-    found = {name: values[name] for name in _READ if values.get(name) is not None}
-    if not any(found.get(name) for name in ("tools", "environment")):
+    fields = {name: values[name] for name in _READ if values.get(name) is not None}
+    if not any(fields.get(name) for name in ("tools", "environment")):
         raise UserError(f"--tools-from {path} has neither tools nor environment.")
-    # A single tool or plug-in may stand without a list.
-    found |= {name: [found[name]] for name in ("tools", "plugins") if isinstance(found.get(name), str | Mapping)}
+    # A single tool or plug-in needs no list.
+    fields |= {name: [fields[name]] for name in ("tools", "plugins") if isinstance(fields.get(name), str | Mapping)}
     with launching(path.resolve().parent):
-        config = ToolUse(**found).config()
+        config = ToolUse(**fields).config()
     return {name: getattr(config, name) for name in _READ}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import end_with_parent
-from grpo_plus.sweep.check import Checked
+from grpo_plus.sweep.check import VariantCheck
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
 from grpo_verifiers.files import read_text, write_atomic
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 PROG = "grpo-plus sweep"
 
 
-def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
-    """Check all that ``train`` would refuse of each variant. Data is loaded once for all."""
+def check_variants(variants: list[tuple[str, list[str]]]) -> VariantCheck:
+    """Return the problems that ``train`` reports for each variant. Data is loaded once for all."""
     from grpo_plus.cli._arguments import parse
     from grpo_plus.cli._data import load_rows
+    from grpo_plus.cli._download_notice import slow_here
     from grpo_plus.cli._gather import problems_before_loading
-    from grpo_plus.cli._loads import slow_here
 
     problems: dict[str, list[str]] = {}
     parsed: dict[str, Parsed] = {}
@@ -33,12 +33,12 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
         try:
             parsed[label] = parse(PROG, arguments)
             slow = slow_here(parsed[label])
-            found = [*([slow] if slow else []), *problems_before_loading(parsed[label], loaded)]
+            messages = [*([slow] if slow else []), *problems_before_loading(parsed[label], loaded)]
         except UserError as error:
-            found = [f"{error}\n{plugin_traceback(error)}".rstrip()]
-        for problem in found:
+            messages = [f"{error}\n{plugin_traceback(error)}".rstrip()]
+        for problem in messages:
             problems.setdefault(problem, []).append(label)
-    return Checked(
+    return VariantCheck(
         processes=max([1, *(each.processes or 1 for each in parsed.values())]),
         machines=max([1, *(each.machines for each in parsed.values())]),
         cpu=all(each.training.use_cpu for each in parsed.values()),
@@ -50,5 +50,4 @@ if __name__ == "__main__":
     end_with_parent()
     with exits_caught():
         ask, answer = map(Path, sys.argv[1:])
-        found = check_variants(json.loads(read_text(ask)))
-        write_atomic(answer, json.dumps(asdict(found)))
+        write_atomic(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))

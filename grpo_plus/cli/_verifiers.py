@@ -1,4 +1,4 @@
-"""The options of ``eval`` and ``verify`` that name verifiers, and the verifiers that they make."""
+"""Verifier options of ``eval`` and ``verify``."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,15 +12,15 @@ from grpo_verifiers.errors.messages import unknown
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
 
-NAMED = "by name, reference or mapping, as in a config: '{name: …, label: …, …}'; several may be given"
+NAMED = "by name, reference or mapping, as in a config: '{name: …, label: …, …}'; repeat it for several"
 
 
 def add_verifier_options(group: "argparse._ActionsContainer") -> None:
-    """Declare the options that name verifiers, and those beside them."""
+    """Declare the options for verifiers, their columns, keywords, plug-ins and timeout."""
     group.add_argument("--verifier", action="append", default=[], metavar="NAME", help=NAMED)
     group.add_argument(
         "--column", action="append", default=[], metavar="PARAMETER=COLUMN",
-        help="where a value stands; of one of several verifiers: LABEL.PARAMETER=COLUMN",
+        help="column of a value; of one of several verifiers: LABEL.PARAMETER=COLUMN",
     )  # fmt: skip
     group.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE",
@@ -31,7 +31,7 @@ def add_verifier_options(group: "argparse._ActionsContainer") -> None:
 
 
 def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
-    """The verifiers of a command line, with their options."""
+    """Build the verifiers of a command line, with their options."""
     import yaml
 
     from grpo_plus.recipe.entries import build_verifiers, read_entries
@@ -46,7 +46,7 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
     for label, key, value in _pairs(options.option, "--option", labels):
         if label is None:
             raise UserError(
-                f"--option {key}={value} does not say which of {', '.join(labels)} it belongs to: write --option "
+                f"--option {key}={value} must name one of {', '.join(labels)}: write --option "
                 f"{labels[0]}.{key}={value}."
             )
         keywords[label][key] = yaml.safe_load(value)
@@ -74,8 +74,8 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
         "--verifier",
     )
     raise_all(problems)
-    parts, found = build_verifiers(entries, plugins)
-    raise_all(found)
+    parts, unfit = build_verifiers(entries, plugins)
+    raise_all(unfit)
     return [part.verifier for part in parts]
 
 
@@ -84,7 +84,7 @@ def _reads(verifier: "Verifier", parameter: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """A name as it is; a mapping in braces as YAML."""
+    """Return a name unchanged; parse a mapping in braces as YAML."""
     from grpo_plus.recipe.options import mapping
 
     if not text.lstrip().startswith("{"):
@@ -95,10 +95,10 @@ def _read(text: str) -> Any:
         raise UserError(str(error)) from error
 
 
-def require_columns(needed: Mapping[str, Mapping[str, str]], columns: Sequence[str], way: str) -> None:
-    """Raise `UserError` where the data lacks columns; ``needed`` has those of each verifier's parameters, by its label.
+def require_columns(needed: Mapping[str, Mapping[str, str]], columns: Sequence[str], flags: str) -> None:
+    """Raise `UserError` if the data lacks columns; ``needed`` maps labels to the columns of the parameters.
 
-    ``way``: the flags that name a column.
+    ``flags``: the options that set a column.
     """
     missing = [
         f"{label} needs {parameter}: {unknown('column', column, columns)}"
@@ -108,13 +108,13 @@ def require_columns(needed: Mapping[str, Mapping[str, str]], columns: Sequence[s
     ]
     if missing:
         raise UserError(
-            f"the data lacks columns of the verifiers. {' '.join(missing)} Say where a value stands with {way}."
+            f"the data lacks columns of the verifiers. {' '.join(missing)} Set the column of a value with {flags}."
         )
 
 
 def _pairs(texts: Iterable[str], flag: str, labels: Sequence[str]) -> "list[tuple[str | None, str, str]]":
-    """Label, key and value of each ``KEY=VALUE`` or ``LABEL.KEY=VALUE``; the label of an only verifier is its own."""
-    found: list[tuple[str | None, str, str]] = []
+    """Parse ``KEY=VALUE`` or ``LABEL.KEY=VALUE``; a single verifier needs no label."""
+    pairs: list[tuple[str | None, str, str]] = []
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
@@ -124,7 +124,7 @@ def _pairs(texts: Iterable[str], flag: str, labels: Sequence[str]) -> "list[tupl
         key = key.removeprefix(f"{label}.") if named else key
         if not labels:
             raise UserError(f"{flag} {text} belongs to a verifier: give --verifier.")
-        if any((label, key) == before[:2] for before in found):
+        if any((label, key) == before[:2] for before in pairs):
             raise UserError(f"{flag} gives {key} twice: keep one.")
-        found.append((label, key, value))
-    return found
+        pairs.append((label, key, value))
+    return pairs

@@ -1,4 +1,4 @@
-"""The results of ``grpo-plus verify``: the file, the table, and rows shown with completion, gold and reason."""
+"""Results of ``grpo-plus verify``: file, table, and printed rows with completion, gold and reason."""
 
 import json
 import os
@@ -18,23 +18,23 @@ from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
-GOLD_KEPT = 8000
-"""Characters of a gold answer; tests of programs may be megabytes."""
 GAP = "[… {} characters …]"
+GOLD_CHARACTERS = 8000
+"""Stored characters of a gold answer; tests of programs may be megabytes."""
 SHOWN = 1200
-"""Characters of a completion or gold that are printed; the file has all of them."""
+"""Printed characters of a completion or gold; the file has all."""
 ALL, DISAGREE = "all", "disagree"
 
 
 @dataclass
-class Results:
+class VerifyResults:
     """Counts of a run of ``verify``, and the rows to show.
 
-    ``labels`` are the verifiers'; ``wanted`` are the statuses to show, of any verifier; ``most`` is how many rows.
+    ``labels`` are the verifiers'; ``selected`` are the statuses to show, of any verifier; ``most`` limits the rows.
     """
 
     labels: Sequence[str]
-    wanted: Collection[str] = ()
+    selected: Collection[str] = ()
     most: int = 20
     rows: int = 0
     statuses: dict[str, Counter[str]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Results:
             self.silent[line["verifier"]] += line["score"] is None and not has_reason(line["detail"])
         statuses = {line["status"] for line in lines}
         verdicts = {line["score"] >= 1 for line in lines if line["score"] is not None}
-        if ALL in self.wanted or statuses & set(self.wanted) or (DISAGREE in self.wanted and len(verdicts) > 1):
+        if ALL in self.selected or statuses & set(self.selected) or (DISAGREE in self.selected and len(verdicts) > 1):
             if len(self.shown) < self.most:
                 self.shown.append(tuple(lines))
             else:
@@ -60,11 +60,11 @@ class Results:
 
     @property
     def failed(self) -> bool:
-        """Whether a row could not be judged."""
-        return any(found["error"] or found["timeout"] for found in self.statuses.values())
+        """True if a row has no verdict."""
+        return any(counts["error"] or counts["timeout"] for counts in self.statuses.values())
 
     def show(self, file: Path) -> None:
-        """Print the tables, and the rows that were asked for."""
+        """Print the tables and the selected rows."""
         from rich.console import Console
 
         console = Console() if sys.stdout.isatty() else Console(width=100)
@@ -80,9 +80,9 @@ class Results:
         for lines in self.shown:
             print("\n".join(shown_row(lines)))
         if self.more:
-            print(f"\n{self.more} more rows are as asked for: --show-rows shows more, and {file} holds all.")
-        elif self.wanted and not self.shown:
-            print(f"\nno row is as --show asks for ({', '.join(self.wanted)}).")
+            print(f"\n{self.more} more rows match: --show-rows shows more, and {file} has all.")
+        elif self.selected and not self.shown:
+            print(f"\nno row matches --show ({', '.join(self.selected)}).")
 
     def _table(self) -> Any:
         from rich.table import Table
@@ -90,8 +90,8 @@ class Results:
         one = len(self.labels) == 1
         table = Table("status", *(("rows", "share") if one else self.labels))
         total = Counter[str]()
-        for found in self.statuses.values():
-            total += found
+        for counts in self.statuses.values():
+            total += counts
         for status, _ in total.most_common():
             cells = []
             for label in self.labels:
@@ -108,7 +108,7 @@ def _mean(scores: Sequence[float | None]) -> str:
 
 
 def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mapping[str, Any]) -> dict[str, Any]:
-    """One line of the results file, without secrets."""
+    """Return one line of the results file, without secrets."""
     golds = {name: redact(plain(value), name) for name, value in gold.items()}
     return {
         "row": row,
@@ -118,28 +118,28 @@ def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mappi
         "detail": redact_text(readable(verdict.detail, MAX_DETAIL)),
         "completion": redact(plain(completion)),
         "gold": {
-            name: without_middle(kept, GOLD_KEPT, GAP) if isinstance(kept, str) else kept
-            for name, kept in golds.items()
+            name: without_middle(gold, GOLD_CHARACTERS, GAP) if isinstance(gold, str) else gold
+            for name, gold in golds.items()
         },
     }
 
 
 def as_line(value: Mapping[str, Any]) -> str:
-    """A line of JSON; what is no Unicode is escaped by the file (``backslashreplace``), which JSON reads."""
+    """Return a line of JSON; the file escapes invalid Unicode (``backslashreplace``), which JSON can read."""
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
 def shown_row(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A row for people: its completion, its gold answers, and a verdict with its reason from each verifier."""
+    """Format a row for people: completion, gold answers, and the verdict and reason of each verifier."""
     first = lines[0]
-    found = [f"\nrow {first['row']}", *_text("completion", first["completion"])]
+    texts = [f"\nrow {first['row']}", *_text("completion", first["completion"])]
     golds = {name: value for line in lines for name, value in line["gold"].items()}
     for name, value in golds.items():
-        found += _text(f"gold {name}", value)
+        texts += _text(f"gold {name}", value)
     for line in lines:
         score = "no score" if line["score"] is None else f"score {line['score']:g}"
-        found.append(f"  {line['verifier']}: {line['status']}, {score}{line['detail'] and ': ' + line['detail']}")
-    return [readable(redact_text(text), 4 * SHOWN) for text in found]
+        texts.append(f"  {line['verifier']}: {line['status']}, {score}{line['detail'] and ': ' + line['detail']}")
+    return [readable(redact_text(text), 4 * SHOWN) for text in texts]
 
 
 def _text(name: str, value: Any) -> list[str]:
@@ -150,24 +150,24 @@ def _text(name: str, value: Any) -> list[str]:
     return [f"  {name}:", *(f"    {line}" for line in lines)]
 
 
-def read_statuses(given: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """The statuses that ``--show`` asks for."""
-    known = [*(status.value for status in Status), ALL, DISAGREE]
-    wanted = [word.strip() for text in given for word in text.split(",")]
-    for word in wanted:
-        if word not in known:
-            raise UserError(f"--show: {unknown('status', word, known)}")
-    if DISAGREE in wanted and len(labels) < 2:
+def read_statuses(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Parse the statuses of ``--show``."""
+    allowed = [*(status.value for status in Status), ALL, DISAGREE]
+    statuses = [word.strip() for text in texts for word in text.split(",")]
+    for word in statuses:
+        if word not in allowed:
+            raise UserError(f"--show: {unknown('status', word, allowed)}")
+    if DISAGREE in statuses and len(labels) < 2:
         raise UserError("--show disagree needs a second --verifier to disagree with.")
-    return list(dict.fromkeys(wanted))
+    return list(dict.fromkeys(statuses))
 
 
 def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
-    """A new results file: at ``out``, or beside the data under a name that is free."""
+    """Open a new results file: ``out``, or a free name in the folder of the data."""
     settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
     source = Path(data).expanduser()
-    beside = source.with_suffix(".verdicts.jsonl") if source.is_file() else Path(f"{source.name}.verdicts.jsonl")
-    path = out or beside
+    default = source.with_suffix(".verdicts.jsonl") if source.is_file() else Path(f"{source.name}.verdicts.jsonl")
+    path = out or default
     try:
         if out is not None:  # a path from the user may be a link or /dev/stdout; the default path may not
             if out.is_file() and not overwrite and not _is_output(out):
@@ -188,7 +188,7 @@ def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[st
 
 
 def _is_output(path: Path) -> bool:
-    """Whether a path is where this process prints to, such as ``/dev/stdout``."""
+    """Return True for the output of this process, such as ``/dev/stdout``."""
     try:
         return any(os.path.samestat(path.stat(), os.fstat(number)) for number in (1, 2))
     except OSError:

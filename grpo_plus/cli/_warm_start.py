@@ -1,4 +1,4 @@
-"""The warm start of a run: its data, the place where it is kept, and what the run goes on from."""
+"""Warm start of a run: its data, its folder, and the initial model of the run."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,26 +14,25 @@ from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.training.hooks import Hook
     from grpo_plus.warm_start.make import Start
 
 RECORD = "_warm_start.json"
-"""In a run's folder: the warm start that it began with."""
-Tell = Callable[..., None]
+"""File in a run's folder that names its warm start."""
+Print = Callable[..., None]
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A model that a run begins with, and what makes it so.
+class InitialModel:
+    """Initial model of a run.
 
     Attributes:
         model: its name or folder.
-        hooks: one that loads a warm-started adapter, where there is one.
+        adapter: folder of a warm-started adapter to load into that of the trainer.
         fact: a few words for the model card.
     """
 
     model: str
-    hooks: tuple["Hook", ...] = ()
+    adapter: Path | None = None
     fact: str | None = None
 
 
@@ -44,81 +43,78 @@ def begin(  # noqa: PLR0917
     splits: Any,
     sets: Mapping[str, Any],
     resumed: Path | None,
-    tell: Tell,
-) -> Begun:
-    """Make the warm start of a run, or find it; without one the run begins with the model as it is.
+    show: Print,
+) -> InitialModel:
+    """Make or reuse the warm start of a run; without one, return the model unchanged.
 
-    ``sets`` are the rows of the run, prompts made, by the field that chose them. A run that is ``resumed`` keeps the
-    warm start that it began with.
+    ``sets`` are the rows of the run with prompts, by config field. A ``resumed`` run keeps its own warm start.
     """
-    from grpo_plus import _trl
     from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_plus.warm_start.make import headline
     from grpo_plus.warm_start.store import FILE
 
-    args, wanted = parsed.training, parsed.warm_start is not None
+    args, enabled = parsed.training, parsed.warm_start is not None
     record = Path(args.output_dir) / RECORD
     if resumed is not None:
-        found = _trl.from_main(lambda: _former(resumed))
-        if found is None:
-            if wanted:
-                tell(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
-            return Begun(start.model)
-        tell(f"warm start: as the run of {resumed} began, from {found['folder']}.")
-    elif wanted:
-        folder, adapter = _made(parsed, start, tokenizer, splits, sets, tell)
-        found = {"folder": str(folder.resolve()), "adapter": adapter}
+        start_info = broadcast_from_main(lambda: _earlier(resumed))
+        if start_info is None:
+            if enabled:
+                show(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
+            return InitialModel(start.model)
+        show(f"warm start: that of the run of {resumed}, from {start_info['folder']}.")
+    elif enabled:
+        folder, adapter = _make(parsed, start, tokenizer, splits, sets, show)
+        start_info = {"folder": str(folder.resolve()), "adapter": adapter}
     else:
-        _trl.from_main(lambda: record.unlink(missing_ok=True))
-        return Begun(start.model)
-    _trl.from_main(lambda: _write(record, found))
-    folder = Path(found["folder"])
-    fact = f"supervised, {_trl.from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
-    if not found["adapter"]:
-        return Begun(str(folder), fact=fact)
+        broadcast_from_main(lambda: record.unlink(missing_ok=True))
+        return InitialModel(start.model)
+    broadcast_from_main(lambda: _write(record, start_info))
+    folder = Path(start_info["folder"])
+    fact = f"supervised, {broadcast_from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
+    if not start_info["adapter"]:
+        return InitialModel(str(folder), fact=fact)
     if start.adapter is None:
         raise UserError(
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    from grpo_plus.training.reference import WarmAdapter
-
-    return Begun(start.model, (WarmAdapter(folder),), fact)
+    return InitialModel(start.model, folder, fact)
 
 
-def _former(checkpoint: Path) -> dict[str, Any] | None:
-    """The warm start that the run of a checkpoint began with; the run's folder may have been moved."""
+def _earlier(checkpoint: Path) -> dict[str, Any] | None:
+    """Return the warm start of a checkpoint's run, whose folder may have been moved."""
     from grpo_plus.checkpoints import manifest
     from grpo_plus.checkpoints.folder import read_json
     from grpo_plus.warm_start.make import FOLDER
 
-    found = read_json(checkpoint.parent / RECORD)
-    if not {"folder", "adapter"} <= found.keys():
+    start_info = read_json(checkpoint.parent / RECORD)
+    if not {"folder", "adapter"} <= start_info.keys():
         return None
-    kept = Path(found["folder"])
-    if not kept.exists():
-        kept = checkpoint.parent / FOLDER / kept.name
-    torn = manifest.problem(kept)
-    if torn is not None:
+    folder = Path(start_info["folder"])
+    if not folder.exists():
+        folder = checkpoint.parent / FOLDER / folder.name
+    damage = manifest.problem(folder)
+    if damage is not None:
         raise UserError(
-            f"warm_start: the run of {checkpoint} began with the warm start in {found['folder']}, which is not whole "
-            f"({torn}). Make it anew by a run of the same warm_start into another output_dir, with max_steps: 1 and "
-            f"warm_start: {{folder: {kept.parent}}}."
+            f"warm_start: the run of {checkpoint} began with the warm start in {start_info['folder']}, which is not "
+            f"complete ({damage}). Repeat it by a run of the same warm_start into another output_dir, with max_steps: "
+            f"1 and warm_start: {{folder: {folder.parent}}}."
         )
-    return {**found, "folder": str(kept.resolve())}
+    return {**start_info, "folder": str(folder.resolve())}
 
 
-def _write(path: Path, found: Mapping[str, Any]) -> None:
+def _write(path: Path, start_info: Mapping[str, Any]) -> None:
     from grpo_verifiers.files import write_atomic
 
-    with suppress(OSError):  # a full disk costs the note, not the run
-        write_atomic(path, json.dumps(found))
+    with suppress(OSError):  # a full disk must not end the run
+        write_whole(path, json.dumps(start_info))
 
 
-def _made(  # noqa: PLR0917
-    parsed: "Parsed", start: "Start", tokenizer: Any, splits: Any, sets: Mapping[str, Any], tell: Tell
+def _make(  # noqa: PLR0917
+    parsed: "Parsed", start: "Start", tokenizer: Any, splits: Any, sets: Mapping[str, Any], show: Print
 ) -> tuple[Path, bool]:
-    """The folder of the warm start, and whether it is an adapter's."""
+    """Return the folder of the warm start, and True if it is an adapter's."""
     from accelerate import PartialState
 
     from grpo_plus.warm_start.examples import encode
@@ -126,10 +122,10 @@ def _made(  # noqa: PLR0917
     from grpo_plus.warm_start.options import WarmStart
 
     args = parsed.training
-    settings, measured = parsed.warm_start or {}, parsed.measure or {}
+    settings, measure = parsed.warm_start or {}, parsed.measure or {}
     rows, column = _rows(parsed, settings, tokenizer, splits)
     hidden = [row["prompt"] for row in sets.get("dataset_test_split", ())]
-    hidden += [row["prompt"] for row in islice(iter(sets.get("measure", ())), measured.get("limit"))]
+    hidden += [row["prompt"] for row in islice(iter(sets.get("measure", ())), measure.get("limit"))]
     if tokenizer.chat_template is None and any(not isinstance(row.prompt, str) for row in rows):
         raise UserError(
             "warm_start: the prompts are conversations, and the model has no chat template: set prompt: {chat: false}, "
@@ -159,20 +155,20 @@ def _made(  # noqa: PLR0917
         start = replace(start, init={**start.init, "dtype": "float32"}, quantisation=None, adapter=None)
     elif start.quantisation is not None and start.adapter is None:
         raise UserError("warm_start: a quantised base is trained by an adapter: set use_peft: true, or full: true.")
-    tell(*examples.told())
+    show(*examples.told())
     named = settings.get("folder")
     home = Path(named).expanduser() if named else Path(args.output_dir) / FOLDER
     store = store_of(home, start, examples, options)
 
     return (
-        obtain(store, start, examples, options, tokenizer, tell, alone=not named, refused=_sharded(args)),
+        obtain(store, start, examples, options, tokenizer, show, alone=not named, refused=_sharded(args)),
         start.adapter is not None,
     )
 
 
 def _chats(args: Any, tokenizer: Any) -> Any:
-    """How chats with tools are written; None where the run has none."""
-    from grpo_plus.training.markers import markers_of
+    """Return the writer of chats with tools; None if the run has none."""
+    from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 
     if not (args.recipe.tools or args.recipe.environments):
@@ -187,7 +183,7 @@ def _chats(args: Any, tokenizer: Any) -> Any:
 
 
 def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits: Any) -> tuple[list[Any], str]:
-    """Prompts with their solutions, and the column of these."""
+    """Return prompts with their solutions, and the column of the solutions."""
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_plus.recipe.tools import COLUMN, schemas_of
     from grpo_plus.warm_start.examples import Row
@@ -201,13 +197,13 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
     if not hasattr(rows, "__len__"):
         raise UserError(
             f"warm_start: the split {split!r} is a stream, and its rows must be counted: set dataset_streaming: "
-            "false, or warm_start: {dataset: …} to a file, a folder or a name on the hub, which is loaded whole."
+            "false, or warm_start: {dataset: …} to a file, a folder or a name on the hub, which is loaded completely."
         )
     if len(rows) == 0:
         raise UserError(f"warm_start: the split {split!r} holds no rows.")
     if column not in rows.column_names:
-        told = unknown("column", column, rows.column_names)
-        raise UserError(f"warm_start: {told} Set warm_start: {{solution: …}} to the one with the solutions.")
+        problem = unknown("column", column, rows.column_names)
+        raise UserError(f"warm_start: {problem} Set warm_start: {{solution: …}} to the one with the solutions.")
     recipe = parsed.training.recipe
     if recipe.environments and None not in recipe.environments:
         if COLUMN not in rows.column_names:
@@ -218,14 +214,14 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
     check_columns(rows, parsed.prompt, "warm_start")
     if parsed.prompt:
         make = maker(parsed.prompt, chat=tokenizer.chat_template is not None)
-        asked = [make(row) for row in rows]
+        prompts = [make(row) for row in rows]
     else:
-        asked = list(rows["prompt"])
-    return [Row(*each) for each in zip(asked, rows[column], tools, strict=True)], column
+        prompts = list(rows["prompt"])
+    return [Row(*each) for each in zip(prompts, rows[column], tools, strict=True)], column
 
 
 def _sharded(args: Any) -> str | None:
-    """Why a warm start cannot be made here; one that is kept is used all the same."""
+    """Return why a warm start is impossible here; an existing one is still used."""
     from grpo_plus.recipe.choice import Choice
 
     choice = Choice(args, args.recipe)
@@ -233,13 +229,13 @@ def _sharded(args: Any) -> str | None:
     if kind is None:
         return None
     return (
-        f"warm_start cannot be made under {kind}. Make it first in one process or with plain data parallelism, by the "
-        "same config without its launch options and with max_steps: 1; it is kept, and this run will find it."
+        f"warm_start is impossible under {kind}. Make it first in one process or with plain data parallelism, with the "
+        "same config without its launch options and with max_steps: 1; this run then reuses it."
     )
 
 
 def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> list[str]:
-    """The warm start for ``explain``."""
+    """Return the lines on the warm start for ``explain``."""
     from grpo_plus.warm_start.options import ADAPTER_RATE, FULL_RATE
 
     if settings is None:
@@ -251,5 +247,5 @@ def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> li
         f"warm start: {length} of supervised training on the column {settings.get('solution', 'solution')!r} of "
         f"{settings.get('dataset', 'the training data')}"
     )
-    second = "the adapter, which GRPO goes on with" if lora else "all weights"
+    second = "the adapter, which GRPO continues to train" if lora else "all weights"
     return [first, f"  trains {second}; learning rate {rate:g}, {settings.get('batch_size', 32)} rows a step", ""]

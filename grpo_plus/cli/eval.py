@@ -1,4 +1,4 @@
-"""``grpo-plus eval``: the accuracy of a model on a dataset, by a verifier, with intervals."""
+"""``grpo-plus eval``: accuracy of a model on a dataset, by a verifier, with intervals."""
 
 import argparse
 import os
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
-from grpo_plus.cli._early import quiet_bars, say
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
+from grpo_plus.cli._quick_checks import print_status, quiet_bars
+from grpo_plus.cli._run_settings import DEFAULT_LENGTH, NOTHING, SAMPLING, RunSettings, read_run_settings, run_folders
 from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
-from grpo_plus.cli._trained import DEFAULT_LENGTH, NOTHING, SAMPLING, Trained, places, trained
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 PROG = "grpo-plus eval"
 MANY_CUT_OFF = 0.05
-"""Share of completions that were cut off, from which it is told."""
+"""Smallest share of cut-off completions that is reported."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run all checks that need no model, then load it, sample, judge and print."""
+    """Run all checks that need no model, then load the model, sample, verify and print."""
     options = _options(arguments)
     ks = _ks(options.k, options.n)
     local_data(options.dataset, None, "--dataset")
     options.loaded = _base_and_adapter(options)
-    found = _as_trained(options)
+    settings = _adopt_run_settings(options)
     try:
         verifiers = make_verifiers(options)
     except (ConfigError, VerifierError) as error:
         raise UserError(str(error)) from error
-    say("Loading torch and transformers.")
+    print_status("Loading torch and transformers.")
     from grpo_plus.evaluation.run import check_numbers
     from grpo_plus.evaluation.sample import Drawing
     from grpo_plus.evaluation.store import StoreError
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
             min_p=options.min_p,
             repetition_penalty=options.repetition_penalty,
         )
-        return _evaluate(options, ks, drawing, verifiers, found)
+        return _evaluate(options, ks, drawing, verifiers, settings)
     except (VerifierError, StoreError, ValueError) as error:
         raise UserError(str(error)) from error
     finally:
@@ -66,7 +66,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog=PROG, usage=f"{PROG} MODEL --dataset DATASET --verifier NAME [options]", description=__doc__)
+    parser = CommandParser(
+        prog=PROG, usage=f"{PROG} MODEL --dataset DATASET --verifier NAME [options]", description=__doc__
+    )
     parser.add_argument("model", help="a folder or a name on the hub; a folder with an adapter brings its base along")
     data = parser.add_argument_group("data")
     data.add_argument("--dataset", required=True, help="a file, a folder, a name on the hub, or module:function")
@@ -82,7 +84,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add_verifier_options(parser.add_argument_group("verifier"))
     add_tool_options(
-        parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
+        parser.add_argument_group("tools and environments; default: those of the run that trained the model")
     )
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
@@ -98,7 +100,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading = parser.add_argument_group("loading")
     loading.add_argument("--adapter", help="folder of an adapter to put on the model")
     loading.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
-    loading.add_argument("--device", help="cpu, cuda, …; default: what there is")
+    loading.add_argument("--device", help="cpu, cuda, …; default: the accelerator, if any")
     loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
@@ -107,35 +109,35 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _ks(given: str | None, n: int) -> list[int]:
-    if given is None:
+def _ks(text: str | None, n: int) -> list[int]:
+    if text is None:
         return sorted({1, n}) if n >= 1 else [1]
     try:
-        return sorted({int(part) for part in given.split(",")})
+        return sorted({int(part) for part in text.split(",")})
     except ValueError as error:
-        raise UserError(f"-k is {given!r}, expected whole numbers separated by commas, like 1,4,8.") from error
+        raise UserError(f"-k is {text!r}, expected whole numbers separated by commas, like 1,4,8.") from error
 
 
-def _as_trained(options: argparse.Namespace) -> Trained:
-    """Take from the run of the model what no flag says; tells what, and changes ``options``."""
+def _adopt_run_settings(options: argparse.Namespace) -> RunSettings:
+    """Fill unset ``options`` from the run of the model, and print the adopted settings."""
     named = options.settings_from
-    found = None
+    settings = None
     if named != NOTHING:
-        found = trained(places(named) if named else places(options.adapter, options.model))
-        if named and found is None:
+        settings = read_run_settings(run_folders(named) if named else run_folders(options.adapter, options.model))
+        if named and settings is None:
             raise UserError(f"--settings-from {named}: there is no run with a record in it.")
-    run = found or Trained(Path())
+    run = settings or RunSettings(Path())
     own = _prompt_of(options)
-    asked = {"column", "user"} & own.keys()
+    question = {"column", "user"} & own.keys()
     options.prompt = {
-        key: value for key, value in run.prompt.items() if not (asked and key in ("column", "user"))
+        key: value for key, value in run.prompt.items() if not (question and key in ("column", "user"))
     } | own
-    if told := run.told():
-        say(told)
+    if summary := run.summary():
+        print_status(summary)
     if options.max_completion_length is None:
         options.max_completion_length = run.most or DEFAULT_LENGTH
         if run.most is None:
-            say(f"Completions of at most {DEFAULT_LENGTH} tokens: --max-completion-length says otherwise.")
+            print_status(f"Completions of at most {DEFAULT_LENGTH} tokens: set --max-completion-length to change this.")
     for name, default in SAMPLING.items():
         if getattr(options, name, None) is None:
             setattr(options, name, run.sampling.get(name, default))
@@ -144,7 +146,7 @@ def _as_trained(options: argparse.Namespace) -> Trained:
 
 
 def _evaluate(
-    options: argparse.Namespace, ks: list[int], drawing: "Drawing", verifiers: "list[Verifier]", run: Trained
+    options: argparse.Namespace, ks: list[int], drawing: "Drawing", verifiers: "list[Verifier]", run: RunSettings
 ) -> int:
     from rich.console import Console
 
@@ -154,13 +156,13 @@ def _evaluate(
     from grpo_plus.evaluation.tables import WIDTH, results_table
 
     rows = _rows(options)
-    tools = tool_use(options, places(options.adapter, options.model))
+    tools = tool_use(options, run_folders(options.adapter, options.model))
     if not verifiers and (
         tools is None or not any(part.rewards for part in tools.config().recipe.environments.values())
     ):
-        raise UserError("there is nothing to judge with: give --verifier, or an environment with get_reward.")
+        raise UserError("nothing scores the completions: give --verifier, or an environment with get_reward.")
     base, adapter = options.loaded
-    _require(verifiers, rows, options, run)
+    _check_columns(verifiers, rows, options, run)
     store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
         model, tokenizer = _load_model(base, adapter, options)
@@ -178,39 +180,39 @@ def _evaluate(
                     store.add(samples)
                 progress.advance(samples)
 
-            found = evaluate(
+            evaluation = evaluate(
                 model, tokenizer, rows, verifiers, tools=tools, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
                 batch=options.batch, done=done, report=report, template_keywords=options.template_keywords,
             )  # fmt: skip
         if store:
-            store.finish(found)
+            store.finish(evaluation)
     except KeyboardInterrupt:
         if store:
-            print(f"\nInterrupted; the same command goes on from {options.out}.", file=sys.stderr)
+            print(f"\nInterrupted; the same command resumes from {options.out}.", file=sys.stderr)
         raise
     finally:
         if store:
             store.close()
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    console.print(results_table({f"{len(rows)} rows, {options.n} samples each": found}))
-    _print_notes(found, ks, options.max_completion_length)
+    console.print(results_table({f"{len(rows)} rows, {options.n} samples each": evaluation}))
+    _print_notes(evaluation, ks, options.max_completion_length)
     if store:
         print(f"samples: {store.path}\nresults: {store.beside}")
     return 0
 
 
-def _print_notes(found: "Evaluation", ks: Sequence[int], most: int) -> None:
-    if found.cut_off >= MANY_CUT_OFF:
+def _print_notes(evaluation: "Evaluation", ks: Sequence[int], most: int) -> None:
+    if evaluation.cut_off >= MANY_CUT_OFF:
         print(
-            f"{found.cut_off:.0%} of the completions were cut off at {most} tokens, before they could end: raise "
+            f"{evaluation.cut_off:.0%} of the completions were cut off at {most} tokens, before they could end: raise "
             "--max-completion-length, unless the model never ends."
         )
     print("95% confidence intervals, over the choice of rows and samples.")
-    for note in found.notes:
+    for note in evaluation.notes:
         print(note)
-    for label, results in found.results.items():
+    for label, results in evaluation.results.items():
         if max(ks) > 1 and not results.majorities:
-            print(f"{label} has no majority@k: it does not say which answer a completion states (stated).")
+            print(f"{label} has no majority@k: it does not return the answer of a completion (stated).")
 
 
 def _rows(options: argparse.Namespace) -> Any:
@@ -218,7 +220,7 @@ def _rows(options: argparse.Namespace) -> Any:
 
     rows = pick_split(load_rows(options.dataset, options.config), options.split, "--split")
     if not hasattr(rows, "__len__"):
-        raise UserError(f"--dataset {options.dataset!r} is a stream; an evaluation needs to know its rows.")
+        raise UserError(f"--dataset {options.dataset!r} is a stream; an evaluation needs the number of rows.")
     if options.limit is not None:
         if options.limit < 1:
             raise UserError(f"--limit is {options.limit}, expected at least 1.")
@@ -229,15 +231,14 @@ def _rows(options: argparse.Namespace) -> Any:
 
 
 def _prompt_of(options: argparse.Namespace) -> dict[str, str]:
-    """The ``prompt`` mapping of flags."""
-    given = {
+    flags = {
         "column": options.prompt_column, "user": options.user,
         "system": options.system, "template": options.template,
     }  # fmt: skip
-    return {key: value for key, value in given.items() if value is not None}
+    return {key: value for key, value in flags.items() if value is not None}
 
 
-def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: Trained) -> None:
+def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: RunSettings) -> None:
     """Check the dataset's columns before a model is loaded."""
     from grpo_plus.cli._prompts import check_columns, prompt_problems
 
@@ -257,7 +258,7 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
 
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
-    """The base model and the adapter: a folder with an adapter names its base itself."""
+    """Return the base model and the adapter; a folder with an adapter names its base."""
     import json
 
     adapter, base = options.adapter, options.model
@@ -273,14 +274,13 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
             raise UserError(f"{config} cannot be read: {error}.") from error
         if not named:
             raise UserError(f"{base} is an adapter that names no base model: {PROG} BASE --adapter {base}")
-        say(f"{base} is an adapter on {named}.")
+        print_status(f"{base} is an adapter on {named}.")
         return str(named), str(base)
     local_model(base, "MODEL", functions=False)
     return base, adapter
 
 
 def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
-    """The model, with its adapter, and its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -304,7 +304,7 @@ def _load_model(base: str, adapter: str | None, options: argparse.Namespace) -> 
         model = AutoModelForCausalLM.from_pretrained(base, trust_remote_code=trust, **extra)
         if options.load_in_4bit:
             keep_layout(model)
-        # That of the adapter if it has one: training may have changed the template.
+        # Prefer the adapter's tokenizer: training may have changed the template.
         own = adapter if adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file() else base
         tokenizer = AutoTokenizer.from_pretrained(own, trust_remote_code=trust)
         if adapter is not None:
@@ -331,18 +331,18 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
-    """The settings that identify an evaluation."""
+    """Return the settings that identify an evaluation."""
     names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
-    apart = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
-    apart |= {"settings_from", "tools_from"}
-    found = {name: value for name, value in vars(options).items() if name not in apart}
-    found |= {name: options.prompt.get(key) for name, key in names.items()}
+    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
+    excluded |= {"settings_from", "tools_from"}
+    settings = {name: value for name, value in vars(options).items() if name not in excluded}
+    settings |= {name: options.prompt.get(key) for name, key in names.items()}
     if "chat" in options.prompt:
-        found["chat"] = options.prompt["chat"]
+        settings["chat"] = options.prompt["chat"]
     if tools is not None:
         config = tools.config()
-        found |= {name: getattr(config, name) for name in (*TURN_FIELDS, "chat_template_kwargs")}
-    return found
+        settings |= {name: getattr(config, name) for name in (*TURN_FIELDS, "chat_template_kwargs")}
+    return settings
 
 
 class _Progress:
@@ -359,7 +359,7 @@ class _Progress:
         )  # fmt: skip
         self._task = self._bar.add_task("sampling", total=total, completed=done)
         self._total, self._done, self._scores = total, done, [0.0, 0.0]
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -369,14 +369,14 @@ class _Progress:
         self._bar.stop()
 
     def advance(self, samples: "Sequence[Sample]") -> None:
-        """Count judged samples."""
+        """Count verified samples."""
         self._done += len(samples)
         for sample in samples:
             score = next(iter(sample.verdicts.values()))["score"]
             if score is not None:
                 self._scores = [self._scores[0] + score, self._scores[1] + 1]
-        shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "nothing to judge yet"
+        shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "no scores yet"
         self._bar.update(self._task, advance=len(samples), description=shown)
-        if not self._terminal and (self._done == self._total or time.monotonic() - self._said > 10):
-            self._said = time.monotonic()
+        if not self._terminal and (self._done == self._total or time.monotonic() - self._last_line > 10):
+            self._last_line = time.monotonic()
             print(f"{self._done} of {self._total} samples, {shown}", file=sys.stderr, flush=True)

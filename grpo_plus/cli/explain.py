@@ -1,4 +1,4 @@
-"""``grpo-plus explain``: the parts of a config as formulas, and its advantages on sample rewards."""
+"""``grpo-plus explain``: parts of a config as formulas, and its advantages on sample rewards."""
 
 import json
 import os
@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import check_early, on_cpu
-from grpo_plus.cli._parser import Parser
-from grpo_plus.cli._sample import REWARDS, Sample, read_sample
+from grpo_plus.cli._parser import CommandParser
+from grpo_plus.cli._quick_checks import check_early, on_cpu
+from grpo_plus.cli._sample import REWARDS, SampleGroup, read_sample
 from grpo_plus.cli._selection import selection_lines
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact, redact_text
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
-BESIDE = ("--rewards", "--lengths", "--steps")
-"""The options of this command alone."""
+OWN_OPTIONS = ("--rewards", "--lengths", "--steps")
+"""Options of this command only."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print the resolved parts."""
-    parser = Parser(
+    parser = CommandParser(
         prog=PROG,
         description=__doc__,
-        epilog="Every option of grpo-plus train may be given as well: grpo-plus train --help.",
+        epilog="Every option of grpo-plus train works here as well: grpo-plus train --help.",
         usage=f"{PROG} config.yaml [--rewards {REWARDS}] [--any.option VALUE …]",
     )
     parser.add_argument(
@@ -46,16 +46,16 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
     parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
     options, rest = parser.parse_known_args(list(arguments))
-    check_early(rest, beside=BESIDE)
+    check_early(rest, own=OWN_OPTIONS)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
-    from grpo_plus.cli._loads import load_notes
+    from grpo_plus.cli._download_notice import load_notes
     from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage
 
-    # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse(PROG, on_cpu(rest), beside=BESIDE)
+    # No GPU is needed: a config for one can be explained anywhere.
+    parsed = parse(PROG, on_cpu(rest), own=OWN_OPTIONS)
     config = parsed.training
     functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
-    """Name and weight of every reward, in the trainer's order."""
+    """Return name and weight of every reward, in the trainer's order."""
     from grpo_plus.recipe.weights import named_weights, weight_problems
 
     problems = weight_problems(parsed.training.recipe, functions)
@@ -100,7 +100,7 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     return [*named_weights(recipe, functions), *own.items()]
 
 
-def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
+def _advantage_lines(config: "GRPOPlusConfig", sample: SampleGroup, chosen: "Chosen | None") -> list[str]:
     from grpo_plus.advantages import get_advantage
     from grpo_plus.recipe.advantage import equivalent_advantage
 
@@ -118,7 +118,7 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
     reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
-        raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
+        raise UserError("--steps is set, but this advantage estimator reads no steps: advantage: process does.")
     parts = [part for part, _ in config.recipe.estimator_parts]
     if any(part.reads_states for part in parts):
         return [*lines, "  its numbers need the states before the steps, which a run has"]
@@ -131,16 +131,16 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
         lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
         return lines
     if reads_values:
-        lines.append("  the critic's values are taken to be the mean reward")
+        lines.append("  the critic's values are assumed to be the mean reward")
     return lines + _number_lines(config, sample.valued() if reads_values else sample, estimator, keywords)
 
 
 def _number_lines(
-    config: "GRPOPlusConfig", sample: Sample, estimator: "Estimator", keywords: Mapping[str, Any]
+    config: "GRPOPlusConfig", sample: SampleGroup, estimator: "Estimator", keywords: Mapping[str, Any]
 ) -> list[str]:
-    """The advantages of the sample, computed as a trainer does."""
+    """Return the advantages of the sample, computed as in a trainer."""
     from grpo_plus.advantages import compute_advantages
-    from grpo_plus.training.reward_table import per_completion
+    from grpo_plus.training.batch.reward_table import per_completion
 
     lines: list[str] = []
     rows: dict[str, Sequence[float]] = {}
@@ -159,9 +159,9 @@ def _number_lines(
     lines += [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
     if sample.steps is not None:
         lines += _step_lines(sample.steps, values.tolist())
-    elif values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
-        for what, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
-            lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
+    elif values.dim() == 2:  # the mean over tokens above may hide the differences
+        for title, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
+            lines.append(f"  {title:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
     if estimator.over_the_batch(keywords):
         lines.append("  scaled over the generation batch, which is this one group here")
     objective = config.recipe.objective
@@ -171,7 +171,7 @@ def _number_lines(
 
 
 def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
-    """Score and advantage of every step; the tokens of a step share them."""
+    """Return score and advantage of every step; the tokens of a step share them."""
     lines = []
     for row, of_row in enumerate(steps):
         lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
@@ -199,7 +199,7 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[s
 
 
 def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -> list[float]:
-    """The weight of one token of each completion under the reduction, in one group of these lengths."""
+    """Return the weight of one token of each completion under the reduction, in one group of these lengths."""
     import torch
 
     from grpo_plus.objectives.batch import Counts, TokenBatch
@@ -233,7 +233,7 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Where the values stand, how they are learned, and what the warm-up does."""
+    """Return the lines on the critic: its network, its training and its warm-up."""
     options = config.recipe.critic
     if options is None:
         return []
@@ -252,49 +252,49 @@ def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
-    """What becomes of groups without contrast, what it costs, and whether the expected gradient stays."""
+    """Return the treatment of groups without contrast, its cost and its effect on the expected gradient."""
     (way, keywords), size = config.recipe.dead_groups, config.num_generations
     if way == "keep":
         parts = config.recipe.estimator_parts
         alone = parts and not any(part.group_relative for part, _ in parts)
-        why = "compares nothing within a group" if alone else "learns nothing from a group without contrast"
+        why = "makes no comparison in a group" if alone else "learns nothing from a group without contrast"
         return [f"dead groups: keep; the estimator {why}"]
     settings = ", ".join(f"{key} = {value}" for key, value in keywords.items())
     lines = [f"dead groups: {way} ({settings})"]
     if way == "resample":
         times = keywords["rounds"]
         lines += [
-            f"  up to {times} times other prompts take the place of groups without contrast; what is dead then stays",
+            f"  up to {times} times other prompts replace groups without contrast; the remaining dead groups stay",
             f"  completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{times}) on average",
             "  the expected gradient keeps its direction and grows: dead groups no longer thin it out",
         ]
     elif way == "roulette":
         after, keep = keywords["after"], keywords["keep"]
-        goes_on = f"goes on with probability {keep:g}, and then weighs {1 / keep:g}, or stops"
+        survival = f"continues with probability {keep:g}, and then weighs {1 / keep:g}, or stops"
         cost = f"{after} + {size - after}*(1 - {1 - keep:g}*t) on average"
         lines += [
-            f"  after {after} of {size} completions a tied group {goes_on}",
+            f"  after {after} of {size} completions a tied group {survival}",
             f"  completions of a prompt that is tied with probability t: {cost}",
             "  unbiased: the expected gradient is that of drawing all of them; its variance is higher",
         ]
     else:
         lines += [
             "  live groups of earlier batches take the place of groups without contrast",
-            f"  completions of a prompt: {size}; nothing is drawn in addition",
+            f"  completions of a prompt: {size}; no additional ones are sampled",
             "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
         ]
     return lines
 
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
-    """The judge of the rewards, and the findings that end the run."""
+    """Return the lines on the judge of the rewards and on the findings that end the run."""
     lines, monitor = [], config.recipe.monitor
     if monitor is not None:
-        judge, watched = monitor.judge.entry, monitor.against or "the whole reward"
+        judge, watched = monitor.judge.entry, monitor.against or "the total reward"
         keywords = ", ".join(f"{key}: {value}" for key, value in judge.kwargs.items())
         lines.append(
             f"judge: every {monitor.every} steps {monitor.sample} completions are judged by "
-            f"{judge.name}{keywords and f' ({keywords})'}, beside {watched}"
+            f"{judge.name}{keywords and f' ({keywords})'}, for comparison with {watched}"
         )
     if config.recipe.stop_on:
         lines.append(f"the run ends, with exit code 3, when one of these begins: {', '.join(config.recipe.stop_on)}")
@@ -302,20 +302,20 @@ def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _sync(parsed: "Parsed") -> str:
-    """How weights go to a vLLM server, and why; empty where there is none.
+    """Return how weights are sent to a vLLM server, and why; empty without a server.
 
-    A machine with an accelerator is taken for the one that trains.
+    A machine with an accelerator is assumed to be the training machine.
     """
     import torch
 
-    from grpo_plus.qlora.defaults import bits_asked, stored_bits
-    from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+    from grpo_plus.qlora.defaults import bits_of_options, stored_bits
+    from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 
     config, model = parsed.training, parsed.model
     if not config.use_vllm or config.vllm_mode != "server":
         return ""
-    quantised = bool(bits_asked(vars(model)) or stored_bits(vars(model)))
-    means = Means(
+    quantised = bool(bits_of_options(vars(model)) or stored_bits(vars(model)))
+    means = SyncConditions(
         quantised=quantised,
         adapters=bool(model.use_peft) or quantised,
         accelerator=not config.use_cpu and torch.accelerator.is_available(),
@@ -328,28 +328,27 @@ def _sync(parsed: "Parsed") -> str:
 
 
 def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
-    """The sampler and the update engine."""
     from grpo_plus.recipe.choice import Choice
     from grpo_plus.recipe.truncation import shown
 
     rollout = config.recipe.rollout
     if config.use_vllm:
-        drawn = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
+        sampler = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
     elif getattr(config, "use_transformers_continuous_batching", False):
-        drawn = "transformers' continuous batching"
+        sampler = "transformers' continuous batching"
     elif rollout.how == "auto" and not Choice(config, config.recipe).sharded:
         rows = "as many rows at once as memory allows" if rollout.rows is None else f"{rollout.rows} rows"
-        drawn = f"rollout auto, {rows}" + (" (the default beside parts of ours)" * (not config.recipe.rollout_is_set))
+        sampler = f"rollout auto, {rows}" + (" (default with parts of grpo_plus)" * (not config.recipe.rollout_is_set))
     else:
-        drawn = "TRL's own loop, all rows at once"
+        sampler = "TRL's own loop, all rows at once"
     layout, bound = config.recipe.engine.layout, config.recipe.engine.tokens_per_pass
     engine = f"{layout}, {bound} tokens a pass at most" if bound else layout
     noisy = config.neftune_noise_alpha is not None
     engine = "none, with noise on embeddings (neftune_noise_alpha) every pass is TRL's own" if noisy else engine
-    lines = [f"drawn by: {drawn}", f"engine: {engine}"]
+    lines = [f"sampled by: {sampler}", f"engine: {engine}"]
     if cut := shown(config):
-        within = "the tokens that could be drawn" if rollout.how == "auto" else "the whole vocabulary"
-        lines.append(f"log-probabilities: over {within}; {cut} leaves out some")
+        tokens = "the allowed tokens" if rollout.how == "auto" else "the full vocabulary"
+        lines.append(f"log-probabilities: over {tokens}; {cut} leaves out some")
     return lines
 
 
@@ -358,7 +357,7 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
     lines = ["verifiers:" if parts else "verifiers: none (reward_funcs, a reward model or an environment must score)"]
     lines += [_verifier_line(part, weights[part.label]) for part in parts]
     if config.verifier_column:
-        lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
+        lines.append(f"  each row is checked by the one named in its column {config.verifier_column!r}")
     lines += _sandbox_lines([*parts, *watching])
     if watching:
         lines.append("eval_verifiers (of evaluations only):")
@@ -367,7 +366,7 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
 
 
 def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Tools and environments with the schema that the model sees of each function."""
+    """Return the tools and environments, with the schema of each function."""
     recipe = config.recipe
     lines = [f"tool: {part.label} ({part.reference}), {part.timeout:g} s a call" for part in recipe.tools]
     shown = [part.methods for part in recipe.tools]
@@ -386,7 +385,7 @@ _GIVES = {"a reward": "rewards", "rewards of turns": "turn_rewards", "keys of st
 
 
 def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
-    """The sandbox level of the programs that these verifiers run on this machine."""
+    """Return the sandbox level for the programs of these verifiers on this machine."""
     left: list[Any] = [part.verifier.describe() for part in parts]
     levels: dict[tuple[Any, Any], None] = {}
     for described in left:
@@ -417,7 +416,6 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:
-    """The words of the prompt, and the verifiers of the format that they ask for."""
     from grpo_plus.cli._prompts import FORMATS
 
     if not prompt:

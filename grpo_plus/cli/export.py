@@ -1,4 +1,4 @@
-"""``grpo-plus export``: a run's adapter, or the whole model with the adapter folded in, for other programs."""
+"""``grpo-plus export``: write a run's adapter, or the model with the adapter merged, for other programs."""
 
 import argparse
 import re
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -20,8 +20,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
         raise UserError(f"{options.out} exists and is not an empty folder: name another with --out.")
     if not options.run.expanduser().is_dir():
-        what = "is a file and no folder" if options.run.exists() else "is no folder: it does not exist"
-        raise UserError(f"the run {options.run} {what}. Give the output_dir of a run, or one of its checkpoints.")
+        problem = "is a file and no folder" if options.run.exists() else "is no folder: it does not exist"
+        raise UserError(f"the run {options.run} {problem}. Give the output_dir of a run, or one of its checkpoints.")
     import torch
 
     from grpo_plus.qlora import export
@@ -34,13 +34,13 @@ def run(arguments: Sequence[str]) -> int:
             print(f"The adapter of {adapter} is in {options.out}.")
             print("transformers: PeftModel.from_pretrained(base, folder), or AutoPeftModelForCausalLM on the folder.")
             print(f"vLLM: vllm serve BASE --enable-lora --lora-modules trained={options.out}")
-            print(f"GGUF and Ollama take whole models: grpo-plus export {options.run} --merge --out NEW_FOLDER")
+            print(f"GGUF and Ollama need merged models: grpo-plus export {options.run} --merge --out NEW_FOLDER")
             return 0
         base = export.base_of(adapter, options.base)
         rounding = export.merge(adapter, base, options.out, dtype=dtype)
         print(f"{adapter} merged onto {base} in {options.dtype or 'bfloat16'}: {options.out}")
         print(
-            f"Log-probabilities against the adapter beside the same base: {rounding.mean():.4f} nats apart on average, "
+            f"Difference of log-probabilities from the unmerged adapter: {rounding.mean():.4f} nats on average, "
             f"{rounding.max():.4f} at most."
         )
     except export.ExportError as error:
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def next_steps(out: Path) -> list[str]:
-    """How a merged model goes on to other programs; none of these commands is run here."""
+    """Return commands that use the merged model in other programs."""
     folder, gguf = shlex.quote(str(out)), shlex.quote(f"{out.name}.gguf")
     name = re.sub(r"[^a-z0-9._-]+", "-", out.name.lower()).strip("-.") or "trained"
     return [
@@ -60,15 +60,15 @@ def next_steps(out: Path) -> list[str]:
         f"  python llama.cpp/convert_hf_to_gguf.py {folder} --outfile {gguf} --outtype bf16",
         f"  llama.cpp/build/bin/llama-quantize {gguf} {shlex.quote(f'{out.name}-4bit.gguf')} Q4_K_M   (4 bits)",
         f"  printf 'FROM ./%s\\n' {gguf} > Modelfile && ollama create {name} -f Modelfile && ollama run {name}",
-        "The chat template goes along in the GGUF; the run's system prompt is a line SYSTEM of the Modelfile.",
+        "The GGUF contains the chat template; the run's system prompt is a line SYSTEM of the Modelfile.",
     ]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="grpo-plus export", description=__doc__)
+    parser = CommandParser(prog="grpo-plus export", description=__doc__)
     parser.add_argument("run", type=Path, help="output_dir of a run, or one of its checkpoints")
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
-    parser.add_argument("--merge", action="store_true", help="fold the adapter into the base, loaded in 16 bits")
-    parser.add_argument("--base", help="the 16-bit base, if not the one that the adapter names")
+    parser.add_argument("--merge", action="store_true", help="merge the adapter into the base, loaded in 16 bits")
+    parser.add_argument("--base", help="the 16-bit base; default: the base named by the adapter")
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help="of the merged model (bfloat16)")
     return parser

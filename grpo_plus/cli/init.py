@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli import UserError
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import write_atomic
 
@@ -15,9 +15,9 @@ PROG = "grpo-plus init"
 PREFIX = "paper:"
 PAPERS: Mapping[str, str] = {
     "deepseekmath": "DeepSeekMath: GRPO as it was first written down",
-    "dapo": "DAPO: higher upper clip, mean over tokens, groups without contrast drawn again",
+    "dapo": "DAPO: higher upper clip, mean over tokens, groups without contrast sampled again",
     "dr_grpo": "Dr. GRPO: no division by the deviation or by the length of an answer",
-    "gspo": "GSPO: the ratio and the clip of a whole sequence",
+    "gspo": "GSPO: the ratio and the clip of a full sequence",
     "cispo": "CISPO: the weight of a token is capped, its gradient never cut",
     "rloo": "RLOO: REINFORCE with the mean of the other answers as the baseline",
     "opo": "OPO: the baseline of least variance, exactly on-policy",
@@ -25,30 +25,30 @@ PAPERS: Mapping[str, str] = {
     "reinforce_pp": "REINFORCE++: returns standardised over the tokens of the batch, without groups",
     "gpg": "GPG: plain policy gradient, scaled up for groups without contrast",
     "gdpo": "GDPO: several rewards, each standardised by itself",
-    "passk": "Pass@k: the best of k attempts is what counts",
+    "passk": "Pass@k: only the best of k attempts counts",
     "gmpo": "GMPO: the geometric mean of clipped token ratios",
     "sapo": "SAPO: a smooth gate in place of the clip",
-    "vespo": "VESPO: a smooth weight on the ratio of a whole sequence",
+    "vespo": "VESPO: a smooth weight on the ratio of a full sequence",
     "luspo": "LUSPO: GSPO without its preference for short answers",
     "dppo": "DPPO: a trust region of probabilities in place of ratios",
     "up": "UP: good answers are pulled without a bound",
     "tpo": "TPO: a target distribution over the group",
     "real": "REAL: rewards are labels, a group is classified",
-    "fipo": "FIPO: tokens weighed by what the policy makes of their future",
+    "fipo": "FIPO: tokens weighed by the policy's change on later tokens",
     "best_of_n": "RAFT, rejection sampling: the best answers are imitated",
     "gigpo": "GiGPO: turns that began in the same state are compared, in a game",
     "mt_grpo": "MT-GRPO: a turn's own reward, against the same turn of the group, in a game",
     "ppo": "PPO: one completion a prompt, and a critic in place of the group",
     "sao": "SAO: the same with a faster critic, lambda by length, and far tokens left out",
 }
-"""What each file ``papers/NAME.yaml`` of the recipes is about, as ``paper:NAME``."""
-BESIDE: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
-"""Files that a recipe needs, in the folder above its own."""
+"""Title of each recipe ``paper:NAME``, in the file ``papers/NAME.yaml``."""
+_PAPER_FILES: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
+"""Further files of a recipe, in the folder above its own."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """A recipe; ``about`` describes it in one line.
+class RecipeFiles:
+    """Files of a recipe; ``about`` describes it in one line.
 
     ``files`` are paths below the recipes' folder and below the target, first the config. ``command`` is the next one;
     None for training from the first file.
@@ -59,7 +59,7 @@ class Recipe:
     command: str | None = None
 
     def next(self, folder: Path) -> str:
-        """The next command, from the working directory."""
+        """Return the next command, relative to the working directory."""
         where = "" if folder == Path() else f"{folder}/"
         return (self.command or "grpo-plus train {folder}{first}").format(folder=where, first=self.files[0])
 
@@ -68,20 +68,20 @@ _CARD = "math on a card of {} GB: {}, 4-bit base, LoRA"
 _ACCELERATE = ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")
 
 RECIPES = {
-    "quickstart": Recipe(
+    "quickstart": RecipeFiles(
         "a small model learns sums on a CPU in minutes, nothing to download", ("quickstart.yaml", "my_verifiers.py")
     ),
-    "8gb": Recipe(_CARD.format(8, "Qwen2.5-3B"), ("math_8gb.yaml",)),
-    "12gb": Recipe(_CARD.format(12, "Qwen3-8B"), ("math_12gb.yaml",)),
-    "16gb": Recipe(_CARD.format(16, "Qwen3-14B"), ("math_16gb.yaml",)),
-    "24gb": Recipe(_CARD.format(24, "Qwen3-14B, long answers"), ("math_24gb.yaml",)),
-    "estimators": Recipe("swap the advantage estimator in one line, and compare several", ("estimators.yaml",)),
-    "verifier": Recipe("verifiers of your own, weights, a gated format", ("verifiers.yaml", "my_verifiers.py")),
-    "process": Recipe("process supervision: every line of a solution judged and trained on its own", ("process.yaml",)),
-    "tools": Recipe("a small model that cannot carry learns to call the calculator", ("tools.yaml",)),
-    "environment": Recipe("a small model learns a game of several turns", ("environment.yaml", "game.py")),
-    "code": Recipe("programs judged by tests in a sandbox", ("code_rl.yaml", "code_rl.py")),
-    "estimator": Recipe(
+    "8gb": RecipeFiles(_CARD.format(8, "Qwen2.5-3B"), ("math_8gb.yaml",)),
+    "12gb": RecipeFiles(_CARD.format(12, "Qwen3-8B"), ("math_12gb.yaml",)),
+    "16gb": RecipeFiles(_CARD.format(16, "Qwen3-14B"), ("math_16gb.yaml",)),
+    "24gb": RecipeFiles(_CARD.format(24, "Qwen3-14B, long answers"), ("math_24gb.yaml",)),
+    "estimators": RecipeFiles("swap the advantage estimator in one line, and compare several", ("estimators.yaml",)),
+    "verifier": RecipeFiles("verifiers of your own, weights, a gated format", ("verifiers.yaml", "my_verifiers.py")),
+    "process": RecipeFiles("process supervision: every line of a solution scored separately", ("process.yaml",)),
+    "tools": RecipeFiles("a small model that cannot carry learns to call the calculator", ("tools.yaml",)),
+    "environment": RecipeFiles("a small model learns a game of several turns", ("environment.yaml", "game.py")),
+    "code": RecipeFiles("programs judged by tests in a sandbox", ("code_rl.yaml", "code_rl.py")),
+    "estimator": RecipeFiles(
         "an advantage estimator as a package of its own, with tests",
         tuple(
             f"estimator_package/{name}"
@@ -89,25 +89,25 @@ RECIPES = {
         ),
         "pip install -e {folder}estimator_package && grpo-plus train {folder}{first}",
     ),
-    "accelerate": Recipe(
+    "accelerate": RecipeFiles(
         "several GPUs, several machines: DDP, FSDP2, DeepSpeed ZeRO-2 and 3",
         tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
         "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
     ),
     **{
-        f"{PREFIX}{name}": Recipe(about, (f"papers/{name}.yaml", *BESIDE.get(name, ())))
+        f"{PREFIX}{name}": RecipeFiles(about, (f"papers/{name}.yaml", *_PAPER_FILES.get(name, ())))
         for name, about in PAPERS.items()
     },
-    "stock": Recipe("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
+    "stock": RecipeFiles("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """Write a recipe, or list them all."""
-    parser = Parser(
+    parser = CommandParser(
         prog=PROG, description=__doc__, epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("recipe", nargs="?", help="one of those below; none lists them, and paper: those by paper")
+    parser.add_argument("recipe", nargs="?", help="a recipe below; without it, list all; paper: lists those by paper")
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
     parser.add_argument("--force", action="store_true", help="replace files that are there and differ")
     options = parser.parse_args(list(arguments))
@@ -119,9 +119,9 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     if options.recipe.startswith(PREFIX) and options.recipe not in RECIPES:
         name = options.recipe.removeprefix(PREFIX)
-        raise UserError(f"{unknown('recipe by paper', name, PAPERS)} {PROG} {PREFIX} says what each is.")
+        raise UserError(f"{unknown('recipe by paper', name, PAPERS)} {PROG} {PREFIX} describes them.")
     if options.recipe not in RECIPES:
-        raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone says what each is.")
+        raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone describes them.")
     recipe = RECIPES[options.recipe]
     for line in write(recipe, recipes_folder(), options.out.expanduser(), force=options.force):
         print(line)
@@ -130,14 +130,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def listing(prefix: str = "") -> str:
-    """One line for every recipe whose name starts with ``prefix``."""
+    """Return one line for every recipe with ``prefix`` in front of its name."""
     width = max(map(len, RECIPES))
     shown = {name: recipe for name, recipe in RECIPES.items() if name.startswith(prefix)}
     return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in shown.items())])
 
 
 def recipes_folder() -> Path:
-    """The folder of the recipes: in the installed package, or examples/ in a checkout."""
+    """Return the folder of the recipes: in the installed package, or examples/ in a checkout."""
     package = Path(grpo_plus.__file__).parent
     for folder in (package / "recipes", package.parent / "examples"):
         if (folder / RECIPES["quickstart"].files[0]).is_file():
@@ -145,19 +145,19 @@ def recipes_folder() -> Path:
     raise UserError(f"the recipes are missing from this installation in {package}: install grpo-plus again.")
 
 
-def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[str]:
-    """Copy a recipe's files; none if one of them would replace a different file."""
+def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> list[str]:
+    """Copy a recipe's files; refuse to replace different files without ``force``."""
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
     same = {path for path, text in texts.items() if _holds(path, text)}
-    taken = [path for path in texts if path not in same and (path.exists() or path.is_symlink())]
-    if taken and not force:
+    different = [path for path in texts if path not in same and (path.exists() or path.is_symlink())]
+    if different and not force:
         raise UserError(
-            f"{', '.join(map(str, taken))}: there already, and different. Nothing was written: --force replaces, "
+            f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force replaces, "
             "--out names another folder."
         )
-    folders = [path for path in taken if path.is_dir()]
+    folders = [path for path in different if path.is_dir()]
     if folders:
-        raise UserError(f"{', '.join(map(str, folders))}: a folder, where a file belongs. Nothing was written.")
+        raise UserError(f"{', '.join(map(str, folders))}: a folder, but a file is expected. Nothing was written.")
     lines = []
     for path, text in texts.items():
         try:

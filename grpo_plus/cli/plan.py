@@ -1,4 +1,4 @@
-"""``grpo-plus plan``: the memory and time of a run, estimated from its settings, and settings that fit a card."""
+"""``grpo-plus plan``: estimates of memory and time from the settings of a run, and settings that fit a GPU."""
 
 import math
 import os
@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._early import check_early, on_cpu
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
 from grpo_plus.cli._plan_time import time_lines
+from grpo_plus.cli._quick_checks import check_early, on_cpu
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.memory.estimate import Estimate, Settings
+    from grpo_plus.memory.estimate import MemoryEstimate, Settings
     from grpo_plus.memory.fit import Fit
     from grpo_plus.memory.shape import ModelShape
 
 PROG = "grpo-plus plan"
-BESIDE = ("--vram", "--prompt-length")
-"""The options of this command alone."""
+OWN_OPTIONS = ("--vram", "--prompt-length")
+"""Options of this command only."""
 _WORDS = {
     "weights": "the base: linear layers in {bits} bits, the rest in the compute type",
     "adapters": "LoRA weights and their gradients, float32",
     "optimizer": "its state",
-    "checkpoints": "activations kept from one layer to the next (of all layers without checkpointing)",
+    "checkpoints": "activations stored for the backward pass (of all layers without checkpointing)",
     "activations": "one layer during the backward pass",
     "head": "a tile of logits; never together with a layer's activations",
     "cache": "keys and values of the rows decoded at once",
@@ -39,11 +39,11 @@ _HEADS = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the estimate of what ``train`` would do on a CUDA card; with a card's size, also settings that fit it."""
-    parser = Parser(
+    """Print the estimate for ``train`` on a CUDA GPU; with ``--vram``, also settings that fit."""
+    parser = CommandParser(
         prog=PROG,
         description=__doc__,
-        epilog="Every option of grpo-plus train may be given as well, with a config or alone: grpo-plus train --help.",
+        epilog="Every option of grpo-plus train works here as well, with a config or alone: grpo-plus train --help.",
         usage=f"{PROG} [config.yaml] [--vram GIB] [--prompt-length N] [--any.option VALUE …]",
     )
     parser.add_argument("--vram", type=float, help="the card's memory in GiB: also prints the settings that fit it")
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
     if options.prompt_length < 1:
         raise UserError(f"--prompt-length is {options.prompt_length}, expected at least 1.")
-    check_early(rest, beside=BESIDE)
+    check_early(rest, own=OWN_OPTIONS)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse
     from grpo_plus.cli._data import NO_MODEL
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.memory.fit import DoesNotFitError, fit
     from grpo_plus.qlora.defaults import Device
 
-    parsed = parse(PROG, on_cpu(rest), beside=BESIDE, device=Device("cuda", bf16=True))
+    parsed = parse(PROG, on_cpu(rest), own=OWN_OPTIONS, device=Device("cuda", bf16=True))
     if not parsed.model.model_name_or_path:
         raise UserError(NO_MODEL)
     time = list(time_lines(parsed))
@@ -75,42 +75,42 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     args = parsed.training
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
-    drawn = args.per_device_train_batch_size * args.steps_per_generation
+    batch = args.per_device_train_batch_size * args.steps_per_generation
     try:
-        generations = math.gcd(args.num_generations, rows, drawn)
-        found = fit(shape, settings, options.vram * GIB, generations=generations)
+        generations = math.gcd(args.num_generations, rows, batch)
+        plan = fit(shape, settings, options.vram * GIB, generations=generations)
     except DoesNotFitError as error:
         print(_table(shape, settings, estimate(shape, settings)), *below, sep="\n")
         raise UserError(str(error)) from error
-    print(_table(shape, found.settings, found.estimate), *below, sep="\n")
-    print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
-    for change in found.changes:
+    print(_table(shape, plan.settings, plan.estimate), *below, sep="\n")
+    print(f"\nFits in {options.vram:g} GiB" + (" as configured:" if not plan.changes else " with these changes:"))
+    for change in plan.changes:
         print(f"  - {change}")
-    print("\n" + _yaml(found, rows))
+    print("\n" + _yaml(plan, rows))
     return 0
 
 
 def storage_of(parsed: "Parsed", path: str, config: Any) -> tuple[int | None, bool]:
-    """4 or 8 for a base in so few bits, as asked or as it is stored, and whether its scales are quantised, too."""
+    """Return the bits (4 or 8) of a quantised base, requested or stored, and True if its scales are quantised too."""
     from trl import get_quantization_config
 
-    from grpo_plus.qlora.defaults import bits_asked, stored_bits
+    from grpo_plus.qlora.defaults import bits_of_options, stored_bits
     from grpo_plus.qlora.model import quantises_twice
 
     values = {**vars(parsed.model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
     quantisation = get_quantization_config(parsed.model) or getattr(config, "quantization_config", None)
-    return bits_asked(values) or stored_bits(values), quantises_twice(quantisation)
+    return bits_of_options(values) or stored_bits(values), quantises_twice(quantisation)
 
 
 def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]":
-    """The model, and the planner's settings of the run."""
+    """Read the model's shape and the planner's settings of the run."""
     from trl import get_peft_config
 
     from grpo_plus.cli._data import model_path
     from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
     from grpo_plus.qlora.model import method_of
-    from grpo_plus.training.advice import planned
+    from grpo_plus.training.update.advice import planned
     from grpo_verifiers.errors import raise_all
 
     model, recipe = parsed.model, parsed.training.recipe
@@ -124,7 +124,7 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
                 read_model_config(part.model, trust_remote_code=parsed.trusts_code)
         bits, double = storage_of(parsed, path, config)
         shape = shape_of(config, path)
-        raise_all(storage_problems(Request(path, None, method_of(config), asked=bits is not None)))
+        raise_all(storage_problems(Request(path, None, method_of(config), requested=bits is not None)))
     except ValueError as error:
         raise UserError(str(error)) from error
     settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
@@ -134,17 +134,17 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
 
 
 def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
-    """What the settings do not say, and what is left out of the numbers."""
-    from grpo_plus.cli._loads import load_notes
+    """Yield assumptions, and omissions from the estimate."""
+    from grpo_plus.cli._download_notice import load_notes
 
     args, script = parsed.training, parsed.script
     yield from (note.rstrip(".") for note in load_notes(parsed))
     yield f"for one card, nothing sharded; prompts of {prompt_length} tokens are assumed (--prompt-length)"
     if args.steps_per_generation != args.gradient_accumulation_steps:
-        drawn = args.per_device_train_batch_size * args.steps_per_generation
-        yield f"keep per_device_train_batch_size times steps_per_generation at {drawn}"
+        batch = args.per_device_train_batch_size * args.steps_per_generation
+        yield f"keep per_device_train_batch_size times steps_per_generation at {batch}"
     left_out = {
-        "vLLM beside the model (vllm_mode: colocate)": args.use_vllm and args.vllm_mode == "colocate",
+        "vLLM on the same card (vllm_mode: colocate)": args.use_vllm and args.vllm_mode == "colocate",
         "the reward model (reward_model_name_or_path)": bool(script.reward_model_name_or_path),
         "the warm start of all weights (warm_start: full)": bool((parsed.warm_start or {}).get("full")),
     }
@@ -152,7 +152,7 @@ def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
         yield f"not counted: {', '.join(name for name, here in left_out.items() if here)}"
 
 
-def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
+def _table(shape: "ModelShape", settings: "Settings", usage: "MemoryEstimate") -> str:
     from grpo_plus.memory.estimate import GIB, estimate
 
     total = shape.linear_weights + shape.other_weights
@@ -166,29 +166,29 @@ def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
         "",
     ]
     bits = 4 if settings.four_bit else 8 if settings.eight_bit else 16
-    for name, size in found.parts().items():
+    for name, size in usage.parts().items():
         lines.append(f"  {name:<12} {size / GIB:8.3f} GiB  {_WORDS[name].format(bits=bits)}")
-    for head in found.heads:
+    for head in usage.heads:
         label, (resident, update) = head.name.replace("_", " "), _HEADS[head.kind]
         lines.append(f"  {label:<12} {head.resident / GIB:8.3f} GiB  {resident}")
         lines.append(f"  its update   {head.update / GIB:8.3f} GiB  {update}; never together with the policy's update")
     lines += [
         "",
-        f"  training     {found.train / GIB:8.3f} GiB",
-        f"  rollout      {found.rollout / GIB:8.3f} GiB",
-        f"  peak         {found.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
+        f"  training     {usage.train / GIB:8.3f} GiB",
+        f"  rollout      {usage.rollout / GIB:8.3f} GiB",
+        f"  peak         {usage.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
     ]
-    if found.heads:
+    if usage.heads:
         alone = estimate(shape, settings.but(heads=())).peak
-        names = ", ".join(f"{head.name.replace('_', ' ')} ({head.kind})" for head in found.heads)
-        share = found.peak / alone - 1
+        names = ", ".join(f"{head.name.replace('_', ' ')} ({head.kind})" for head in usage.heads)
+        share = usage.peak / alone - 1
         lines.append(f"  without      {alone / GIB:8.3f} GiB  the peak of the policy alone: {names} adds {share:.1%}")
     return "\n".join(lines)
 
 
-def _yaml(found: "Fit", rows: int) -> str:
-    """The lines of a config that the planner chose; ``rows`` are the completions of an optimizer step."""
-    chosen = found.settings
+def _yaml(plan: "Fit", rows: int) -> str:
+    """Return the planner's settings as lines of a config; ``rows`` are the completions of an optimizer step."""
+    chosen = plan.settings
     lines = [
         f"lora_r: {chosen.rank}",
         f"gradient_checkpointing: {str(chosen.checkpointing).lower()}",

@@ -1,4 +1,4 @@
-"""``grpo-plus plugins``: all parts that a config can name, and their sources; with a name, all about that part."""
+"""``grpo-plus plugins``: list all parts that a config can name, with their sources, or describe one part."""
 
 import importlib.util
 import json
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
 from grpo_verifiers.errors import VerifierError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> int:
     """Print a line for each part, or some of them in full."""
-    parser = Parser(prog="grpo-plus plugins", description=__doc__)
+    parser = CommandParser(prog="grpo-plus plugins", description=__doc__)
     parser.add_argument(
         "plugins",
         nargs="*",
@@ -25,24 +25,24 @@ def run(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        names = _loaded(options.plugins)
+        names = _load_modules(options.plugins)
         print(_in_full(names) if names else _list())
     except (VerifierError, TypeError) as error:
         raise UserError(str(error)) from error
     return 0
 
 
-def _loaded(given: Sequence[str]) -> list[str]:
-    """Import the modules among the arguments; what remains are names and references of parts.
+def _load_modules(words: Sequence[str]) -> list[str]:
+    """Import the modules among the arguments, and return the rest: names and references of parts.
 
-    A word without a dot is a part where there is one of that name, else a module where there is one.
+    A word without a dot is a part if one has that name, else a module if there is one.
     """
     from grpo_plus.cli._parts import is_part
     from grpo_verifiers.verifying import load_plugins
 
-    files = [each for each in given if "." in each and not is_part(each)]
+    files = [each for each in words if "." in each and not is_part(each)]
     load_plugins(files)
-    rest = [each for each in given if each not in files]
+    rest = [each for each in words if each not in files]
     modules = [each for each in rest if not is_part(each) and each.isidentifier() and importlib.util.find_spec(each)]
     load_plugins(modules)
     return [each for each in rest if each not in modules]
@@ -63,8 +63,8 @@ def _in_full(names: Sequence[str]) -> str:
 
 
 def blocks(part: "Reference", text: Callable[[str], str]) -> Iterator[str]:
-    """All about a part in Markdown; ``text`` prepares prose of docstrings."""
-    yield text(f"{part.summary}." if part.summary else "It has no docstring; what follows is what its code declares.")
+    """Describe a part in Markdown; ``text`` prepares prose of docstrings."""
+    yield text(f"{part.summary}." if part.summary else "It has no docstring; the rest is from its code.")
     if part.formula and part.formula != part.summary:
         yield _fenced("text", part.formula)
     if part.facts:
@@ -79,7 +79,7 @@ def blocks(part: "Reference", text: Callable[[str], str]) -> Iterator[str]:
     if part.example:
         yield _fenced("pycon", part.example)
     for schema in part.calls:
-        yield "What the model sees:"
+        yield "Schema for the model:"
         yield _fenced("json", json.dumps(schema, indent=2, ensure_ascii=False))
 
 

@@ -1,4 +1,4 @@
-"""``grpo-plus sweep``: the same config with several settings and seeds, and one comparison at the end."""
+"""``grpo-plus sweep``: train a config with several settings and seeds, and compare the results."""
 
 import argparse
 import contextlib
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import naming_us
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
 from grpo_plus.sweep import ELSEWHERE
 from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
-    from grpo_plus.sweep.manifest import Manifest
-    from grpo_plus.sweep.plan import Plan
+    from grpo_plus.sweep.manifest import SweepManifest
 
 PROG = "grpo-plus sweep"
 INTERRUPTED = 130
@@ -32,11 +31,11 @@ examples:
 
   grpo-plus sweep config.yaml --vary beta=0,0.04 --on ray --gpus 1                        side by side, a GPU each
 
-The same command goes on where a sweep stopped; more variants and seeds may be added to one.
+The same command resumes a sweep; more variants and seeds may be added to it.
 --on ray takes the cluster of RAY_ADDRESS or of this machine, else it starts a Ray of this machine alone. All its
-machines need a file system in common, with the sweep's folder, the config and what it names at the same paths; a run
-has the environment variables of its machine. A cluster that adds machines on demand may begin with none: runs wait for
-what they need. Where it has no GPU yet, --gpus asks for one."""
+machines need a common file system, with the sweep's folder, the config and its files at the same paths; a run has the
+environment variables of its machine. A cluster that adds machines on demand may begin with none: runs wait for their
+resources. If it has no GPU yet, --gpus requests one."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -48,15 +47,15 @@ def run(arguments: Sequence[str]) -> int:
     except SweepError as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        raise UserError(f"the sweep's folder cannot be written or read: {error}. The same command goes on.") from error
+        raise UserError(f"the sweep's folder cannot be used: {error}. Resume with the same command.") from error
 
 
 def _sweep(arguments: Sequence[str]) -> int:
     from grpo_plus.sweep.check import check
     from grpo_plus.sweep.manifest import locked, open_manifest
     from grpo_plus.sweep.plan import make_plan
-    from grpo_plus.sweep.runner import Stop, run_all
-    from grpo_plus.sweep.show import Line, plan_line
+    from grpo_plus.sweep.runner import StopSignals, run_all
+    from grpo_plus.sweep.show import SweepProgress, plan_line
     from grpo_plus.sweep.vary import read_seeds, read_variants
 
     options, shared = _options(arguments)
@@ -67,41 +66,42 @@ def _sweep(arguments: Sequence[str]) -> int:
     environment = naming_us({**os.environ, "PYTHONUNBUFFERED": "1"})
     with locked(plan.out) as hold, contextlib.ExitStack() as stack:
         manifest = open_manifest(plan)
-        print(plan_line(plan, manifest))
+        print(plan_line(manifest))
         if manifest.unfinished():
-            asked = plan, naming_us, options.cpus, options.gpus
-            elsewhere = stack.enter_context(connect(*asked)) if connect else None
+            resources = plan, naming_us, options.cpus, options.gpus
+            elsewhere = stack.enter_context(connect(*resources)) if connect else None
             print("checking every variant before the first run starts", flush=True)
             if elsewhere:
                 elsewhere.check(CHECKER)
             else:
                 check(plan, environment, CHECKER)
             if options.dry_run:
-                print("dry run: all right; nothing was started, no model was loaded or made.")
+                print("dry run: no problems; no run was started, no model loaded or trained.")
                 return 0
             manifest.save()
-            line, stop = Line(plan, manifest), Stop()
+            progress, stop = SweepProgress(manifest), StopSignals()
             with stop.listening():
                 if elsewhere:
-                    elsewhere.run_all(manifest, line, stop)
+                    elsewhere.run_all(manifest, progress, stop)
                 else:
-                    run_all(plan, manifest, line, stop, environment=environment, hold=hold)
-        return _compare(plan, manifest, arguments)
+                    run_all(manifest, progress, stop, environment=environment, hold=hold)
+        return _compare(manifest, arguments)
 
 
-def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
+def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
     """Print tables and report of the finished runs, and the command that resumes the rest."""
     from grpo_plus.record import RunError
     from grpo_plus.report.write import write_report
     from grpo_plus.sweep.runner import log_tail
     from grpo_plus.sweep.show import console, result_table, verdict_lines
 
+    plan = manifest.plan
     states = {run: manifest.of(run).state for run in plan.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     code = 0
     if finished:
-        console(sys.stdout).print(result_table(plan, manifest))
-        print("\n".join(verdict_lines(plan, manifest)))
+        console(sys.stdout).print(result_table(manifest))
+        print("\n".join(verdict_lines(manifest)))
         try:
             path = write_report([run.folder for run in finished], plan.out / "report.html")
         except (RunError, OSError) as error:
@@ -115,7 +115,7 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
         print("\n".join(f"    {line}" for line in log_tail(failed[0].log)), file=sys.stderr)
     left = len(plan.runs) - len(finished)
     if left:
-        print(f"\n{left} of {len(plan.runs)} runs are not finished. To go on:", file=sys.stderr)
+        print(f"\n{left} of {len(plan.runs)} runs are not finished. To resume:", file=sys.stderr)
         print(f"  {PROG} {shlex.join(arguments)}", file=sys.stderr)
     if failed:
         return 1
@@ -123,8 +123,8 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
 
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The sweep's own options, and all others, which every run gets."""
-    parser = Parser(
+    """Parse the sweep's own options; return all other words, for every run."""
+    parser = CommandParser(
         prog=PROG,
         description=__doc__,
         epilog=EXAMPLES,
@@ -140,16 +140,16 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check all runs, load no model, start nothing; exit code 2 if one is wrong",
+        help="check all runs, load no model, start nothing; exit code 2 for a problem",
     )
-    given = list(arguments)
-    if any(word in ("-h", "--help") for word in given):
+    words = list(arguments)
+    if any(word in ("-h", "--help") for word in words):
         parser.print_help()
         raise SystemExit(0)
-    if not given or given[0].startswith("-"):
+    if not words or words[0].startswith("-"):
         raise UserError("the config file comes first: grpo-plus sweep config.yaml --vary advantage=zscore,sign")
-    config = given.pop(0)
-    options, shared = parser.parse_known_args(given)
+    config = words.pop(0)
+    options, shared = parser.parse_known_args(words)
     options.config = config
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a sweep starts its own processes: start it once, without accelerate launch or torchrun.")
@@ -157,15 +157,15 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if value is None:
             continue
         if options.on is None:
-            raise UserError(f"{option} counts with --on ray only: one by one, each run has the whole machine.")
+            raise UserError(f"{option} counts with --on ray only: one by one, each run has the machine to itself.")
         if not 0 <= value < float("inf") or (value == 0 and least == "above 0") or (value > 1 and value % 1):
-            raise UserError(f"{option} is {value:g}, expected a number {least}; above 1 a whole one.")
+            raise UserError(f"{option} is {value:g}, expected a number {least}; above 1 an integer.")
     if not options.vary:
-        meant = next((word for word in shared if nearest(word.partition("=")[0], ["--vary"])), None)
-        hint = f"unknown option {meant}, did you mean --vary?" if meant else "give --vary advantage=zscore,sign, say"
+        typo = next((word for word in shared if nearest(word.partition("=")[0], ["--vary"])), None)
+        hint = f"unknown option {typo}, did you mean --vary?" if typo else "give --vary advantage=zscore,sign, say"
         raise UserError(f"nothing varies: {hint}")
     if shared and not shared[0].startswith("-"):  # a value of no option
         raise UserError(
-            f"what is {shared[0]!r}? Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"
+            f"unexpected argument {shared[0]!r}. Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"
         )
     return options, shared

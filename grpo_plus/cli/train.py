@@ -1,4 +1,4 @@
-"""``grpo-plus train``: from a YAML file to a trained model."""
+"""``grpo-plus train``: train a model from a YAML file."""
 
 import atexit
 import contextlib
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 PROG = "grpo-plus train"
 STOPPED_BY_FINDING = 3
-"""Exit code of a run that ``stop_on`` has ended."""
+"""Exit code of a run ended by ``stop_on``."""
 HOSTS = ("trl", "transformers", "accelerate", "peft", "torch")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train in this process, or through ``accelerate launch`` if there are launch arguments."""
-    asked = {"-h", "--help", "--help-all", "--help_all"} & set(arguments)
-    if asked:
+    help_flags = {"-h", "--help", "--help-all", "--help_all"} & set(arguments)
+    if help_flags:
         from grpo_plus.cli._help import show
 
-        return show(PROG, everything=bool(asked & {"--help-all", "--help_all"}))
+        return show(PROG, everything=bool(help_flags & {"--help-all", "--help_all"}))
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
-    from grpo_plus.cli._early import check_early, is_rank
+    from grpo_plus.cli._quick_checks import check_early, is_rank
 
     check_early(arguments, trains=True)
     from grpo_plus.cli._arguments import parse
@@ -56,26 +56,26 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import transformers
     from packaging.version import Version
 
-    from grpo_plus import _trl
-    from grpo_plus.cli._early import quiet_bars
+    from grpo_plus.cli._download_notice import download_lines
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
-    from grpo_plus.cli._loads import say_and_check
-    from grpo_plus.cli._notes import beside_notes
+    from grpo_plus.cli._notes import adapter_notes
+    from grpo_plus.cli._quick_checks import quiet_bars
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script
     folder = Path(args.output_dir)
     command = plain_command(arguments)
     if parsed.filled:
-        _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
-    _tell(*beside_notes(parsed))
-    _tell(*say_and_check(parsed))
+        _print("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
+    _print(*adapter_notes(parsed))
+    _print(*download_lines(parsed))
     quiet_bars()
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
-        start = _trl.from_main(lambda: start_of(args, parsed.folder))
-        _tell(*start.told)
+        start = broadcast_from_main(lambda: start_of(args, parsed.folder))
+        _print(*start.messages)
         if start.done:
             return 0
         resumes, value = start.choice.checkpoint is not None, args.resume_from_checkpoint
@@ -89,7 +89,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         except (ConfigError, VerifierError) as error:
             raise UserError(str(error)) from error
         if _is_main():
-            _tell(*clear(folder, old, resumes=resumes))
+            _print(*clear(folder, old, resumes=resumes))
         code = _run(trainer, parsed, start.choice, arguments)
     _leave_together(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
@@ -98,46 +98,49 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
-    """Train, save, and print where everything is, or how to resume an interrupted run."""
+    """Train, save, and print the output files, or how to resume an interrupted run."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
-    from grpo_plus.cli._failures import lost, push, unsaved
+    from grpo_plus.cli._failures import final_save_problem, push, write_failure
     from grpo_plus.cli._progress import ProgressLines
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
-    from grpo_plus.training.drift import DriftError
-    from grpo_plus.training.interrupt import EvaluationLeft, Interruption
-    from grpo_plus.training.state import StateError
+    from grpo_plus.training.observers.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.training.resume.state import StateError
+    from grpo_plus.training.rollout.vllm_drift import DriftError
+    from grpo_plus.trl.checkpoint import save_checkpoint_now
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
     ProgressLines.instead_of_logs(trainer)
-    left = None if trainer.recorder is None else partial(trainer.recorder.end, "interrupted")
-    interruption = Interruption(stopped=left, leads=_is_main())
+    end_record = None if trainer.pipeline.recorder is None else partial(trainer.pipeline.recorder.end, "interrupted")
+    interruption = Interruption(stopped=end_record, leads=_is_main())
     trainer.add_callback(interruption)
-    trainer.diagnosing.says_at_end = False
+    trainer.pipeline.diagnosis.says_at_end = False
     try:
         if trainer.measure:
-            trainer.measure.before(_tell, resumes=choice.checkpoint is not None)
+            trainer.measure.before(_print, resumes=choice.checkpoint is not None)
         with interruption.listening():
             try:
                 trainer.train(resume_from_checkpoint=choice, allow_changes=parsed.script.allow_changes)
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
-                stopped = stopped or trainer.diagnosing.stopped_by is not None
+                stopped = stopped or trainer.pipeline.diagnosis.stopped_by is not None
             except EvaluationLeft:
-                _trl.save_checkpoint(trainer)
+                save_checkpoint_now(trainer)
                 stopped = True
-            model = None if stopped else trainer.saving.save_model(folder)
+            model = None if stopped else trainer.pipeline.saving.save_model(folder)
             if not stopped:
                 if trainer.measure:
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
-                    if trainer.recorder is not None:
-                        trainer.recorder.write_report(last=True)  # the one of training knew no accuracy after it
+                    if trainer.pipeline.recorder is not None:
+                        trainer.pipeline.recorder.write_report(
+                            last=True
+                        )  # the first one has no accuracy after training
                 if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
     except (
@@ -149,30 +152,30 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         ConfigError,
         DriftError,
     ) as error:
-        # A verifier that only fails, a column missing from a stream, an unusable result, what differs.
+        # A verifier that always fails, a column missing from a stream, an unusable result, a changed setting.
         raise UserError(str(error)) from error
     except ServerError as error:
-        goes_on = f" Go on with:\n  {again}" * (trainer.state.global_step > 0)
-        raise UserError(f"{error}{goes_on}") from error
+        hint = f" Resume with:\n  {again}" * (trainer.state.global_step > 0)
+        raise UserError(f"{error}{hint}") from error
     except Exception as error:
         problem = failed_write(error, folder)
-        if problem is None and trainer.state.global_step == 0 and (of_host := _of_host(error)):
-            raise UserError(of_host) from error
+        if problem is None and trainer.state.global_step == 0 and (host_message := _host_message(error)):
+            raise UserError(host_message) from error
         if problem is None:
             raise
-        raise lost(problem, folder, again) from error
-    if told := unsaved(trainer, model, again, stopped=stopped):
-        _warn(told)
+        raise write_failure(problem, folder, again) from error
+    if message := final_save_problem(trainer, model, again, stopped=stopped):
+        _warn(message)
         return UNSAVED
     if stopped:
-        found = None if interruption.stopped else trainer.diagnosing.stopped_by
-        why = "" if found is None else f" by stop_on {found.name}"
+        finding = None if interruption.stopped else trainer.pipeline.diagnosis.stopped_by
+        why = "" if finding is None else f" by stop_on {finding.name}"
         steps = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
-        _tell(*_findings(trainer), f"Stopped after {steps}{why}. Go on with:\n  {again}")
-        return interruption.exit_code if found is None else STOPPED_BY_FINDING
-    _tell(*_closing(trainer, parsed, arguments))
-    if args.push_to_hub and (told := push(trainer, parsed.script.dataset_name)):
-        _warn(told)
+        _print(*_findings(trainer), f"Stopped after {steps}{why}. Resume with:\n  {again}")
+        return interruption.exit_code if finding is None else STOPPED_BY_FINDING
+    _print(*_closing(trainer, parsed, arguments))
+    if args.push_to_hub and (message := push(trainer, parsed.script.dataset_name)):
+        _warn(message)
         return UNSAVED
     if _is_main():
         with contextlib.suppress(OSError):  # the same command would save the model once more
@@ -180,8 +183,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     return 0
 
 
-def _of_host(error: Exception) -> str:
-    """What TRL or a package below it says of a config before the first step; empty for any other error."""
+def _host_message(error: Exception) -> str:
+    """Return the message for a config error of TRL or its packages before the first step; empty for any other."""
     from grpo_verifiers.errors.frames import place
 
     if not isinstance(error, ValueError | TypeError | KeyError | ImportError) or place(error):
@@ -195,10 +198,10 @@ def _of_host(error: Exception) -> str:
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
-    """The closing lines of a run: accuracy, files, and next steps."""
+    """Return the closing lines of a run: accuracy, files, and next steps."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
-    steps = [] if trainer.diagnosing.severe else parsed.script.next_steps or []
+    steps = [] if trainer.pipeline.diagnosis.severe else parsed.script.next_steps or []
     return [
         *(trainer.measure.summary() if trainer.measure else []),
         f"The model is in {parsed.training.output_dir}.",
@@ -209,43 +212,42 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
 
 
 def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
-    """What stands at the end of the run."""
-    lines = trainer.diagnosing.lines_at_end()
+    lines = trainer.pipeline.diagnosis.lines_at_end()
     if not lines:
         return []
-    outcome = trainer.diagnosing.outcome
-    title = f"This run is done, but: {outcome}." if outcome else "What was found, and still holds:"
+    outcome = trainer.pipeline.diagnosis.outcome
+    title = f"This run is done, but: {outcome}." if outcome else "Problems at the end of the run:"
     return [title, *(f"  {line}" for line in lines)]
 
 
 def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
-    """The command without secrets, the options that set the start of a run, and ``more``."""
+    """Return the command without secrets, the options for the start of a run, and ``more``."""
     left_out = {"--resume_from_checkpoint", "--allow_changes", "--overwrite_output_dir", *more}
-    started = sys.argv[0]  # by its path where a shell would not find its name
-    by_path = Path(started).name == "grpo-plus" and shutil.which("grpo-plus") is None
-    return shlex.join([started if by_path else "grpo-plus", "train", *redact(without(arguments, left_out))])
+    program = sys.argv[0]  # with its path if it is not on PATH
+    by_path = Path(program).name == "grpo-plus" and shutil.which("grpo-plus") is None
+    return shlex.join([program if by_path else "grpo-plus", "train", *redact(without(arguments, left_out))])
 
 
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
-    """Fill ``{command}`` with the command, without options that the line sets again.
+    """Fill ``{command}`` with the command, without the options that the line sets itself.
 
-    Plug-ins of the command stay beside the line's: other options may name their parts. ``{folder}`` is the config's, as
-    seen from here, and ``{output_dir}`` the run's.
+    Plug-ins of the command are added to the line's: other options may name their parts. ``{folder}`` is the config's,
+    relative to the working directory, and ``{output_dir}`` the run's.
     """
     line = line.replace("{folder}", os.path.relpath(folder)).replace("{output_dir}", shlex.quote(str(output)))
-    before, found, after = line.partition("{command}")
-    anew = {option for option, _ in by_option(after.split())} - {""}
-    if "--plugins" in anew:
+    before, command, after = line.partition("{command}")
+    replaced = {option for option, _ in by_option(after.split())} - {""}
+    if "--plugins" in replaced:
         words = [word.removeprefix("--plugins=") for option, word in by_option(arguments) if option == "--plugins"]
         after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
-    return f"{before}{plain_command(arguments, anew)}{after}" if found else line
+    return f"{before}{plain_command(arguments, replaced)}{after}" if command else line
 
 
 def _is_main() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def _tell(*lines: str) -> None:
+def _print(*lines: str) -> None:
     """Print on the main process."""
     if lines and _is_main():
         with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
@@ -253,36 +255,37 @@ def _tell(*lines: str) -> None:
 
 
 def _warn(text: str) -> None:
-    """Print a failure that is no exception, on the main process."""
+    """Print a failure without an exception, on the main process."""
     if _is_main():
         print(redact_text(f"{PROG}: {text}"), file=sys.stderr, flush=True)
 
 
 def _hub_dataset(parsed: "Parsed") -> str | None:
-    """The dataset's name on the hub, for the card's metadata; None for a file or a function."""
+    """Return the dataset's name on the hub for the card's metadata; None for a file or a function."""
     name = parsed.script.dataset_name
-    known = name and not is_reference(name) and not Path(name).suffix and name.count("/") <= 1
-    local = known and ((parsed.folder / name).exists() or Path(name).exists())
-    return name if known and not local and not name.startswith((".", "~")) else None
+    is_name = name and not is_reference(name) and not Path(name).suffix and name.count("/") <= 1
+    local = is_name and ((parsed.folder / name).exists() or Path(name).exists())
+    return name if is_name and not local and not name.startswith((".", "~")) else None
 
 
 def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTrainer":
-    """The trainer that a command line describes; ``resumed`` is the checkpoint that it will go on from."""
+    """Build the trainer of a command line; ``resumed`` is its checkpoint."""
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import model_path
-    from grpo_plus.cli._failures import hub_errors, not_made
+    from grpo_plus.cli._failures import hub_errors, trainer_failure
     from grpo_plus.cli._gather import gather
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
+    from grpo_plus.training.update.reference import load_adapter
     from grpo_plus.warm_start.make import Start, computing_of
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
     rewards, splits, sets = gather(parsed)
-    prompt, measured = parsed.prompt, parsed.measure
+    prompt, measure = parsed.prompt, parsed.measure
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": parsed.trusts_code,
@@ -301,9 +304,9 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     micro = args.per_device_train_batch_size
     start = Start(path, init, quantisation, adapter, computing_of(args), micro)
-    begun = begin(parsed, start, tokenizer, splits, sets, resumed, _tell)
-    if begun.model != path:
-        path, args.model_init_kwargs = begun.model, init | {"revision": None}
+    initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
+    if initial.model != path:
+        path, args.model_init_kwargs = initial.model, init | {"revision": None}
     try:
         trainer = GRPOPlusTrainer(
             model=path,
@@ -313,10 +316,9 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
             eval_dataset=sets.get("dataset_test_split"),
             quantization_config=quantisation,
             peft_config=adapter,
-            hooks=begun.hooks,
         )
     except hub_errors() as error:
-        raise UserError(not_made(path, args, error)) from error
+        raise UserError(trainer_failure(path, args, error)) from error
     except (ConfigError, VerifierError):
         raise
     except (ValueError, ImportError) as error:  # TRL checks combinations with the model, transformers its arguments
@@ -327,35 +329,37 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
             raise
         text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
         raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
-    told = {
+    if initial.adapter is not None:
+        load_adapter(trainer, initial.adapter)
+    facts = {
         "Base model": model.model_name_or_path,
         "Dataset": script.dataset_name or "a mixture",
         "Prompt": prompt,
-        "Warm start": begun.fact,
+        "Warm start": initial.fact,
     }
-    trainer.card_facts |= {name: value for name, value in told.items() if value}
+    trainer.card_facts |= {name: value for name, value in facts.items() if value}
     trainer.command = {
         "prompt": dict(prompt),
         "model_name_or_path": model.model_name_or_path,
         "dataset_name": script.dataset_name,
         "load_in_4bit": bool(model.load_in_4bit),
     }
-    trainer.measure = Measure(measured, trainer, sets["measure"]) if measured is not None else None
+    trainer.measure = Measure(measure, trainer, sets["measure"]) if measure is not None else None
     return trainer
 
 
 def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
-    known = {key: init[key] for key in ("revision", "trust_remote_code") if init.get(key) is not None}
+    keywords = {key: init[key] for key in ("revision", "trust_remote_code") if init.get(key) is not None}
     try:
-        return AutoTokenizer.from_pretrained(path, **known)
+        return AutoTokenizer.from_pretrained(path, **keywords)
     except (OSError, ValueError) as error:
         raise UserError(f"model_name_or_path: the tokenizer of {path!r} cannot be loaded: {error}") from error
 
 
 def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapping[str, Any]) -> None:
-    """Print one prompt as the model reads it, since most mistakes are visible there, and what is odd about it."""
+    """Print one prompt as the model reads it, since most mistakes are visible there, with notes about it."""
     from grpo_plus.cli._notes import template_notes
     from grpo_plus.cli._prompts import sample
     from grpo_plus.recipe.tools import schemas_of
@@ -364,18 +368,18 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     text = sample(
         row["prompt"], tokenizer, {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
     )
-    _tell("A prompt, as the model reads it:", text)
+    _print("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
-    _tell(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
+    _print(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
     entries = [part.entry for part in args.recipe.verifiers]
     if text.rstrip().endswith("<think>") and any(
         entry.name == "think_format" and "prefilled" not in entry.kwargs for entry in entries
     ):
-        _tell("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
+        _print("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
 
 
 def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
-    """Come to the end with all ranks: torch stops those that are left once one has ended with an error.
+    """Wait for all ranks: torch stops the remaining ones after the first that ends with an error.
 
     A CPU rank exits at once: gloo's shutdown can wait forever for a rank that has exited.
     """

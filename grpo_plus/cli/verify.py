@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._parser import CommandParser
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
-from grpo_plus.cli._verify_results import Results, as_line, line_of, open_results, read_statuses
+from grpo_plus.cli._verify_results import VerifyResults, as_line, line_of, open_results, read_statuses
 from grpo_verifiers.errors import ConfigError, VerifierError
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ CHUNK = 256
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Score every row; the exit code is 1 if a row could not be judged or a gold answer does not accept itself."""
+    """Score every row; return 1 if a row has no verdict or a gold answer does not accept itself."""
     options = _options(arguments)
     local_data(options.data, None, "data")
     try:
         verifiers = make_verifiers(options)
-        wanted = read_statuses(options.show, [verifier.label for verifier in verifiers])
-        return _judge(verifiers, wanted, options)
+        statuses = read_statuses(options.show, [verifier.label for verifier in verifiers])
+        return _verify(verifiers, statuses, options)
     except (ConfigError, VerifierError, TypeError) as error:
         if isinstance(error, TypeError) and "expected a string or a list of chat messages" not in str(error):
             raise
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(
+    parser = CommandParser(
         prog="grpo-plus verify",
         description=__doc__,
         epilog="A line of the results is one verdict: row, verifier, score, status, detail, completion and gold.",
@@ -53,10 +53,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--show", action="append", default=[], metavar="STATUS[,STATUS]",
         help="also print rows with completion, gold, verdict and reason: wrong, unparsable, error, timeout, …, all, or "
-        "disagree: where verifiers do",
+        "disagree: if verifiers do",
     )  # fmt: skip
-    parser.add_argument("--show-rows", type=int, default=20, metavar="N", help="at most so many (default: 20)")
-    parser.add_argument("--out", type=Path, help="results file (.jsonl); default: a new one beside the data")
+    parser.add_argument("--show-rows", type=int, default=20, metavar="N", help="limit of --show (default: 20)")
+    parser.add_argument("--out", type=Path, help="results file (.jsonl); default: a new one in the folder of the data")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing results file")
     parser.add_argument(
         "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
@@ -64,16 +64,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options: argparse.Namespace = parser.parse_args(list(arguments))
     if not options.verifier:
         raise UserError(
-            "say what judges: --verifier math, or --verifier ./my_file.py:my_check. grpo-plus plugins lists all."
+            "name a verifier: --verifier math, or --verifier ./my_file.py:my_check. grpo-plus plugins lists all."
         )
     if options.show_rows < 1:
         raise UserError(f"--show-rows is {options.show_rows}, expected at least 1.")
-    if options.check_golds and (given := [f for f in ("show", "out", "overwrite") if getattr(options, f)]):
-        raise UserError(f"--check-golds scores no completions, so --{given[0]} means nothing beside it: leave one out.")
+    if options.check_golds and (flags := [f for f in ("show", "out", "overwrite") if getattr(options, f)]):
+        raise UserError(f"--check-golds scores no completions, so it excludes --{flags[0]}: leave one out.")
     return options
 
 
-def _judge(verifiers: "Sequence[Verifier]", wanted: Sequence[str], options: argparse.Namespace) -> int:
+def _verify(verifiers: "Sequence[Verifier]", statuses: Sequence[str], options: argparse.Namespace) -> int:
     import datasets
 
     from grpo_plus.cli._data import load_rows, pick_split
@@ -87,19 +87,19 @@ def _judge(verifiers: "Sequence[Verifier]", wanted: Sequence[str], options: argp
     require_columns(needed, rows.column_names, "--completion-column or --column PARAMETER=COLUMN")
     if options.check_golds:
         return max(_check_golds(verifier, rows, named=len(verifiers) > 1) for verifier in verifiers)
-    found = Results([verifier.label for verifier in verifiers], wanted, options.show_rows)
+    results = VerifyResults([verifier.label for verifier in verifiers], statuses, options.show_rows)
     file, path = open_results(options.out, options.data, overwrite=options.overwrite)
     with file:
         for lines in _lines(verifiers, rows, options):
-            found.add(lines)
+            results.add(lines)
             file.writelines(map(as_line, lines))
-    found.show(path)
+    results.show(path)
     print(f"results: {path}")
-    return int(found.failed)
+    return int(results.failed)
 
 
 def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
-    """For each row, a line of each verifier; all verifiers work on a batch at the same time."""
+    """Yield the lines of each row, one a verifier; all verifiers work on a batch at the same time."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -110,26 +110,26 @@ def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespa
             batch = rows[start : start + CHUNK]
             completions = [_completion(value) for value in batch[options.completion_column]]
             prompts = batch[options.prompt_column] if options.prompt_column else [""] * len(completions)
-            held = {name: batch[name] for name in columns}
-            pending = [verifier.start(prompts, completions, None, **held) for verifier in verifiers]
+            values = {name: batch[name] for name in columns}
+            pending = [verifier.start(prompts, completions, None, **values) for verifier in verifiers]
             verdicts = [each.result() for each in pending]
             for at, completion in enumerate(completions):
                 yield [
-                    line_of(start + at, verifier.label, of_all[at], completion, _gold(verifier, held, at))
+                    line_of(start + at, verifier.label, of_all[at], completion, _gold(verifier, values, at))
                     for verifier, of_all in zip(verifiers, verdicts, strict=True)
                 ]
             progress.advance(task, len(completions))
 
 
 def _completion(value: Any) -> Any:
-    """A text or a conversation; a reader makes numbers of texts such as 42, and None of empty ones."""
+    """Restore a text: readers parse 42 as a number, and an empty text as None."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _gold(verifier: "Verifier", columns: dict[str, list[Any]], at: int) -> dict[str, Any]:
-    """The values of a row that a verifier compares with, by its parameters' names."""
+    """Return the values of a row for a verifier's comparison, by parameter name."""
     named = verifier.gold_columns | verifier.required_columns | verifier.named_columns
     return {parameter: columns[column][at] for parameter, column in named.items() if column in columns}
 

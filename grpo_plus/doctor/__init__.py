@@ -1,1 +1,1 @@
-"""What ``grpo-plus doctor`` looks at, and what it says of it: each finding is of a kind that docs/doctor.md lists."""
+"""Checks of ``grpo-plus doctor``; docs/doctor.md lists all kinds of findings."""

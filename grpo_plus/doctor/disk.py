@@ -1,4 +1,4 @@
-"""Folders that a run writes to: a trial of writing, which leaves nothing behind, and how much room is left."""
+"""Folders that a run writes to: a write test that leaves no files, and the free space."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grpo_plus.checkpoints.disk import free_bytes
-from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, FindingKind, ok, problem, warning
 from grpo_verifiers.errors.messages import size_text
 
 TRIAL = 4096
@@ -16,7 +16,7 @@ LOW_SPACE = 1 << 30
 SPACE = ok("disk", "The folder can be written, and has room.")
 OUTPUT = problem(
     "output-unwritable",
-    "Nothing can be written where the run would save its checkpoints and its model.",
+    "The folder for checkpoints and the model is not writable.",
     "Set another output_dir, or make its folder writable.",
 )
 TEMPORARY = problem(
@@ -26,7 +26,7 @@ TEMPORARY = problem(
 )
 CACHE = warning(
     "cache-unwritable",
-    "What is not downloaded yet cannot be kept: models and datasets from the Hub fail to load.",
+    "Downloads cannot be stored: models and datasets from the Hub fail to load.",
     "Set HF_HOME to a folder that can be written.",
 )
 LOW = warning(
@@ -36,8 +36,8 @@ LOW = warning(
 )
 
 
-def disk_findings(output_dir: str | None = None) -> Iterator[Finding]:
-    """The folders of a run's output where there is a config, of temporary files and of the cache."""
+def disk_findings(output_dir: str | None = None) -> Iterator[CheckFinding]:
+    """Check the folders of a run's output, of temporary files and of the cache."""
     if output_dir:
         yield _finding("output_dir", Path(output_dir), OUTPUT)
     yield _finding("temporary files", Path(os.environ.get("TMPDIR") or tempfile.gettempdir()), TEMPORARY)
@@ -45,22 +45,22 @@ def disk_findings(output_dir: str | None = None) -> Iterator[Finding]:
 
 
 def cache_folder() -> Path:
-    """The folder of what is downloaded from the Hub."""
+    """Return the folder for downloads from the Hub."""
     home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
-def _finding(use: str, path: Path, unwritable: Kind) -> Finding:
+def _finding(use: str, path: Path, unwritable: FindingKind) -> CheckFinding:
     path = path.absolute()
-    free, error = _written(path)
+    free, error = _write_test(path)
     where = f"{path}, {size_text(free)} free"
     if error:
         return unwritable.at(use, f"{where}: {error}")
     return (LOW if free < LOW_SPACE else SPACE).at(use, where)
 
 
-def _written(path: Path) -> tuple[int, str]:
-    """Free bytes, and the error of writing a little to a folder, or to the nearest one above it that exists."""
+def _write_test(path: Path) -> tuple[int, str]:
+    """Return the free bytes and any write error of a folder, or of its nearest existing parent."""
     there = path
     while not os.path.lexists(there):
         there = there.parent

@@ -1,4 +1,4 @@
-"""Checks run one after the other, each by itself: one that fails is a finding, and the next one runs."""
+"""Runner of the checks: an exception in a check becomes a finding, and the next check runs."""
 
 import contextlib
 import re
@@ -6,56 +6,56 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.finding import Finding, Kind, Severity, info, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, FindingKind, Severity, info, ok, problem, warning
 from grpo_plus.doctor.installed import installed_findings
 from grpo_plus.doctor.machine import box_findings, machine_findings, worker_findings
 from grpo_verifiers.errors.messages import exact, type_name
 
 FAILED = warning(
     "check-failed",
-    "A check of doctor itself failed, so this was not looked at.",
+    "A check of doctor itself failed, so its subject was not checked.",
     "Read the error; if it is not explained by another finding, report it with this text.",
 )
-READ = ok("config", "The config passes every check that train makes of it before it loads a model.")
-INVALID = problem("config-invalid", "train refuses this config with the same words.", "Do what the message says.")
+READ = ok("config", "The config passes every check of train before a model is loaded.")
+INVALID = problem("config-invalid", "train refuses this config with the same message.", "Follow the message.")
 ELSEWHERE = problem(
     "config-not-here",
     "The config is right, but not for this machine: train refuses it here.",
-    "Run it on the machine that it is for, or change what the message names.",
+    "Run it on the intended machine, or change the settings in the message.",
 )
-NOTE = info("config-note", "The config is valid, and something in it may surprise.")
+NOTE = info("config-note", "The config is valid, but a setting may have a surprising effect.")
 _NUMBERED = re.compile(r"^  \d+\. ", re.MULTILINE)
-"""What stands before each problem of a message that has several."""
+"""Number before each problem of a message with several."""
 
 
 @dataclass
 class Examination:
-    """What was found so far, section by section, and what was not looked at."""
+    """Findings by section, and subjects that were not checked."""
 
-    sections: dict[str, list[Finding]] = field(default_factory=dict)
+    sections: dict[str, list[CheckFinding]] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
 
-    def look(self, section: str, check: Callable[[], Iterable[Finding]]) -> None:
-        """Run a check and keep what it finds; its failure is a finding."""
-        found = self.sections.setdefault(section, [])
+    def run(self, section: str, check: Callable[[], Iterable[CheckFinding]]) -> None:
+        """Run a check and store its findings; an exception is a finding too."""
+        findings = self.sections.setdefault(section, [])
         with self.failing(section):
-            found.extend(check())
+            findings.extend(check())
 
     @contextlib.contextmanager
     def failing(self, section: str) -> Iterator[None]:
-        """Turn any exception into a finding of the section, Ctrl-C aside."""
+        """Turn any exception except Ctrl-C into a finding of the section."""
         try:
             yield
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a report never ends in a traceback
-            told = f"{type_name(type(error))}: {exact(str(error), 600)}"
-            self.sections.setdefault(section, []).append(FAILED.at(section, told))
+            message = f"{type_name(type(error))}: {exact(str(error), 600)}"
+            self.sections.setdefault(section, []).append(FAILED.at(section, message))
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[CheckFinding]:
         """All findings, in order."""
-        return [finding for found in self.sections.values() for finding in found]
+        return [finding for findings in self.sections.values() for finding in findings]
 
     @property
     def worst(self) -> Severity:
@@ -64,15 +64,15 @@ class Examination:
 
 
 def examine_machine(examination: Examination, output_dir: str | None = None) -> None:
-    """Everything that can be said without a config, which would name the ``output_dir``."""
-    examination.look("packages", installed_findings)
-    examination.look("machine", machine_findings)
-    examination.look("sandbox", box_findings)
-    examination.look("sandbox", worker_findings)
-    examination.look("disk", lambda: disk_findings(output_dir))
+    """Run all checks that need no config; ``output_dir`` comes from one, if any."""
+    examination.run("packages", installed_findings)
+    examination.run("machine", machine_findings)
+    examination.run("sandbox", box_findings)
+    examination.run("sandbox", worker_findings)
+    examination.run("disk", lambda: disk_findings(output_dir))
 
 
-def refused_findings(message: str, kind: Kind = INVALID) -> Iterator[Finding]:
-    """Each problem of a refused config."""
+def refused_findings(message: str, kind: FindingKind = INVALID) -> Iterator[CheckFinding]:
+    """Yield a finding for each problem of a refused config."""
     first, *rest = _NUMBERED.split(message)
     yield from (kind.at("config", text.strip()) for text in rest or [first])

@@ -1,4 +1,4 @@
-"""Findings: what was looked at, its value, what that means and what to do about it."""
+"""Findings of the checks: subject, value, meaning and remedy."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from functools import partial
 
 
 class Severity(StrEnum):
-    """How bad a finding is, mildest first."""
+    """Severity of a finding, mildest first."""
 
     OK = "ok"
     INFO = "info"
@@ -20,14 +20,14 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of finding, under the code that docs/doctor.md lists it by.
+class FindingKind:
+    """A kind of finding, listed by its code in docs/doctor.md.
 
     Attributes:
         severity: how bad it is.
         code: its name, for programs and for searches.
-        means: what it means for a run, a sentence.
-        remedy: what to do about it; empty where nothing needs doing.
+        means: consequence for a run, one sentence.
+        remedy: recommended action; empty if none is needed.
     """
 
     severity: Severity
@@ -35,20 +35,20 @@ class Kind:
     means: str
     remedy: str = ""
 
-    def at(self, thing: str, value: object) -> "Finding":
-        """A finding of this kind on a thing, with the evidence."""
-        return Finding(self, thing, str(value))
+    def at(self, thing: str, value: object) -> "CheckFinding":
+        """Return a finding of this kind about ``thing``, with its evidence."""
+        return CheckFinding(self, thing, str(value))
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A kind of finding on one thing, with its evidence.
+class CheckFinding:
+    """A finding about one thing, with its evidence.
 
-    >>> Finding(Kind(Severity.WARNING, "lamp", "It is dark."), "lamp", "off").severity.rank
+    >>> CheckFinding(FindingKind(Severity.WARNING, "lamp", "It is dark."), "lamp", "off").severity.rank
     2
     """
 
-    kind: Kind
+    kind: FindingKind
     thing: str
     value: str
 
@@ -63,11 +63,11 @@ class Finding:
         return self.kind.severity
 
 
-ok = partial(Kind, Severity.OK)
-"""A kind that nothing is wrong with."""
-info = partial(Kind, Severity.INFO)
-"""A kind to know about."""
-warning = partial(Kind, Severity.WARNING)
-"""A kind that may spoil a run."""
-problem = partial(Kind, Severity.PROBLEM)
-"""A kind that stops a run, or makes it worthless."""
+ok = partial(FindingKind, Severity.OK)
+"""Kind of a passed check."""
+info = partial(FindingKind, Severity.INFO)
+"""Kind of a finding for information."""
+warning = partial(FindingKind, Severity.WARNING)
+"""Kind of a finding that may spoil a run."""
+problem = partial(FindingKind, Severity.PROBLEM)
+"""Kind of a finding that stops a run, or makes it worthless."""

@@ -1,4 +1,4 @@
-"""Whether a run fits: into the card by the planner, into memory, and its checkpoints onto the disk."""
+"""Size of a run against the GPU (by the planner), the memory and the disk for checkpoints."""
 
 import math
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.checkpoints.disk import free_bytes
-from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, info, ok, problem, warning
 from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
@@ -19,15 +19,15 @@ FITS = ok("memory-fits", "The planner's estimate of the run fits the card.")
 SHORT = problem(
     "memory-short",
     "By the planner's estimate the run needs more memory than the card has.",
-    "Take the settings that are named, or ask grpo-plus plan for others.",
+    "Use the suggested settings, or run grpo-plus plan for more.",
 )
 NO_ROOM = problem(
     "memory-short-cpu",
     "The weights, their gradients and the optimizer's state do not fit into this machine's memory: loading or the "
-    "first step ends the process without a word.",
+    "first step ends the process without a message.",
     "Take a smaller model, adapters (use_peft: true), or another machine.",
 )
-UNKNOWN = info("size-unknown", "The model's size cannot be told from its config, so nothing was estimated.")
+UNKNOWN = info("size-unknown", "The model's size cannot be computed from its config, so nothing was estimated.")
 DISK_FITS = ok("checkpoints-fit", "Checkpoints and the model fit on the disk of output_dir.")
 DISK_SHORT = problem(
     "disk-short",
@@ -53,11 +53,11 @@ def fit_findings(
     bits: int | None = None,
     double: bool,
     sharded: bool = False,
-) -> Iterator[Finding]:
-    """Measure the model on the meta device, ask the planner about a card of ``capacity`` bytes, then look at the disk.
+) -> Iterator[CheckFinding]:
+    """Measure the model on the meta device, run the planner for a card of ``capacity`` bytes, then check the disk.
 
     ``adapter`` is the config of PEFT, or None; ``width`` are bytes of a saved weight, and ``memory`` is the machine's.
-    ``sharded``: several processes may share the weights out, so that one card need not hold them.
+    ``sharded``: several processes may share the weights, so one card need not contain all.
     """
     try:
         shape = shape_of(config, name)
@@ -70,10 +70,10 @@ def fit_findings(
     resident = weights * width + trained * (FLOAT + state)
     need = f"weights, gradients and the state of {optimizer_of(args)} take about {size_text(resident)}"
     if capacity is None and resident > memory:
-        told = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
-        yield NO_ROOM.at("memory", told)
+        size = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
+        yield NO_ROOM.at("memory", size)
     elif capacity is not None and adapter is not None:
-        from grpo_plus.training.advice import planned
+        from grpo_plus.training.update.advice import planned
 
         settings = planned(args, adapter, bits=bits, double=double)
         try:
@@ -88,19 +88,19 @@ def fit_findings(
     yield _disk(args, model, 0 if args.save_only_model else trained * state)
 
 
-def _disk(args: Any, model: float, extra: float) -> Finding:
-    """The saved model, and checkpoints with what is ``extra`` in them, against the disk of output_dir."""
+def _disk(args: Any, model: float, extra: float) -> CheckFinding:
+    """Compare the model, and checkpoints with ``extra`` bytes, to the disk of output_dir."""
     saves = str(getattr(args.save_strategy, "value", args.save_strategy)) != "no"
     checkpoint, count = (model + extra, _count(args)) if saves else (0.0, None)
     free = free_bytes(Path(args.output_dir).absolute())
-    told = f"{size_text(free)} free; the model takes about {size_text(model)}"
+    sizes = f"{size_text(free)} free; the model takes about {size_text(model)}"
     if checkpoint:
-        told += f", a checkpoint {size_text(checkpoint)}"
+        sizes += f", a checkpoint {size_text(checkpoint)}"
     if model + checkpoint > free:
-        return DISK_SHORT.at("output_dir", told)
+        return DISK_SHORT.at("output_dir", sizes)
     if count is not None and model + count * checkpoint > free:
-        return DISK_LATER.at("output_dir", f"{told}, {count} of them are planned")
-    return DISK_FITS.at("output_dir", told)
+        return DISK_LATER.at("output_dir", f"{sizes}, {count} of them are planned")
+    return DISK_FITS.at("output_dir", sizes)
 
 
 def _trained(shape: ModelShape, adapter: Any, weights: int) -> int:
@@ -112,7 +112,7 @@ def _trained(shape: ModelShape, adapter: Any, weights: int) -> int:
 
 
 def _count(args: Any) -> int | None:
-    """The largest number of checkpoints side by side, where the number of steps is known."""
+    """Return the largest number of simultaneous checkpoints; None if the number of steps is unknown."""
     if str(getattr(args.save_strategy, "value", args.save_strategy)) != "steps" or args.max_steps < 1:
         return None
     every = args.save_steps if args.save_steps >= 1 else max(1, math.floor(args.save_steps * args.max_steps))

@@ -1,14 +1,14 @@
-r"""Verifiers on the rows: golds tried on their own verifiers.
+r"""Verifiers on the rows: each gold is checked by its own verifier.
 
-A verifier's own check of golds is asked where it has one. Else a gold is written as a completion in the usual forms:
-bare, in ``\boxed{}``, in ``<answer>``, in a sentence, and behind a thinking section. It is accepted where one of them
+A verifier's own check of golds is used if it has one. Otherwise a gold is written as a completion in the usual forms:
+bare, in ``\boxed{}``, in ``<answer>``, in a sentence, and after a thinking section. It is accepted if one of them
 scores above an empty completion.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, Kind, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, FindingKind, ok, problem, warning
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.base.golds import IDLE_SCORES, RIGHT_FAILS, BrokenReport, ColumnReport, GoldProblem, GoldReports
 from grpo_verifiers.errors.messages import show
@@ -16,7 +16,7 @@ from grpo_verifiers.verdict import Status
 
 SHOWN = 3
 
-GOLDS = ok("golds", "Every gold that was looked at is accepted, or its tests tell right from wrong.")
+GOLDS = ok("golds", "Every checked gold is accepted, or its tests distinguish right from wrong.")
 REJECTED = problem(
     "gold-rejected",
     "The verifier does not accept the row's own gold: no completion of the row can be right.",
@@ -24,7 +24,7 @@ REJECTED = problem(
 )
 NONE_ACCEPTED = warning(
     "golds-unproven",
-    "The verifier scored no gold above an empty completion, in any of the usual forms: either it wants a form that "
+    "The verifier scored no gold above an empty completion, in any of the usual forms: either it needs a form that "
     "was not tried, or its column is the wrong one.",
     "Score a right completion by hand: grpo-plus verify FILE --verifier NAME.",
 )
@@ -67,22 +67,22 @@ COLUMN = problem(
 
 GOLD = "answer"
 ITSELF = "does not accept itself"
-"""In the reason of a gold that was read, and is not equal to itself."""
+"""Part of the reason for a readable gold that is not equal to itself."""
 _PLAIN = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.", "The answer is \\boxed{{{}}}.", "#### {}")
 _THINKING = "<think>\nLet me see.\n</think>\n"
 FORMS = (*_PLAIN, *(_THINKING + form for form in _PLAIN))
 REMOTE = ("judge", "prm")
-"""Verifiers that ask a server or load a model: nothing is sent for a look."""
+"""Verifiers that call a server or load a model; the check sends nothing."""
 
 
 _FAULTS = (NONE_ACCEPTED, REJECTED, UNUSABLE, EMPTY, REFERENCE, IDLE, NOTHING)
-"""What may be wrong with a gold, in the order of the report."""
-Fault = tuple[Kind, int, str]
-"""What is wrong with a row's gold, the row, and the words about it."""
+"""Problems of a gold, in the order of the report."""
+Fault = tuple[FindingKind, int, str]
+"""Problem of a row's gold, the row, and the explanation."""
 
 
 def reaches_out(described: Mapping[str, Any]) -> bool:
-    """A verifier, or a part of it, asks something outside."""
+    """Return True if a verifier, or a part of it, uses a server or a model."""
     parts = described.get("parts", ())
     inner = [*parts, *described.get("routes", {}).values()]
     return described.get("name") in REMOTE or any(map(reaches_out, inner))
@@ -90,41 +90,41 @@ def reaches_out(described: Mapping[str, Any]) -> bool:
 
 def gold_findings(
     verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any]
-) -> list[Finding] | None:
-    """Try the golds of rows, given as columns: the faults of each kind in one finding; None for a verifier without any.
+) -> list[CheckFinding] | None:
+    """Check the golds of rows (as columns), with one finding for each kind of fault; None for a verifier without golds.
 
-    ``places`` are those of the rows in the data.
+    ``places`` are the indices of the rows in the data.
     """
     thing, tried = f"verifier {verifier.label}", len(places)
     try:
         names = [name for name in dict.fromkeys(verifier.gold_columns.values()) if name in columns]
         report = verifier.check_golds({name: columns[name] for name in names})
         if report is not None:
-            faults = _reported(report, places)
+            faults = _report_faults(report, places)
         else:
             column = {**verifier.optional_columns, **verifier.required_columns}.get(GOLD)
             if column is None or column not in columns:
                 return None
-            faults = _tried(verifier, columns, places, prompts, column)
-    except Exception as error:  # noqa: BLE001 - a verifier may raise anything, and the rest is still worth a look
+            faults = _trial_faults(verifier, columns, places, prompts, column)
+    except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
         return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
     findings = []
     for kind in _FAULTS:
-        if found := [(row, text) for of, row, text in faults if of is kind]:
-            shown = "; ".join(f"row {row}: {text}" for row, text in found[:SHOWN]) + "; …" * (len(found) > SHOWN)
-            value = f"{len({row for row, _ in found})} of {tried} rows: {shown}"
-            findings.append(kind.at(thing, f"none of {tried} rows; {found[0][1]}" if kind is NONE_ACCEPTED else value))
+        if rows := [(row, text) for of, row, text in faults if of is kind]:
+            shown = "; ".join(f"row {row}: {text}" for row, text in rows[:SHOWN]) + "; …" * (len(rows) > SHOWN)
+            value = f"{len({row for row, _ in rows})} of {tried} rows: {shown}"
+            findings.append(kind.at(thing, f"none of {tried} rows; {rows[0][1]}" if kind is NONE_ACCEPTED else value))
     return findings or [GOLDS.at(thing, f"{tried} rows tried")]
 
 
-def _reported(report: Any, places: Sequence[int]) -> list[Fault]:
-    """The faults in a report of a verifier's own check."""
+def _report_faults(report: Any, places: Sequence[int]) -> list[Fault]:
+    """Return the faults in a report of a verifier's own check."""
     if isinstance(report, GoldReports):
-        return [fault for _, part in report.parts for fault in _reported(part, places)]
+        return [fault for _, part in report.parts for fault in _report_faults(part, places)]
     if isinstance(report, ColumnReport):
         return [fault for each in report.problems for fault in _of_problem(each, places)]
     if isinstance(report, BrokenReport):
-        raise RuntimeError(report.reason)  # noqa: TRY004 - of the verifier, not of a type
+        raise RuntimeError(report.reason)  # noqa: TRY004 - an error of the verifier, not of a type
     return [] if report.ok else [(REJECTED, places[0], "; ".join(report.lines(limit=3)))]
 
 
@@ -136,7 +136,7 @@ def _of_problem(problem: GoldProblem, places: Sequence[int]) -> list[Fault]:
     return [(kind, places[problem.row], f"{show(problem.answer)}: {problem.reason}") for kind in kinds]
 
 
-def _tried(
+def _trial_faults(
     verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any], column: str
 ) -> list[Fault]:
     golds = columns[column]
@@ -183,8 +183,8 @@ def _scores(
 ) -> list[float | None]:
     if not rows:
         return []
-    given = {name: [values[row] for row in rows] for name, values in columns.items()}
-    verdicts = verifier.verify_batch([prompts[row] for row in rows], completions, None, **given)
+    selected = {name: [values[row] for row in rows] for name, values in columns.items()}
+    verdicts = verifier.verify_batch([prompts[row] for row in rows], completions, None, **selected)
     if late := [one for one in verdicts if one.status is Status.TIMEOUT]:
         raise TimeoutError(late[0].detail or "it took longer than its timeout")
     if broken := [one for one in verdicts if one.status is Status.ERROR and one.score is not None]:

@@ -1,4 +1,4 @@
-"""Packages: there, within the versions that are asked for, importable; and what is relied on in TRL."""
+"""Packages: installed, of a required version and importable; and the parts of TRL in use."""
 
 import importlib
 import importlib.metadata
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from grpo_plus._trl import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
-from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, ok, problem, warning
+from grpo_plus.trl.versions import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
 from grpo_verifiers.errors.messages import exact, type_name
 
-OTHERS = ("grpo-plus", "tokenizers", "huggingface-hub", "vllm", "deepspeed", "ray", "flash-attn", "liger-kernel")
+OPTIONAL = ("grpo-plus", "tokenizers", "huggingface-hub", "vllm", "deepspeed", "ray", "flash-attn", "liger-kernel")
 IMPORTED = ("torch", "transformers", "datasets", "accelerate", "peft", "bitsandbytes", "trl")
-"""Imported for a look: what breaks by itself, through libraries of other languages or through each other."""
+"""Packages to import: their native libraries, or their combination, may be broken."""
 
 INSTALLED = ok("installed", "The versions that a run uses.")
 MISSING = problem(
@@ -21,52 +21,52 @@ MISSING = problem(
 )
 OUTSIDE = problem(
     "package-version",
-    "The installed version is outside of what this release asks for; commands may fail anywhere.",
-    "Install a version within the range: pip install 'NAME RANGE'.",
+    "The installed version is outside the range of this release; commands may fail anywhere.",
+    "Install a version in the range: pip install 'NAME RANGE'.",
 )
 BROKEN = problem(
     "package-broken",
     "The package is installed, but importing it fails.",
-    "Reinstall it, together with what the error names: pip install --force-reinstall NAME.",
+    "Reinstall it, together with the packages in the error: pip install --force-reinstall NAME.",
 )
 UNSUPPORTED = problem(
     "trl-unsupported",
-    f"This TRL was never tested and is known not to fit: every command refuses it ({TESTED[0]} to {TESTED[-1]} do).",
+    f"This TRL was never tested and does not fit: every command refuses it ({TESTED[0]} to {TESTED[-1]} do).",
     f"pip install 'trl=={TESTED[-1]}'.",
 )
 UNTESTED = warning(
     "trl-untested",
-    "TRL is newer than any that the tests ran with; what is relied on was looked for in its source.",
+    "TRL is newer than all tested versions; only its source was checked for the required methods.",
     f"If training behaves oddly: pip install 'trl=={TESTED[-1]}'.",
 )
 SEAM = problem(
     "trl-seam",
-    "A method or attribute of the trainer that is relied on is gone or takes something else: training fails there.",
+    "A required method or attribute of the trainer is missing or has changed: training fails there.",
     f"pip install 'trl=={TESTED[-1]}', and report this line.",
 )
 
 
-def installed_findings() -> Iterator[Finding]:
-    """All versions that this interpreter would import in a line, then each package that is wrong."""
-    asked = [Requirement(text) for text in importlib.metadata.requires("grpo-plus") or ()]
-    needed = {each.name: each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})}
-    found = {name: version for name in (*OTHERS, *needed) if (version := _version(name)) is not None}
-    told = {"python": platform.python_version(), **found}
-    yield INSTALLED.at("packages", ", ".join(f"{name} {version}" for name, version in told.items()))
+def installed_findings() -> Iterator[CheckFinding]:
+    """Yield a line with the version of every package, then a finding for each problem."""
+    requirements = [Requirement(text) for text in importlib.metadata.requires("grpo-plus") or ()]
+    needed = {each.name: each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
+    installed = {name: version for name in (*OPTIONAL, *needed) if (version := _version(name)) is not None}
+    versions = {"python": platform.python_version(), **installed}
+    yield INSTALLED.at("packages", ", ".join(f"{name} {version}" for name, version in versions.items()))
     for name, each in needed.items():
-        if name not in found:
-            yield MISSING.at(name, f"not installed, wanted {each.specifier or 'any version'}")
-        elif name != "trl" and not each.specifier.contains(found[name], prereleases=True):
-            yield OUTSIDE.at(name, f"{found[name]}, wanted {each.specifier}")
-    trl = found.get("trl") if "trl" in needed else None
-    if trl is not None:  # before it is imported: this reads its source
+        if name not in installed:
+            yield MISSING.at(name, f"not installed, required: {each.specifier or 'any version'}")
+        elif name != "trl" and not each.specifier.contains(installed[name], prereleases=True):
+            yield OUTSIDE.at(name, f"{installed[name]}, required: {each.specifier}")
+    trl = installed.get("trl") if "trl" in needed else None
+    if trl is not None:  # before the import: this reads its source
         yield from _of_trl(trl)
     for name in IMPORTED:
-        if name in needed and name in found and (error := _import_error(name)):
+        if name in needed and name in installed and (error := _import_error(name)):
             yield BROKEN.at(name, error)
 
 
-def _of_trl(version: str) -> Iterator[Finding]:
+def _of_trl(version: str) -> Iterator[CheckFinding]:
     if not is_supported(version):
         yield UNSUPPORTED.at("trl", version)
         return
@@ -88,9 +88,9 @@ def _version(name: str) -> str | None:
 
 
 def _import_error(name: str) -> str:
-    """Why a package cannot be imported; empty where it can."""
+    """Return the error of importing a package, or an empty text."""
     try:
         importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - packages raise anything while they are imported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import may raise anything
         return f"{type_name(type(error))}: {exact(str(error), 400)}"
     return ""

@@ -1,4 +1,4 @@
-"""The machine: accelerators, memory with the limits of a container, the sandbox of programs, and a worker of checks."""
+"""Machine: accelerators, memory with container limits, the sandbox of programs, and a worker of checks."""
 
 import os
 import shutil
@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, info, ok, problem, warning
 from grpo_verifiers.errors.messages import size_text
 
 CGROUP = Path("/sys/fs/cgroup")
 GIB = 1 << 30
 LOW_MEMORY = 2 * GIB
-"""Less than this, and loading libraries and starting workers may already be too much."""
+"""Below this, loading libraries and starting workers may already fail."""
 BUSY = 0.7
-"""Share of a card's memory that should be free before a run."""
+"""Recommended free share of a card's memory before a run."""
 
 CARD = ok("device", "The accelerator that a run uses.")
 NO_CARD = info(
@@ -30,17 +30,17 @@ UNUSABLE = problem(
 )
 OCCUPIED = warning(
     "device-occupied",
-    "Something else holds much of the card's memory.",
+    "Another process occupies much of the card's memory.",
     "nvidia-smi names the processes: end them, or choose another card with CUDA_VISIBLE_DEVICES.",
 )
 MEMORY = ok("memory", "Memory of the machine, or of its container.")
 LOW = warning(
     "memory-low",
-    "Little memory is left: loading a model or starting workers may end the process without a word.",
+    "Little memory is left: loading a model or starting workers may end the process without a message.",
     "Close other programs, or give the container more.",
 )
 SECONDS = 120.0
-"""For the answer of a worker; a loaded machine starts one slowly."""
+"""Timeout for a worker's answer; a loaded machine starts one slowly."""
 
 FULL = ok("box-full", "Programs of completions run in namespaces of their own: level full.")
 PARTIAL = info(
@@ -65,30 +65,30 @@ WORKER_FAILS = problem(
 
 
 @dataclass(frozen=True)
-class Card:
-    """An accelerator; sizes in bytes, ``free`` None where it cannot be told."""
+class AcceleratorInfo:
+    """An accelerator; sizes in bytes, ``free`` None if unknown."""
 
     name: str
     total: int
     free: int | None = None
 
 
-def machine_findings() -> Iterator[Finding]:
+def machine_findings() -> Iterator[CheckFinding]:
     """Accelerators and memory."""
-    found = cards()
-    for card in found:
+    present = cards()
+    for card in present:
         free = "" if card.free is None else f", {size_text(card.free)} free"
         yield CARD.at("accelerator", f"{card.name}, {size_text(card.total)}{free}")
         if card.free is not None and card.free < BUSY * card.total:
             yield OCCUPIED.at("accelerator", f"{card.name}: {size_text(card.free)} of {size_text(card.total)} free")
-    if not found:
+    if not present:
         yield _no_card()
     total, available = memory()
     text = f"{size_text(available)} of {size_text(total)} available"
     yield (LOW if available < LOW_MEMORY else MEMORY).at("memory", text)
 
 
-def _no_card() -> Finding:
+def _no_card() -> CheckFinding:
     import torch
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else "the processor"
@@ -100,37 +100,37 @@ def _no_card() -> Finding:
     return UNUSABLE.at("accelerator", f"a driver, no card; torch is built for {build}{shown}")
 
 
-def cards() -> tuple[Card, ...]:
-    """Accelerators that torch sees."""
+def cards() -> tuple[AcceleratorInfo, ...]:
+    """Return the accelerators visible to torch."""
     import torch
 
-    found = []
+    devices = []
     if torch.cuda.is_available():
         for at in range(torch.cuda.device_count()):
             about = torch.cuda.get_device_properties(at)
             free: int | None = None
-            with suppress(RuntimeError):  # a card that is full has no room even for the question
+            with suppress(RuntimeError):  # a full card has no memory even for this query
                 free = torch.cuda.mem_get_info(at)[0]
-            found.append(Card(about.name, int(about.total_memory), free))
+            devices.append(AcceleratorInfo(about.name, int(about.total_memory), free))
     elif torch.accelerator.is_available():
         kind = torch.accelerator.current_accelerator()
-        found.append(Card(str(getattr(kind, "type", kind)), 0))
-    return tuple(found)
+        devices.append(AcceleratorInfo(str(getattr(kind, "type", kind)), 0))
+    return tuple(devices)
 
 
 def memory() -> tuple[int, int]:
-    """Bytes of memory, and those that are free: of the container where it has a limit."""
+    """Return total and free bytes of memory, of the container if it has a limit."""
     import psutil  # type: ignore[import-untyped]  # has no types
 
-    whole = psutil.virtual_memory()
+    machine = psutil.virtual_memory()
     limit, used = _limits()
-    if limit is not None and limit < whole.total:
-        return limit, min(whole.available, max(0, limit - (used or 0)))
-    return whole.total, whole.available
+    if limit is not None and limit < machine.total:
+        return limit, min(machine.available, max(0, limit - (used or 0)))
+    return machine.total, machine.available
 
 
 def _limits() -> tuple[int | None, int | None]:
-    """Most and used bytes of the container, by the second or the first kind of control groups."""
+    """Return the limit and the used bytes of the container, by cgroups v2 or v1."""
     if (limit := _number(CGROUP / "memory.max")) is not None:
         return limit, _number(CGROUP / "memory.current")
     old = CGROUP / "memory"
@@ -138,25 +138,25 @@ def _limits() -> tuple[int | None, int | None]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None for ``max`` and where there is no file."""
+    """Return the number in a file; None for ``max`` and without a file."""
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="ascii"))
     return None
 
 
-def box_findings() -> Iterator[Finding]:
-    """The level of confinement that is reached, and why the higher ones are not."""
+def box_findings() -> Iterator[CheckFinding]:
+    """Report the reached level of confinement, and why higher ones are not available."""
     from grpo_verifiers.code import probe
 
-    found = probe()
-    kind = {"full": FULL, "process": PARTIAL}.get(found.level, NONE)
+    box = probe()
+    kind = {"full": FULL, "process": PARTIAL}.get(box.level, NONE)
     order = ("full", "process", "none")
-    shown = order[: order.index(found.level) + 1] if found.level in order else order
-    yield kind.at("sandbox", "; ".join(f"{level}: {found.details[level]}" for level in shown if level in found.details))
+    end = order.index(box.level) + 1 if box.level in order else None
+    yield kind.at("sandbox", "; ".join(f"{name}: {box.details[name]}" for name in order[:end] if name in box.details))
 
 
-def worker_findings() -> Iterator[Finding]:
-    """Start a worker of a built-in check, and ask it for a verdict."""
+def worker_findings() -> Iterator[CheckFinding]:
+    """Start a worker of a built-in check, and request a verdict."""
     from grpo_verifiers import get_verifier
     from grpo_verifiers.exec.runner import close_shared_runners, shared_runner
     from grpo_verifiers.verdict import Status
@@ -168,9 +168,9 @@ def worker_findings() -> Iterator[Finding]:
             yield WORKER_FAILS.at("workers", f"its verdict is {verdict.status.value}: {verdict.detail}")
             return
         seconds = time.monotonic() - start
-        told = ", ".join(f"{name}: {value}" for name, value in getattr(shared_runner(), "confinement", {}).items())
-        yield WORKER.at("workers", f"answered after {seconds:.1f} s" + (f" ({told})" if told else ""))
-    except Exception as error:  # noqa: BLE001 - whatever hinders a worker is what is asked for
+        limits = ", ".join(f"{name}: {value}" for name, value in getattr(shared_runner(), "confinement", {}).items())
+        yield WORKER.at("workers", f"answered after {seconds:.1f} s" + (f" ({limits})" if limits else ""))
+    except Exception as error:  # noqa: BLE001 - any failure of a worker is a finding
         yield WORKER_FAILS.at("workers", f"{type(error).__name__}: {error}")
     finally:
         close_shared_runners()

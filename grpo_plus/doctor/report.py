@@ -1,4 +1,4 @@
-"""The report: as text for an issue, as data for programs, and as an exit code. Nothing private is in it."""
+"""Report as text for an issue, as data for programs, and as an exit code, without private data."""
 
 import getpass
 import os
@@ -13,31 +13,31 @@ from typing import Any
 
 from grpo_plus import __version__
 from grpo_plus.doctor.examination import Examination
-from grpo_plus.doctor.finding import Finding, Severity
+from grpo_plus.doctor.finding import CheckFinding, Severity
 from grpo_verifiers.errors.messages import counted, cut, readable
 from grpo_verifiers.redaction import redact_text
 
 SCHEMA = 1
-"""Version of the data; it grows when a field is renamed or removed."""
+"""Version of the data; increased when a field is renamed or removed."""
 WIDTH = 110
 MOST = 1200
 """Characters of a value."""
 _HOMES = re.compile(r"(?<![\w.])(/(?:home|Users)/)[^/\s'\",:;]+")
 _ABOVE = re.compile(r"Its traceback is above[.;] ?(\w?)")
-"""What errors of plug-ins say of a traceback, which a report does not show."""
+"""Reference to a traceback in errors of plug-ins; a report omits the traceback."""
 _PLAIN_USERS = {"root", "user", "ubuntu", "runner", "nobody", "app", "admin"}
 _COLOURS = {Severity.PROBLEM: "31", Severity.WARNING: "33", Severity.INFO: "36", Severity.OK: "32"}
 
 
 def exit_code(examination: Examination, *, strict: bool) -> int:
-    """2 for a problem, 1 for a warning where warnings count, 0 otherwise."""
+    """Return 2 for a problem, 1 for a warning if ``strict``, 0 otherwise."""
     if examination.worst is Severity.PROBLEM:
         return 2
     return int(strict and examination.worst is Severity.WARNING)
 
 
 def shareable(text: str) -> str:
-    """A text without secrets, and without the user's name in paths.
+    """Remove secrets, and the user's name in paths.
 
     >>> shareable("/home/maria/run, token=hf_abcdefghijklmnopqrstuvwxyz")
     '/home/(user)/run, token=(hidden)'
@@ -53,17 +53,17 @@ def shareable(text: str) -> str:
 
 def _user_names() -> Iterator[str]:
     names = {os.environ.get(variable, "") for variable in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
-    with suppress(Exception):  # a user without a name has none to hide
+    with suppress(Exception):  # a user without a name
         names.add(getpass.getuser())
     yield from (name for name in sorted(names) if len(name) > 1 and name not in _PLAIN_USERS)
 
 
 def text_report(examination: Examination, *, colour: bool = False) -> str:
-    """The report for people: one line for what is well, and for the rest what it means and what to do."""
+    """Format the report for people: one line if all is well, else meaning and remedy of each finding."""
     lines = [f"grpo-plus doctor {__version__} on {platform.system()} {platform.machine()}: {_summary(examination)}"]
-    for section, found in examination.sections.items():
-        lines += ["", section] if found else []
-        for finding in found:
+    for section, findings in examination.sections.items():
+        lines += ["", section] if findings else []
+        for finding in findings:
             lines += _lines(finding, colour=colour)
     if examination.unchecked:
         lines += ["", "not checked"]
@@ -72,7 +72,7 @@ def text_report(examination: Examination, *, colour: bool = False) -> str:
 
 
 def data_report(examination: Examination) -> dict[str, Any]:
-    """The same as data."""
+    """Return the report as data."""
     counts = Counter(finding.severity.value for finding in examination.findings)
     return {
         "schema": SCHEMA,
@@ -90,8 +90,8 @@ def data_report(examination: Examination) -> dict[str, Any]:
                 "means": finding.kind.means,
                 "remedy": finding.kind.remedy,
             }
-            for section, found in examination.sections.items()
-            for finding in found
+            for section, findings in examination.sections.items()
+            for finding in findings
         ],
         "not_checked": [shareable(text) for text in examination.unchecked],
     }
@@ -99,11 +99,15 @@ def data_report(examination: Examination) -> dict[str, Any]:
 
 def _summary(examination: Examination) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
-    severe = (Severity.PROBLEM, Severity.WARNING)
-    return ", ".join(counted(counts[each], each.value) for each in severe if counts[each]) or "nothing is wrong"
+    totals = [
+        counted(counts[severity], severity.value)
+        for severity in (Severity.PROBLEM, Severity.WARNING)
+        if counts[severity]
+    ]
+    return ", ".join(totals) or "no problems"
 
 
-def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:
+def _lines(finding: CheckFinding, *, colour: bool) -> Iterator[str]:
     word = f"{finding.severity.value:<7}"
     if colour:
         word = f"\x1b[{_COLOURS[finding.severity]}m{word}\x1b[0m"
@@ -118,14 +122,14 @@ def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
-    """A value without its traceback, and not longer than a report can bear."""
+    """Remove the traceback of a value, and limit its length."""
     text = text.partition("\nTraceback (most recent call last)")[0].rstrip(":")
-    text = _ABOVE.sub(lambda found: found[1].upper(), text).rstrip()
+    text = _ABOVE.sub(lambda match: match[1].upper(), text).rstrip()
     return cut(text, MOST)
 
 
 def _wrapped(title: str, text: str, indent: int) -> list[str]:
-    """Lines of a width that an issue shows without scrolling; words stay whole."""
+    """Wrap to a width that an issue shows without scrolling, without splitting words."""
     first, later = " " * indent + title, " " * (indent + 2)
     return textwrap.wrap(
         text, WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False

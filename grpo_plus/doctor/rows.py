@@ -1,33 +1,33 @@
-"""The rows of a dataset: prompts that are empty, that contradict each other or are held out, and lengths in tokens."""
+"""Rows of a dataset: empty, contradictory and held-out prompts, and lengths in tokens."""
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, ok, problem, warning
+from grpo_plus.doctor.finding import CheckFinding, ok, problem, warning
 
 SHOWN = 5
 
-ROWS = ok("rows", "Rows of the training data that were looked at.")
+ROWS = ok("rows", "Checked rows of the training data.")
 EMPTY = problem(
     "prompt-empty",
-    "The prompt asks nothing: what the completions are rewarded for has nothing to do with it.",
+    "The prompt is empty: the rewards of its completions have no relation to it.",
     "Drop those rows, or name the column of the question (prompt: {column: NAME}).",
 )
 CONFLICT = problem(
     "prompt-conflict",
-    "The same prompt has different golds: what is right in one row is wrong in the other.",
+    "The same prompt has different golds: a right completion of one row is wrong in the other.",
     "Correct or drop those rows.",
 )
 HELD_OUT = warning(
     "test-in-train",
-    "Prompts that the run is measured on are trained on as well: the accuracy on them says nothing about new ones.",
+    "Prompts of the evaluation data are also in the training data: the accuracy on them is not that on new ones.",
     "Drop them from one of the two.",
 )
 LENGTHS = ok("lengths", "Lengths of prompts in tokens, as the model reads them.")
 TOO_LONG = problem(
     "prompt-too-long",
-    "A prompt and a completion at its limit exceed the context of the model: what lies beyond is noise or an error.",
+    "A prompt and a completion at its limit exceed the context of the model: the rest is noise or an error.",
     "Drop or shorten those rows, lower max_completion_length, or take a model with a longer context.",
 )
 ANSWER = problem(
@@ -39,18 +39,18 @@ ANSWER = problem(
 
 def row_findings(
     prompts: Sequence[Any], golds: Sequence[Hashable], held_out: Sequence[Any] = (), *, total: int | None, repeats: bool
-) -> Iterator[Finding]:
-    """Each kind of row that should not be there.
+) -> Iterator[CheckFinding]:
+    """Yield a finding for each kind of unwanted row.
 
-    ``golds`` are what each row's completions are compared with, ``held_out`` prompts that the run is measured on, and
-    ``total`` is the number of rows, None of a stream. ``repeats``: the same prompt may come again, as an environment
-    makes something of the other columns.
+    ``golds`` are the columns for the comparison of each row, ``held_out`` the prompts of the evaluation data, and
+    ``total`` the number of rows, None for a stream. ``repeats``: repeated prompts are fine, since an environment uses
+    the other columns.
     """
-    looked, keys = len(prompts), [key_of(prompt) for prompt in prompts]
-    yield ROWS.at("training data", f"{looked} of {'a stream' if total is None else total} rows")
+    count, keys = len(prompts), [key_of(prompt) for prompt in prompts]
+    yield ROWS.at("training data", f"{count} of {'a stream' if total is None else total} rows")
     empty = [row for row, prompt in enumerate(prompts) if is_empty(prompt)]
     if empty:
-        yield EMPTY.at("prompts", _listed(list(map(str, empty)), looked))
+        yield EMPTY.at("prompts", _listed(list(map(str, empty)), count))
     first: dict[Hashable, int] = {}
     conflicts = []
     for row, key in enumerate(keys):
@@ -58,7 +58,7 @@ def row_findings(
         if golds[before] != golds[row] and not is_empty(prompts[row]):
             conflicts.append(f"{row} repeats {before}")
     if conflicts and not repeats:
-        yield CONFLICT.at("prompts", _listed(conflicts, looked))
+        yield CONFLICT.at("prompts", _listed(conflicts, count))
     both = [str(row) for row, prompt in enumerate(held_out) if key_of(prompt) in first]
     if both:
         yield HELD_OUT.at("held-out data", _listed(both, len(held_out)))
@@ -76,15 +76,15 @@ def length_findings(
     *,
     context: int | None,
     limit: int | None,
-) -> Iterator[Finding]:
-    """Prompts against the model's context, and gold answers against a completion's limit, all in tokens.
+) -> Iterator[CheckFinding]:
+    """Compare prompts to the model's context, and gold answers to a completion's limit, all in tokens.
 
-    ``answers`` are by column, and ``rows`` the places of the rows in their dataset.
+    ``answers`` are by column, and ``rows`` the indices of the rows in their dataset.
     """
     if prompts:
         ordered = sorted(prompts)
-        told = f"median {ordered[len(ordered) // 2]}, longest {ordered[-1]} tokens of {len(ordered)} prompts"
-        yield LENGTHS.at("prompts", f"{told}; a completion has at most {limit or 'any number of'}")
+        text = f"median {ordered[len(ordered) // 2]}, longest {ordered[-1]} tokens of {len(ordered)} prompts"
+        yield LENGTHS.at("prompts", f"{text}; a completion has at most {limit or 'any number of'}")
     if context is not None and (over := _over(rows, prompts, context - (limit or 0))):
         yield TOO_LONG.at("prompts", f"{over} + {limit or 0} of a completion, context {context}")
     for column, sizes in answers.items() if limit else ():
@@ -93,7 +93,7 @@ def length_findings(
 
 
 def _over(rows: Sequence[int], sizes: Sequence[int | None], most: int) -> str:
-    """The rows that are longer, in words; empty where there is none."""
+    """Return the longer rows in words; empty if there are none."""
     over = [(size, row) for row, size in zip(rows, sizes, strict=True) if size is not None and size > most]
     if not over:
         return ""
@@ -102,29 +102,29 @@ def _over(rows: Sequence[int], sizes: Sequence[int | None], most: int) -> str:
 
 
 def key_of(value: Any) -> Hashable:
-    """A value as something that equal values share."""
+    """Return a hashable key, the same for equal values."""
     return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
 
 
 def is_empty(prompt: Any) -> bool:
-    """A prompt asks nothing: no text, or a conversation whose user says nothing."""
+    """Return True for a prompt without text, or a conversation without a user's text."""
     if prompt is None or isinstance(prompt, str):
         return not (prompt or "").strip()
     if isinstance(prompt, Sequence):
-        said = [turn.get("content") for turn in prompt if isinstance(turn, Mapping) and turn.get("role") != "system"]
-        return not any(_has_text(content) for content in said)
+        turns = [turn for turn in prompt if isinstance(turn, Mapping) and turn.get("role") != "system"]
+        return not any(_has_text(turn.get("content")) for turn in turns)
     return False
 
 
 def _has_text(content: Any) -> bool:
-    """A message has text, or a picture."""
+    """Return True for a message with text or a picture."""
     if isinstance(content, Sequence) and not isinstance(content, str):
         return any(part.get("type") != "text" or _has_text(part.get("text")) for part in content)
     return isinstance(content, str) and bool(content.strip())
 
 
 def prompt_length(tokenizer: Any, prompt: Any, keywords: Mapping[str, Any]) -> int:
-    """Tokens of a prompt as the model reads it."""
+    """Count the tokens of a prompt as the model reads it."""
     if isinstance(prompt, str):
         return len(tokenizer(prompt)["input_ids"])
     text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **keywords)
@@ -132,9 +132,9 @@ def prompt_length(tokenizer: Any, prompt: Any, keywords: Mapping[str, Any]) -> i
 
 
 def text_lengths(tokenizer: Any, values: Iterable[Any]) -> list[int | None]:
-    """Tokens of each text; None for a value that is none."""
-    found: list[int | None] = []
+    """Count the tokens of each text; None for another value."""
+    lengths: list[int | None] = []
     for value in values:
         text = value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
-        found.append(None if text is None else len(tokenizer.encode(text, add_special_tokens=False)))
-    return found
+        lengths.append(None if text is None else len(tokenizer.encode(text, add_special_tokens=False)))
+    return lengths

@@ -1,13 +1,13 @@
-"""A model's config, its generation config and its tokenizer: files of a few kilobytes, never its weights.
+"""Config, generation config and tokenizer of a model: small files, never its weights.
 
-Do they name the same tokens, and do those exist?
+The checks compare the tokens named in these files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus.doctor.finding import Finding, ok, problem
+from grpo_plus.doctor.finding import CheckFinding, ok, problem
 from grpo_plus.memory.shape import largest, read_model_config
 
 MODEL = ok("model", "The model's config and its tokenizer can be read; no weights were loaded.")
@@ -19,7 +19,7 @@ UNREADABLE = problem(
 NO_TOKENIZER = problem(
     "tokenizer-unreadable",
     "The tokenizer cannot be loaded.",
-    "Put tokenizer.json and tokenizer_config.json beside the model's config.json, or name the model that has them.",
+    "Put tokenizer.json and tokenizer_config.json into the model's folder, or name the model that has them.",
 )
 NO_EOS = problem(
     "eos-missing",
@@ -35,33 +35,33 @@ OUTSIDE = problem(
 
 @dataclass(frozen=True)
 class Files:
-    """What could be read of a model, and a finding for each of the files that could not.
+    """Small files of a model, and a finding for each unreadable one.
 
-    ``generation_ends`` are ids that end a text by the generation config, or where there is none by the model's.
+    ``generation_ends`` are the end ids of the generation config, or of the model's config without one.
     """
 
     config: Any = None
     tokenizer: Any = None
     generation_ends: tuple[int, ...] = ()
-    failed: tuple[Finding, ...] = ()
+    failed: tuple[CheckFinding, ...] = ()
 
     @property
     def ends(self) -> frozenset[int]:
-        """Ids that a run ends completions at: those of the generation config, and the tokenizer's."""
+        """Ids that end completions in a run: those of the generation config and of the tokenizer."""
         own = self.tokenizer.eos_token_id
         return frozenset([*self.generation_ends, *([] if own is None else [own])])
 
     @property
     def context(self) -> int | None:
-        """The most positions of the model; None where it has no limit."""
+        """The maximum number of positions of the model; None without a limit."""
         return largest(self.config.get_text_config(), "max_position_embeddings", "n_positions")
 
 
 def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
-    """Read the small files of a model; ``keywords`` are revision and trust_remote_code, where they are set."""
+    """Read the small files of a model; ``keywords`` are revision and trust_remote_code, if set."""
     from transformers import AutoConfig, AutoTokenizer
 
-    failed: list[Finding] = []
+    failed: list[CheckFinding] = []
     config: Any = None
     tokenizer: Any = None
     try:
@@ -86,8 +86,8 @@ def _generation_ends(name: str, config: Any, keywords: Mapping[str, Any]) -> tup
     return tuple(one for one in (ends if isinstance(ends, list) else [ends]) if isinstance(one, int))
 
 
-def token_findings(name: str, files: Files) -> Iterator[Finding]:
-    """The model, and the tokens that end texts."""
+def token_findings(name: str, files: Files) -> Iterator[CheckFinding]:
+    """Report the model, and check the tokens that end texts."""
     config, tokenizer = files.config, files.tokenizer
     end = tokenizer.eos_token_id
     kind = str(getattr(config, "model_type", "unknown"))
@@ -101,5 +101,5 @@ def token_findings(name: str, files: Files) -> Iterator[Finding]:
 
 
 def tokens_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Tokens with their ids."""
+    """Format tokens with their ids."""
     return ", ".join(f"{tokenizer.convert_ids_to_tokens(one)} ({one})" for one in ids)

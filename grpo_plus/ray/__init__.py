@@ -1,1 +1,1 @@
-"""Sweeps as tasks of a Ray cluster: `--on ray`, found by name and imported by nothing else."""
+"""Sweeps as tasks of a Ray cluster: `--on ray`, loaded by name only."""

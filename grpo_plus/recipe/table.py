@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.reward_model_options import NAME
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
-from grpo_plus.reward_model.options import NAME
 from grpo_verifiers.rules import Condition, ConfigPart, PartRule, excludes, needs, notes, replaces
 
 

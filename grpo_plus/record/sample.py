@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.record.turns import judged_turns
-from grpo_plus.training.token_spans import Decode, token_ends, token_span
+from grpo_plus.sampling.token_spans import Decode, token_ends, token_span
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.stats import evenly
 

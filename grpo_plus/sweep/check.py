@@ -1,6 +1,6 @@
 """Check every variant in a process of its own before the first run starts.
 
-The process ends before training begins, which frees what the parser loads (a card, plug-ins).
+The process ends before training begins, which frees a GPU and plug-ins loaded by the parser.
 """
 
 import json
@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grpo_plus.sweep.plan import Plan
+from grpo_plus.sweep.plan import SweepPlan
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.files import read_text, temporary_folder
 
 
 @dataclass(frozen=True)
-class Checked:
-    """The result of a check.
+class VariantCheck:
+    """Result of the check of all variants.
 
-    ``processes`` is the most that one run starts, ``machines`` the most that one is spread over; ``cpu`` is true if no
-    run uses an accelerator. ``problems`` has each problem with the labels of the variants that have it.
+    ``processes`` and ``machines`` are the largest numbers of a run; ``cpu`` is true if no run uses an accelerator.
+    ``problems`` has each problem with the labels of its variants.
     """
 
     processes: int = 1
@@ -29,11 +29,11 @@ class Checked:
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def check(plan: Plan, environment: Mapping[str, str], checker: Sequence[str]) -> Checked:
-    """Have a command check the arguments of every variant.
+def check(plan: SweepPlan, environment: Mapping[str, str], checker: Sequence[str]) -> VariantCheck:
+    """Check the arguments of every variant with a command.
 
     ``checker`` are the words after ``python``. The command gets two more arguments: a file with ``[label, arguments]``
-    for each variant, and the file to write the fields of `Checked` to.
+    for each variant, and the file to write the fields of `VariantCheck` to.
 
     Raises:
         SweepError: all problems of all variants, each with the variants that have it.
@@ -53,7 +53,7 @@ def check(plan: Plan, environment: Mapping[str, str], checker: Sequence[str]) ->
         if not answer.is_file():
             errors = done.stderr.decode("utf-8", "replace").strip()
             raise SweepError(f"the variants could not be checked (code {done.returncode}):\n{errors}")
-        checked = Checked(**json.loads(read_text(answer)))
+        checked = VariantCheck(**json.loads(read_text(answer)))
     if checked.problems:
         raise SweepError(_listed(checked.problems, len(variants)))
     return checked
@@ -64,4 +64,4 @@ def _listed(problems: Mapping[str, Sequence[str]], variants: int) -> str:
     for problem, labels in problems.items():
         where = "in every variant" if len(labels) == variants > 1 else "; ".join(labels)
         lines.append(f"{where}:\n    {problem}".replace("\n", "\n  "))
-    return "\n  ".join(["nothing was started, since the config does not work:", *lines])
+    return "\n  ".join(["no run was started, since the config has problems:", *lines])

@@ -1,4 +1,4 @@
-"""``sweep.json``: the state of a sweep, from which the same command resumes it."""
+"""``sweep.json``: state of a sweep, from which the same command resumes it."""
 
 import contextlib
 import fcntl
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_plus.record.files import plain
-from grpo_plus.sweep.plan import Plan, Run
+from grpo_plus.sweep.plan import SweepPlan, SweepRun
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.files import open_own, read_text, write_atomic
 from grpo_verifiers.redaction import get_logger, redact
@@ -24,8 +24,8 @@ State = Literal["waiting", "running", "finished", "failed", "stopped"]
 
 
 @dataclass
-class Entry:
-    """The state of one run; ``running`` in the file of a sweep that has ended means killed.
+class RunEntry:
+    """State of one run; ``running`` in the file of an ended sweep means killed.
 
     ``code`` is the exit code of the last attempt. ``attempts`` counts starts. ``results`` are the final figures of a
     finished run, by title.
@@ -40,28 +40,28 @@ class Entry:
 
 
 @dataclass
-class Manifest:
-    """The state of a sweep; the file is replaced at every change.
+class SweepManifest:
+    """State of a sweep; the file is replaced at every change.
 
-    ``entries`` are by the name of the run, and include runs that the plan has left out since. ``unsaved`` is why the
-    last change is not in the file. ``started`` is when runs were started by this process, on the monotonic clock.
+    ``entries`` are by the name of the run, and include runs no longer in the plan. ``unsaved`` is why the last change
+    is not in the file. ``started`` has the start times of this process's runs, on the monotonic clock.
     """
 
-    plan: Plan
-    entries: dict[str, Entry]
+    plan: SweepPlan
+    entries: dict[str, RunEntry]
     unsaved: str | None = None
     started: dict[str, float] = field(default_factory=dict)
 
-    def of(self, run: Run) -> Entry:
-        """The entry of a run."""
+    def of(self, run: SweepRun) -> RunEntry:
+        """Return the entry of a run."""
         return self.entries[run.name]
 
-    def unfinished(self) -> list[Run]:
-        """The runs that are left, in order."""
+    def unfinished(self) -> list[SweepRun]:
+        """Return the unfinished runs, in order."""
         return [run for run in self.plan.runs if self.of(run).state != "finished"]
 
-    def begin(self, run: Run) -> None:
-        """Enter that a run is started."""
+    def begin(self, run: SweepRun) -> None:
+        """Record the start of a run."""
         entry = self.of(run)
         entry.state, entry.code, entry.results = "running", None, {}
         entry.attempts += 1
@@ -69,52 +69,52 @@ class Manifest:
         self.save()
 
     def save(self) -> None:
-        """Write the file; where that fails, a warning says so, and the next change writes it anew."""
-        whole = {
+        """Write the file; after a failure, log a warning and write it again at the next change."""
+        contents = {
             "schema": SCHEMA,
             "config": str(self.plan.config),
             **_identity(self.plan),
             "runs": {name: redact(asdict(entry)) for name, entry in self.entries.items()},
         }
         try:
-            write_atomic(self.plan.out / FILE, json.dumps(whole, indent=1) + "\n")
+            write_atomic(self.plan.out / FILE, json.dumps(contents, indent=1) + "\n")
         except OSError as error:
             if self.unsaved is None:
-                logger.warning("the state of the sweep was not written, its runs go on: %s", error)
+                logger.warning("the state of the sweep was not written, its runs continue: %s", error)
             self.unsaved = str(error)
         else:
             self.unsaved = None
 
 
-def _identity(plan: Plan) -> dict[str, Any]:
-    """The settings that every run of a sweep has in common."""
+def _identity(plan: SweepPlan) -> dict[str, Any]:
+    """Return the common settings of all runs."""
     return {"values": redact(plain(plan.values)), "shared": redact(list(plan.shared))}
 
 
-def open_manifest(plan: Plan) -> Manifest:
-    """The manifest in the plan's folder if it is of the same config, otherwise a new one.
+def open_manifest(plan: SweepPlan) -> SweepManifest:
+    """Read the manifest in the plan's folder if it has the same config, else create a new one.
 
     Variants and seeds may be added or left out; runs of an earlier start keep their state.
     """
     path = plan.out / FILE
-    entries: dict[str, Entry] = {}
+    entries: dict[str, RunEntry] = {}
     if path.is_file():
         old, entries = _read(path)
         if differences := _differences(old, _identity(plan)):
             raise SweepError(
-                f"the sweep in {plan.out} is of another config:\n"
+                f"the sweep in {plan.out} has another config:\n"
                 + "\n".join(f"  {line}" for line in differences)
-                + "\nChange it back to go on, or start another sweep with --out."
+                + "\nChange it back to resume, or start another sweep with --out."
             )
     elif plan.out.is_dir() and any(child.name != LOCK for child in plan.out.iterdir()):
         raise SweepError(f"{plan.out} is not empty and holds no sweep: name another folder with --out.")
     for run in plan.runs:
-        entry = entries.setdefault(run.name, Entry(run.variant.label, run.seed))
+        entry = entries.setdefault(run.name, RunEntry(run.variant.label, run.seed))
         if entry.state == "running":
             entry.state = "stopped"
         elif entry.state == "finished" and not run.folder.is_dir():  # removed since
             entry.state = "waiting"
-    return Manifest(plan, entries)
+    return SweepManifest(plan, entries)
 
 
 LOCK = ".lock"
@@ -122,7 +122,7 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Lock the folder for this sweep; yields the descriptor, which runs inherit: the lock lives as long as they do."""
+    """Lock the folder for this sweep; yield the descriptor, which runs inherit to hold the lock until their end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open_own(folder / LOCK, "a")
@@ -135,32 +135,32 @@ def locked(folder: Path) -> Iterator[int]:
                 raise BlockingIOError("its last holder has just removed it")
         except OSError as error:
             raise SweepError(
-                f"another sweep, or a run that one left behind, still works in {folder}: wait for it or end it first, "
+                f"another sweep, or a leftover run of one, still uses {folder}: wait for it or end it first, "
                 "or name another folder with --out."
             ) from error
         try:
             yield file.fileno()
         finally:
-            if [child.name for child in folder.iterdir()] == [LOCK]:  # nothing was started
+            if [child.name for child in folder.iterdir()] == [LOCK]:  # no run was started
                 (folder / LOCK).unlink()
                 folder.rmdir()
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
-    """The identity and the entries in a file."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, RunEntry]]:
+    """Read the identity and the entries from a file."""
     try:
-        whole = json.loads(read_text(path))
-        schema = whole["schema"]
+        contents = json.loads(read_text(path))
+        schema = contents["schema"]
         if schema == SCHEMA:
-            identity = {"values": dict(whole["values"]), "shared": list(whole["shared"])}
-            return identity, {name: Entry(**entry) for name, entry in whole["runs"].items()}
+            identity = {"values": dict(contents["values"]), "shared": list(contents["shared"])}
+            return identity, {name: RunEntry(**entry) for name, entry in contents["runs"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SweepError(f"{path} cannot be read ({error}): remove it to start anew, or use --out.") from error
+        raise SweepError(f"{path} cannot be read ({error}): remove it to start again, or use --out.") from error
     raise SweepError(f"{path} was written by another version (schema {schema}): use --out.")
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """A line for each setting that has changed."""
+    """Return a line for each changed setting."""
 
     def text(values: Mapping[str, Any], key: str) -> str:
         return json.dumps(values[key], ensure_ascii=False) if key in values else "not set"

@@ -1,4 +1,4 @@
-"""Run a sweep on this machine, one run after the other; a signal lets a run save, and none outlives the sweep."""
+"""Run a sweep on this machine, one run after the other; after a signal a run may save, and none outlives the sweep."""
 
 import contextlib
 import shutil
@@ -15,9 +15,9 @@ from grpo_plus.checkpoints.folder import last_checkpoint, read_json
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.record.reader import open_run
 from grpo_plus.report.compare import HELD_OUT, at_the_end
-from grpo_plus.sweep.manifest import Manifest
-from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.show import SECONDS, Line
+from grpo_plus.sweep.manifest import SweepManifest
+from grpo_plus.sweep.plan import SweepPlan, SweepRun
+from grpo_plus.sweep.show import SECONDS, SweepProgress
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.files import open_own
 from grpo_verifiers.sandbox.inside.proc import end_tree
@@ -30,22 +30,22 @@ TITLES = {"reward": "final reward", "eval_reward": "held-out reward"}
 
 
 @dataclass
-class Stop:
-    """The number of signals so far: after the first, runs may save; after the second, they are killed."""
+class StopSignals:
+    """Number of signals so far: after the first, runs may save; after the second, they are killed."""
 
-    asked: int = 0
+    count: int = 0
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Count signals instead of raising: an exception between a start and its entry would lose the run."""
 
-        def hear(_number: int, _frame: Any) -> None:
-            self.asked += 1
+        def increment(_number: int, _frame: Any) -> None:
+            self.count += 1
 
-        heard = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the terminal may go
-            heard.append(signal.SIGHUP)
-        before = {number: signal.signal(number, hear) for number in heard}
+        handled = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the terminal may close
+            handled.append(signal.SIGHUP)
+        before = {number: signal.signal(number, increment) for number in handled}
         try:
             yield
         finally:
@@ -54,7 +54,7 @@ class Stop:
 
 
 def run_all(
-    plan: Plan, manifest: Manifest, line: Line, stop: Stop, *, environment: Mapping[str, str], hold: int
+    manifest: SweepManifest, progress: SweepProgress, stop: StopSignals, *, environment: Mapping[str, str], hold: int
 ) -> None:
     """Run all unfinished runs in turn; the manifest is updated at every start and end.
 
@@ -63,10 +63,11 @@ def run_all(
     Raises:
         SweepError: the config file changed or the disk was full; runs that had started are in the manifest.
     """
+    plan = manifest.plan
     for run in manifest.unfinished():
-        if stop.asked:
+        if stop.count:
             break
-        if not plan.still_holds():
+        if not plan.config_unchanged():
             raise changed(plan)
         before = manifest.of(run).state
         manifest.begin(run)  # before the run starts: nothing may fail once it has
@@ -75,22 +76,22 @@ def run_all(
         except OSError as error:  # a full or closed disk
             manifest.of(run).state = before
             raise unwritten(plan, error) from error
-        line.began(run)
+        progress.began(run)
         try:
-            attend(process, lambda run=run: line.tick([run], stop.asked))  # type: ignore[misc]
+            wait_for_end(process, lambda run=run: progress.tick([run], stop.count))  # type: ignore[misc]
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk is one way to get here
+            with contextlib.suppress(OSError):  # the cause may be a full disk
                 note(manifest, run, process.returncode, stopped=True)
             raise
-        note(manifest, run, process.returncode, stopped=bool(stop.asked))
-        line.ended(run)
+        note(manifest, run, process.returncode, stopped=bool(stop.count))
+        progress.ended(run)
     if manifest.unsaved:
         raise unwritten(plan, manifest.unsaved)
 
 
 def start(
-    plan: Plan,
-    run: Run,
+    plan: SweepPlan,
+    run: SweepRun,
     environment: Mapping[str, str],
     *,
     stopped: bool,
@@ -99,16 +100,16 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Start the process of a run, from its last checkpoint if it was ``stopped`` and has one.
 
-    ``words`` are further ones of its command line, ``hold`` descriptors that it inherits.
+    ``words`` are further arguments, ``hold`` descriptors that it inherits.
     """
     command = [*plan.command(run), *words]
-    found = stopped and last_checkpoint(run.folder, hashes=False) is not None
-    if found:
+    resumes = stopped and last_checkpoint(run.folder, hashes=False) is not None
+    if resumes:
         command.append("--resume_from_checkpoint=auto")
     else:
         shutil.rmtree(run.folder, ignore_errors=True)
     mark_sweep(run.folder, run.variant.label, run.seed)
-    with open_own(run.log, "ab" if found else "wb") as log:
+    with open_own(run.log, "ab" if resumes else "wb") as log:
         return subprocess.Popen(  # noqa: S603 - this interpreter and the user's own options
             command,
             stdin=subprocess.DEVNULL,
@@ -116,22 +117,22 @@ def start(
             stderr=subprocess.STDOUT,
             env=dict(environment),
             pass_fds=hold,
-            start_new_session=True,  # Ctrl-C comes to the sweep alone, which passes it on
+            start_new_session=True,  # Ctrl-C reaches the sweep only, which forwards it
         )
 
 
-def attend(process: "subprocess.Popen[bytes]", asked: Callable[[], int]) -> int:
-    """Wait for the end of a run, and give its exit code; whatever happens here, it leaves no process behind.
+def wait_for_end(process: "subprocess.Popen[bytes]", signal_count: Callable[[], int]) -> int:
+    """Wait for the end of a run, and return its exit code; even after an error, no process remains.
 
-    ``asked`` is called several times a second for the number of signals so far.
+    ``signal_count`` is called several times a second for the number of signals so far.
     """
     until = 0.0
     try:
         while process.poll() is None:
-            signals = asked()
+            signals = signal_count()
             if signals and not until:
                 until = time.monotonic() + GRACE
-                process.send_signal(signal.SIGINT)  # a launcher passes it on to its ranks
+                process.send_signal(signal.SIGINT)  # a launcher forwards it to its ranks
             elif signals > 1 or (until and time.monotonic() > until):
                 end_tree(process.pid)
             time.sleep(PAUSE)
@@ -142,8 +143,8 @@ def attend(process: "subprocess.Popen[bytes]", asked: Callable[[], int]) -> int:
     return process.returncode
 
 
-def note(manifest: Manifest, run: Run, code: int | None, *, stopped: bool) -> None:
-    """Enter how a run ended."""
+def note(manifest: SweepManifest, run: SweepRun, code: int | None, *, stopped: bool) -> None:
+    """Record the end of a run."""
     entry = manifest.of(run)
     status = read_json(run.folder / FOLDER / RUN).get("status")
     entry.code = code
@@ -152,44 +153,44 @@ def note(manifest: Manifest, run: Run, code: int | None, *, stopped: bool) -> No
         with contextlib.suppress(RunError):  # record: false, and nothing logged
             entry.results = final(run.folder)
         entry.results.setdefault(SECONDS, time.monotonic() - manifest.started[run.name])
-    else:  # one that trained and could not write its end goes on from its last checkpoint
+    else:  # a run that could not write its final model resumes from its last checkpoint
         entry.state = "stopped" if stopped or status == "interrupted" or code == UNSAVED else "failed"
     manifest.save()
 
 
 def final(folder: Path) -> dict[str, float]:
-    """The compared figures by title, as in reports: means over the last tenth of the log; `RunError` without a run."""
+    """Return the compared figures by title, as in reports: means over the last tenth of the log."""
     run = open_run(folder)
     titles, start, end = dict(TITLES), "eval_verifiers/", "/status/correct"
     for key in run.metrics():
         if key.startswith(start) and key.endswith(end):
             titles[key] = f"{HELD_OUT}, {key[len(start) : -len(end)]}"
-    found = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
+    figures = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
     for label, measured in run.measured.items():
-        if measured.after is not None:  # of many samples: it replaces an evaluation's
-            found[f"{HELD_OUT}, {label}"] = measured.after.value
+        if measured.after is not None:  # based on more samples than an evaluation
+            figures[f"{HELD_OUT}, {label}"] = measured.after.value
     _, seconds = run.series("train_runtime")
-    return found | ({SECONDS: sum(seconds)} if seconds else {})
+    return figures | ({SECONDS: sum(seconds)} if seconds else {})
 
 
-def unwritten(plan: Plan, why: object) -> SweepError:
-    """The error where nothing can be written any more."""
+def unwritten(plan: SweepPlan, why: object) -> SweepError:
+    """Return the error for a folder that cannot be written any more."""
     return SweepError(
-        f"{plan.out} cannot be written ({why}): runs that were left have not started, and the state of the "
-        "sweep may not be in it. Free some space or make it writable, and give the same command to go on."
+        f"{plan.out} cannot be written ({why}): the remaining runs have not started, and the state of the "
+        "sweep may be missing. Free some space or make it writable, and resume with the same command."
     )
 
 
-def changed(plan: Plan) -> SweepError:
-    """The error where later runs would be of another config than the manifest says."""
+def changed(plan: SweepPlan) -> SweepError:
+    """Return the error for a config that changed during the sweep."""
     return SweepError(
-        f"{plan.config} was changed while the sweep was running, so the runs that were left have not started. "
-        "Change it back and give the same command to go on, or start another sweep with --out."
+        f"{plan.config} was changed while the sweep was running, so the remaining runs have not started. "
+        "Change it back and resume with the same command, or start another sweep with --out."
     )
 
 
 def log_tail(path: Path, lines: int = 12) -> list[str]:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

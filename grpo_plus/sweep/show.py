@@ -1,4 +1,4 @@
-"""A sweep on the terminal: a line for each run, and a table of results."""
+"""Terminal output of a sweep: a line for each run, and a table of results."""
 
 import contextlib
 import sys
@@ -12,36 +12,36 @@ from rich.table import Table
 from rich.text import Text
 
 from grpo_plus.report.differences import verdict
-from grpo_plus.sweep.manifest import Manifest
-from grpo_plus.sweep.plan import Plan, Run
+from grpo_plus.sweep.manifest import SweepManifest
+from grpo_plus.sweep.plan import SweepRun
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.stats import mean_and_spread
 
 SECONDS = "seconds"
-"""The figure that verdicts leave out."""
+"""Figure without a verdict."""
 
 
-def plan_line(plan: Plan, manifest: Manifest) -> str:
-    """How many runs there are, and how many in which state."""
-    states = [manifest.of(run).state for run in plan.runs]
+def plan_line(manifest: SweepManifest) -> str:
+    """Return the number of runs, in total and by state."""
+    plan, states = manifest.plan, [manifest.of(run).state for run in manifest.plan.runs]
     by_state = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return f"{counted(len(plan.runs), 'run')} in {plan.out}: {by_state}"
 
 
-def _figures(plan: Plan, manifest: Manifest) -> dict[str, dict[str, list[float]]]:
-    """The figures of the finished runs by title and variant, the seconds last."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for run in plan.runs:
+def _figures(manifest: SweepManifest) -> dict[str, dict[str, list[float]]]:
+    """Return the figures of the finished runs by title and variant, the seconds last."""
+    figures: dict[str, dict[str, list[float]]] = {}
+    for run in manifest.plan.runs:
         entry = manifest.of(run)
         for title, value in entry.results.items() if entry.state == "finished" else ():
-            by_variant = found.setdefault(title, {variant.label: [] for variant in plan.variants})
+            by_variant = figures.setdefault(title, {variant.label: [] for variant in manifest.plan.variants})
             by_variant[run.variant.label].append(value)
-    return dict(sorted(found.items(), key=lambda item: item[0] == SECONDS))
+    return dict(sorted(figures.items(), key=lambda item: item[0] == SECONDS))
 
 
-def result_table(plan: Plan, manifest: Manifest) -> Table:
-    """Mean and standard deviation over the seeds of each variant, one column for each figure."""
-    figures = _figures(plan, manifest)
+def result_table(manifest: SweepManifest) -> Table:
+    """Tabulate mean and standard deviation over the seeds of each variant, one column for each figure."""
+    plan, figures = manifest.plan, _figures(manifest)
     table = Table("variant", "runs", *map(escape, figures), title="mean ± standard deviation over seeds")
     table.title_justify = "left"
     for variant in plan.variants:
@@ -51,10 +51,10 @@ def result_table(plan: Plan, manifest: Manifest) -> Table:
     return table
 
 
-def verdict_lines(plan: Plan, manifest: Manifest) -> list[str]:
-    """A sentence for each figure: which variant is best, or that no difference can be seen over the seeds."""
-    figures = _figures(plan, manifest)
-    return [text for title, values in figures.items() if title != SECONDS and (text := verdict(title, values)[1])]
+def verdict_lines(manifest: SweepManifest) -> list[str]:
+    """Return a sentence for each figure: the best variant, or no significant difference over the seeds."""
+    sentences = [verdict(title, values)[1] for title, values in _figures(manifest).items() if title != SECONDS]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _cell(title: str, values: Sequence[float]) -> str:
@@ -66,38 +66,38 @@ def _cell(title: str, values: Sequence[float]) -> str:
 
 
 def console(file: TextIO) -> Console:
-    """A console; outside a terminal it is wide enough for labels."""
-    return Console(file=file, width=None if file.isatty() else 120, highlight=False)
+    """Create a console, wide enough for labels outside a terminal."""
+    terminal = file.isatty()
+    return Console(file=file, width=None if terminal else 120, highlight=False)
 
 
 @dataclass
-class Line:
-    """Prints a line for each start and end of a run."""
+class SweepProgress:
+    """Printer of a line for each start and end of a run."""
 
-    plan: Plan
-    manifest: Manifest
+    manifest: SweepManifest
     file: TextIO = field(default_factory=lambda: sys.stderr)
     _stopping: bool = False
 
-    def began(self, run: Run, where: str = "") -> None:
-        """Report the start of a run; ``where``: the machine, if it may be another one."""
+    def began(self, run: SweepRun, where: str = "") -> None:
+        """Report the start of a run; ``where``: the machine, if there are several."""
         self.say(f"{self._at(run)} {run.title}: started{where and f' on {where}'}")
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: SweepRun) -> None:
         """Report the end of a run."""
         entry = self.manifest.of(run)
         if entry.state == "finished":
-            found = ", ".join(f"{title} {_cell(title, [value])}" for title, value in entry.results.items())
-            self.say(f"{self._at(run)} {run.title}: {found}")
+            figures = ", ".join(f"{title} {_cell(title, [value])}" for title, value in entry.results.items())
+            self.say(f"{self._at(run)} {run.title}: {figures}")
         else:
             self.say(f"{self._at(run)} {run.title}: {entry.state} (code {entry.code}), see {run.log}")
 
-    def tick(self, live: Sequence[Run], signals: int) -> int:
-        """Give back the number of signals, the first of which is reported."""
+    def tick(self, live: Sequence[SweepRun], signals: int) -> int:
+        """Return the number of signals, and report the first."""
         if signals and not self._stopping:
             self._stopping = True
             runs = "the run" if len(live) == 1 else f"{len(live)} runs"
-            self.say(f"stopping: {runs} may save and leave; Ctrl-C again ends what is still there at once")
+            self.say(f"stopping: {runs} may save and exit; Ctrl-C again kills the rest at once")
         return signals
 
     def say(self, text: str) -> None:
@@ -105,5 +105,6 @@ class Line:
         with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the runs
             print(text, file=self.file, flush=True)
 
-    def _at(self, run: Run) -> str:
-        return f"[{self.plan.runs.index(run) + 1} of {len(self.plan.runs)}]"
+    def _at(self, run: SweepRun) -> str:
+        runs = self.manifest.plan.runs
+        return f"[{runs.index(run) + 1} of {len(runs)}]"

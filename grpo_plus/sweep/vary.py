@@ -13,7 +13,7 @@ import yaml
 from grpo_plus.recipe.options import StrictLoader
 from grpo_verifiers.options import numbers
 
-OURS = {"seed": "--seeds", "output_dir": "--out", "resume_from_checkpoint": "the same command again"}
+PER_RUN = {"seed": "--seeds", "output_dir": "--out", "resume_from_checkpoint": "the same command again"}
 """Options that a sweep sets for each run, and the flag for each."""
 
 _KEY = re.compile(r"[A-Za-z_][\w.]*\Z")
@@ -21,7 +21,7 @@ _NAME_LENGTH = 80
 
 
 class SweepError(ValueError):
-    """A sweep that cannot run as requested; the message says what to change."""
+    """A sweep that cannot run as requested, with the necessary change in the message."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,24 @@ class Variant:
 
     @property
     def folder(self) -> str:
-        """The label as a folder name; a digest tells labels apart that read the same in plain characters."""
+        """The label as a folder name; a digest distinguishes labels with the same plain characters."""
         plain = re.sub(r"[^\w.=+-]+", "-", self.label).strip("-.")
         if plain == self.label and len(plain) <= _NAME_LENGTH:
             return plain
         return f"{plain[:_NAME_LENGTH]}-{hashlib.sha256(self.label.encode()).hexdigest()[:6]}"
 
     def flags(self) -> list[str]:
-        """The variant on the command line of ``grpo-plus train``."""
+        """Return the variant as flags of ``grpo-plus train``."""
         return [word for key, value in self.values for word in _flag(key, value)]
 
 
-def read_variants(given: Sequence[str]) -> list[Variant]:
-    """Every combination of the ``--vary`` arguments.
+def read_variants(texts: Sequence[str]) -> list[Variant]:
+    """Return every combination of the ``--vary`` arguments.
 
-    One is ``key=a,b``, an option over YAML values, or ``key=a,b; other=c,d``, several options together (the first value
-    of each, then the second of each).
+    An argument is ``key=a,b``, an option with YAML values, or ``key=a,b; other=c,d``, several options together (the
+    first value of each, then the second of each).
     """
-    groups = [_group(text) for text in given]
+    groups = [_group(text) for text in texts]
     keys = [key for group in groups for key, _ in group[0]]
     for key in keys:
         if keys.count(key) > 1:
@@ -71,12 +71,12 @@ def read_variants(given: Sequence[str]) -> list[Variant]:
 
 
 def read_seeds(text: str) -> list[int]:
-    """``3`` is the seeds 1, 2 and 3; ``7,8`` is those two, and ``7,`` that one."""
+    """Parse seeds: ``3`` is 1, 2 and 3, ``7,8`` these two, and ``7,`` this one."""
     words = [word.strip() for word in text.split(",")]
     if len(words) > 1 and not words[-1]:
         words = words[:-1]
     if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
-        raise SweepError(f"--seeds is {text!r}, expected how many (3) or which (7,8,9).")
+        raise SweepError(f"--seeds is {text!r}, expected a number (3) or a list (7,8,9).")
     seeds = [int(word) for word in words]
     if "," not in text:
         if not 1 <= seeds[0] <= 1000:
@@ -88,20 +88,20 @@ def read_seeds(text: str) -> list[int]:
 
 
 def _group(text: str) -> list[list[tuple[str, Any]]]:
-    """The settings of one ``--vary``: options separated by semicolons move together."""
+    """Parse one ``--vary``; options separated by semicolons vary together."""
     columns: list[tuple[str, list[Any]]] = []
     for part in _split(text):
         key, equals, values = part.partition("=")
         key = key.strip()
         if not equals or not _KEY.match(key):
             raise SweepError(f"--vary is {text!r}, expected an option and its values, as in advantage=zscore,sign.")
-        if key in OURS:
-            raise SweepError(f"--vary {key}: every run of a sweep has its own; {OURS[key]} sets it.")
+        if key in PER_RUN:
+            raise SweepError(f"--vary {key}: every run of a sweep has its own; {PER_RUN[key]} sets it.")
         columns.append((key, _values(key, values)))
     counts = {len(values) for _, values in columns}
     if len(counts) > 1:
-        found = ", ".join(f"{key} has {len(values)}" for key, values in columns)
-        raise SweepError(f"--vary {text!r}: options joined by ';' vary together and need as many values each: {found}.")
+        lengths = ", ".join(f"{key} has {len(values)}" for key, values in columns)
+        raise SweepError(f"--vary {text!r}: options joined by ';' need equally many values: {lengths}.")
     return [[(key, values[at]) for key, values in columns] for at in range(counts.pop())]
 
 
@@ -111,11 +111,11 @@ def _values(key: str, text: str) -> list[Any]:
     except yaml.YAMLError as error:
         reason = str(getattr(error, "problem", None) or error)
         raise SweepError(
-            f"--vary {key}={text}: the values are no valid YAML ({reason}). Quote what holds commas or braces."
+            f"--vary {key}={text}: the values are no valid YAML ({reason}). Quote values with commas or braces."
         ) from error
     if not isinstance(values, list) or not values:
         raise SweepError(f"--vary {key} has no values: give at least one, as in {key}=a,b.")
-    # As in a config file: YAML reads a bare `no` as false, and these options mean the word.
+    # As in a config file: YAML reads a bare `no` as false, but these options expect the word.
     values = ["no" if value is False and key.endswith("_strategy") else value for value in values]
     if None in values and key not in ("advantage", "objective"):
         raise SweepError(

@@ -3,7 +3,7 @@
 import sys
 import textwrap
 
-from grpo_plus.sweep.plan import Plan, make_plan
+from grpo_plus.sweep.plan import SweepPlan, make_plan
 from grpo_plus.sweep.vary import read_seeds, read_variants
 
 SCRIPT = """
@@ -35,7 +35,7 @@ def stand_in(folder, body, *, seeds, vary, out, options=(), before=""):
     config, script = folder / "c.yaml", folder / "script.py"
     script.write_text(before + SCRIPT.replace("SEEN", repr(str(folder))) + textwrap.dedent(body))
 
-    class Stand(Plan):
+    class Stand(SweepPlan):
         def command(self, run):
             return [sys.executable, *options, str(script), *run.flags]
 

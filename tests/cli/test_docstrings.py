@@ -66,7 +66,7 @@ def test_a_docstring_falls_into_its_parts_and_files_speak_for_parts_of_their_nam
         "Assumes rain.",
         "Degenerate case: no rain.",
     )
-    assert docs.says_use
+    assert docs.has_use
     assert docs.arguments == {"one": "the first, on two lines: yes.", "two": "the second.", "rest": "others."}
     assert docs.config == "advantage:\n  name: sign\n  band: 0.5\n\nobjective: dapo"
     assert docs.example == ">>> 1 + 1\n2"
@@ -88,7 +88,7 @@ def test_a_class_without_a_docstring_says_nothing():
         x: int = 0
 
     assert docs_of(Bare) == Docs()
-    assert not read_docs("Sums.\n\nTake care. Use it when it rains.").says_use
+    assert not read_docs("Sums.\n\nTake care. Use it when it rains.").has_use
 
 
 WORDS = st.sampled_from(

@@ -9,6 +9,7 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli._arguments import parse
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.cli.train import build_trainer
+from grpo_plus.training.hooks import Hook
 from grpo_verifiers.code import probe
 
 EXAMPLES = ["quickstart", "process", "verifiers", "estimators", "code_rl", "papers/ppo"]
@@ -45,6 +46,8 @@ def listed(values):
 
 def trained(path, *flags):
     trainer = build_trainer(parse("test", [str(path), *flags]))
+    trainer.pipeline.hooks = [lengths := Lengths()]
+    lengths.host = trainer
     trainer.train()
     return trainer
 
@@ -79,9 +82,12 @@ def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, fo
 
 
 def _lengths(trainer):
-    if trainer._advantages.drawn.lengths is not None:
-        return trainer._advantages.drawn.lengths.tolist()
-    return [10] * 8  # TRL's own advantages know no lengths
+    return [10] * 8 if trainer.lengths is None else trainer.lengths.tolist()  # TRL's own advantages know no lengths
+
+
+class Lengths(Hook):
+    def batch(self, batch):
+        self.host.lengths = batch.lengths
 
 
 @pytest.mark.slow
@@ -103,9 +109,11 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     settings |= {"bf16": False, "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none"}
     settings |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
     settings["output_dir"] = f"{folder}/out"
-    trainer = GRPOPlusTrainer(tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer)
+    trainer = GRPOPlusTrainer(
+        tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer, hooks=[Lengths()]
+    )
     trainer.train()
-    lengths = trainer._advantages.drawn.lengths.tolist()
+    lengths = trainer.lengths.tolist()
     if min(lengths) < 3:
         pytest.skip("a completion was too short for three steps")
     steps = scorer([range(length) for length in lengths])
@@ -158,8 +166,8 @@ CRITIC = {"advantage": "gae", "critic": {"on": "trunk"}}
 
 def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
     out = cli.done("explain", config(**CRITIC), "--rewards", "1,1,1,0")
-    assert "compares nothing within a group" in out
-    assert "the critic's values are taken to be the mean reward" in out
+    assert "makes no comparison in a group" in out
+    assert "the critic's values are assumed to be the mean reward" in out
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
 
 
@@ -226,17 +234,17 @@ ASKED = {"column": "question", "template": "think_answer"}
 AUTO = "rollout auto, as many rows at once as memory allows"
 HACKING = {"diagnosis": {"every": 1, "judge": "exact", "stop_on": ["nan", "hacking"]}, "max_steps": 12}
 TOLD = [
-    (MATH, "drawn by: " + AUTO),
-    (MATH | {"rollout": "stock"}, "drawn by: TRL's own loop"),
-    (MATH | {"use_vllm": True}, "drawn by: vLLM (colocate)"),
-    ({"rollout": {"how": "auto", "rows": 4}}, "drawn by: rollout auto, 4 rows"),
-    ({"use_transformers_continuous_batching": True}, "drawn by: transformers' continuous batching"),
+    (MATH, "sampled by: " + AUTO),
+    (MATH | {"rollout": "stock"}, "sampled by: TRL's own loop"),
+    (MATH | {"use_vllm": True}, "sampled by: vLLM (colocate)"),
+    ({"rollout": {"how": "auto", "rows": 4}}, "sampled by: rollout auto, 4 rows"),
+    ({"use_transformers_continuous_batching": True}, "sampled by: transformers' continuous batching"),
     ({}, "selection: none, TRL's sampler|dead groups: keep|verifiers: none"),
     ({"loss_type": "dapo"}, "TRL's own|loss_type: dapo"),
     ({"prompt": ASKED}, FORMATS["think_answer"].text + "|checked by verifiers: [{name: think_format, answer: a"),
     ({"prompt": {"column": "prompt"}, "verifiers": ["think_format"]}, "the verifier 'think_format' rewards <think>"),
     ({"objective": {"name": "dr_grpo", "epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
-    ({"selection": "uniform"}, "the history of the prompts is kept"),
+    ({"selection": "uniform"}, "the run records a history of the prompts"),
     ({"selection": {"name": "contrast", "weighted": False}}, "contrast, a curriculum, biased"),
     ({"selection": {"name": "curriculum", "column": "level"}}, "whose level is 1 to 6|biased"),
     ({"selection": {"name": "curriculum", "file": "x.jsonl"}}, "need the prompts of the dataset|biased"),

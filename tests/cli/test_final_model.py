@@ -38,7 +38,7 @@ def test_a_run_that_was_killed_before_its_model_was_whole_is_finished_without_a_
     for number, (name, kill) in enumerate(KILLED.items()):
         kill(out)
         told = cli.done("train", path, "--resume_from_checkpoint", ("last", "auto")[number % 2])
-        assert "checkpoint-2 is at the end of this run, and the model in" in told, name
+        assert "checkpoint-2 is at the end of this run, but the model in" in told, name
         assert not re.findall(r"^step \d+/2", told, re.MULTILINE), (name, told)
         assert parts(out) == expected, name
         assert {"README.md", "report.html", final_model.FILE} <= {path.name for path in out.iterdir()}, name

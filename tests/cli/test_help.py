@@ -11,9 +11,9 @@ from trl import DatasetMixtureConfig, GRPOConfig, ModelConfig
 
 from grpo_plus.cli import COMMANDS, main
 from grpo_plus.cli._arguments import PlusScriptArguments
-from grpo_plus.cli._declared import as_written
-from grpo_plus.cli._help import host_options, our_options, text
-from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._help import host_options, own_options, text
+from grpo_plus.cli._parser import CommandParser
+from grpo_plus.cli._static_fields import as_written
 from grpo_plus.config import GRPOPlusConfig
 
 OWNERS = (GRPOConfig, ModelConfig, DatasetMixtureConfig)
@@ -62,15 +62,15 @@ def test_every_option_of_the_host_stands_in_the_whole_help_once_with_its_default
 
 
 def test_the_sources_declare_the_fields_that_the_classes_have():
-    assert set(our_options()) == set(OURS)
+    assert set(own_options()) == set(OURS)
     assert set(HOSTS) | {spec.name for spec in dataclasses.fields(PlusScriptArguments)} == set(host_options()) | set(
-        our_options()
+        own_options()
     ) - (set(OURS) & {spec.name for spec in dataclasses.fields(GRPOPlusConfig)})
 
 
 def test_ours_come_first_without_words_of_python():
     assert ALL.index("--advantage ") < ALL.index("--model_name_or_path") < ALL.index("--vllm_mode")
-    assert "more of ours" not in HELP
+    assert "more options of grpo_plus" not in HELP
     assert not re.search(r"\| *None|Literal", ALL)
 
 
@@ -143,7 +143,7 @@ def test_every_command_is_listed_in_a_line(cli):
 
 
 def test_underscores_in_the_name_of_an_option_are_dashes_and_those_of_its_value_stay():
-    parser = Parser(prog="grpo-plus")
+    parser = CommandParser(prog="grpo-plus")
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--prompt-column")
     options = parser.parse_args(["--top_k=3", "--prompt_column", "the_question"])

@@ -11,8 +11,8 @@ from grpo_plus.cli import _launch
 
 WAITS = """
 import time
-from grpo_plus.cli._launch import _passed_on
-with _passed_on():
+from grpo_plus.cli._launch import _forward_signals
+with _forward_signals():
     print("up", flush=True)
     time.sleep(30)
 """

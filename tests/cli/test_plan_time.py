@@ -5,18 +5,18 @@ import re
 
 import pytest
 
-from grpo_plus.cli._plan_time import Pace, shown
+from grpo_plus.cli._plan_time import StepTime, shown
 
 LORA = {"use_peft": True, "lora_target_modules": ["all-linear"], "lora_r": 4, "advantage": "center"}
 
 
 def test_a_pace_leaves_out_the_first_step_and_weighs_logs_by_their_steps():
-    found = Pace.of([(1, 100.0), (2, 102.0), (4, 110.0), (5, 111.0)])
-    assert found == Pace(middle=3.0, low=1.0, high=4.0, steps=4)
-    assert Pace.of([(1, 5.0)]) is None
-    assert Pace.of([]) is None
-    assert Pace.of([(0, 0.0), (1, 50.0)]) is None, "which is the first step"
-    assert Pace.of([(3, 9.0), (3, 10.0)]) is None
+    found = StepTime.of([(1, 100.0), (2, 102.0), (4, 110.0), (5, 111.0)])
+    assert found == StepTime(middle=3.0, low=1.0, high=4.0, steps=4)
+    assert StepTime.of([(1, 5.0)]) is None
+    assert StepTime.of([]) is None
+    assert StepTime.of([(0, 0.0), (1, 50.0)]) is None, "which is the first step"
+    assert StepTime.of([(3, 9.0), (3, 10.0)]) is None
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.5, "0.50 s"), (119, "119 s"), (7199, "120.0 min"), (90000, "25.0 h")])
@@ -45,4 +45,4 @@ def test_an_earlier_run_of_the_same_config_is_a_basis_and_of_another_one_is_none
     assert "60.0 min for 360 steps, between 60.0 min and 60.0 min at the pace of these" in out
     assert "an estimate: completions grow and shrink" in out
     out = cli.done("plan", path, "--max_completion_length", "16")
-    assert "is another: max_completion_length was 8, now 16). Train with" in out
+    assert "is a different one: max_completion_length was 8, now 16). Train with" in out

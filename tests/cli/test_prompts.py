@@ -100,7 +100,7 @@ def test_missing_columns_are_found_before_the_model_is_loaded(cli, config, folde
     broken = {"model_name_or_path": str(folder / "broken")}
     err = cli.refused("train", config(prompt={"user": "{questoin}?"}, **broken))
     assert "unknown column 'questoin'. Did you mean 'question'?" in err
-    assert "a brace that is none is written twice" in err
+    assert "write a literal brace twice" in err
     err = cli.refused("train", config(prompt={"column": "question"}, **broken))
     assert f"model_name_or_path: the tokenizer of '{folder / 'broken'}' cannot be loaded" in err
 

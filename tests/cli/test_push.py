@@ -76,7 +76,7 @@ def test_a_hub_that_refuses_or_is_down_is_told_before_anything_is_trained(push, 
     code, said = push(ways)
     assert code == 2
     assert "Traceback" not in said
-    assert f"push_to_hub: the repository 'me/sums' cannot be made{why}" in said
+    assert f"push_to_hub: cannot create the repository 'me/sums'{why}" in said
     assert "{'loss'" not in said
 
 

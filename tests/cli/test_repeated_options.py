@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from grpo_plus.cli import COMMANDS, UserError, main
-from grpo_plus.cli._parser import Parser, repeated
+from grpo_plus.cli._parser import CommandParser, repeated
 
 COLLECTING = (argparse._AppendAction, argparse._AppendConstAction)
 PLACES = {"sweep": ("nowhere.yaml",)}
@@ -21,7 +21,7 @@ def parser_of(monkeypatch, words):
         raise _Seen(parser)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Parser, "parse_known_args", stop)
+        patch.setattr(CommandParser, "parse_known_args", stop)
         with pytest.raises(_Seen) as seen:
             main([*words, "--help"] if words[0] != "sweep" else [*words])
     return seen.value.args[0]
@@ -45,7 +45,7 @@ def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, w
             code = main([*words, *given])
             err = capsys.readouterr().err
             assert code == 2
-            assert f"{name} is given twice, and would replace what was given before" in err
+            assert f"{name} is given twice, and would replace the earlier value" in err
             assert "Traceback" not in err
 
 
@@ -56,7 +56,7 @@ def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, w
     [
         (("--beta=0.1", "--beta=0.1"), "--beta is given twice"),
         (("--learning_rate", "1", "--learning-rate", "2"), "--learning-rate comes after --learning_rate"),
-        (("--verifiers", "math", "--verifiers", "exact"), "give it once, with all its values behind it"),
+        (("--verifiers", "math", "--verifiers", "exact"), "give it once, with all its values after it"),
         (("--advantage.band", "0", "--advantage.band", "1"), "--advantage.band is given twice"),
         (("--advantage.band", "0", "--advantage", "{}"), "comes after --advantage.band"),
         (("--mixed.yaml", "x"), "unknown option --mixed.yaml"),
@@ -73,7 +73,7 @@ def test_so_do_the_options_of_a_run(cli, config, command, flags, name):
 
 
 def test_keys_of_a_mapping_switches_and_lists_may_come_again():
-    parser = Parser(prog="grpo-plus")
+    parser = CommandParser(prog="grpo-plus")
     parser.add_argument("--kwargs", "--kwargs.a", "--kwargs.b", dest="kwargs")
     parser.add_argument("--fast", action="store_true")
     parser.add_argument("--no-fast", dest="fast", action="store_false")

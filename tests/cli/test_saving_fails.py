@@ -102,7 +102,7 @@ def test_a_model_is_lost_where_it_cannot_be_saved(run_filling, disk, fill):
     out = disk / "run"
     err = run_filling(fill(32_768), 2, output_dir=str(out), **AT_THE_END)
     assert f"trained to step 2, but the model could not be written to {out}: no space left on the disk" in err
-    assert "There is no whole checkpoint to resume from. Free some space and start again; save_strategy" in err
+    assert "There is no complete checkpoint to resume from. Free some space and start again; save_strategy" in err
     assert not list(out.glob("*.safetensors"))
 
 
@@ -110,14 +110,14 @@ def test_a_checkpoint_of_the_last_step_holds_the_model(cli, run_filling, disk, f
     out = disk / "run"
     # a checkpoint fits, the model beside it does not
     err = run_filling(fill(420_000), 2, output_dir=str(out), max_steps=2, report=False)
-    assert "The last whole checkpoint is checkpoint-2. Free some space, and go on with:\n" in err
+    assert "The last complete checkpoint is checkpoint-2. Free some space, and resume with:\n" in err
     (disk / "other").unlink()
     done = cli.done("train", folder / "config.yaml", "--resume_from_checkpoint", "last")
     assert f"the model in {out} is not: it is saved now." in done
     assert (out / "model.safetensors").exists()
 
 
-ENDINGS = {2: (0, "checkpoint-3 is written, after 1"), 3: (UNSAVED, "A longer run goes on from checkpoint-2.")}
+ENDINGS = {2: (0, "checkpoint-3 is written, after 1"), 3: (UNSAVED, "A longer run resumes from checkpoint-2.")}
 
 
 @pytest.mark.parametrize("step", ENDINGS)
@@ -166,7 +166,7 @@ def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling
     act = fill(16_384) + "\n        import os, signal\n        os.kill(os.getpid(), signal.SIGTERM)"
     err = run_filling(act, 2, output_dir=str(disk / "run"))
     assert "stopped after step 2 of 3, whose checkpoint could not be written: no space left on the disk" in err
-    assert "The last whole checkpoint is checkpoint-1. Free some space, and go on with:\n" in err
+    assert "The last complete checkpoint is checkpoint-1. Free some space, and resume with:\n" in err
     assert "--resume_from_checkpoint last" in err
 
 

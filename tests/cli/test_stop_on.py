@@ -28,7 +28,7 @@ def test_stop_on_has_an_exit_code_of_its_own(cli, config, folder, caplog):
     code, out, err = cli("train", config(save_strategy="no", **HOPELESS), "--diagnosis.stop_on", "nan,dead_groups")
     assert code == 3, err
     assert "dead_groups is in stop_on: this step is finished" in caplog.text
-    assert out.splitlines()[-2].startswith("Stopped after step 3 of 5 by stop_on dead_groups. Go on with:")
+    assert out.splitlines()[-2].startswith("Stopped after step 3 of 5 by stop_on dead_groups. Resume with:")
     assert "--resume_from_checkpoint last" in out.splitlines()[-1]
     run = next(path.parent.parent for path in folder.rglob("run.json"))
     assert (run / "checkpoint-3").is_dir()

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from grpo_plus.cli._arguments import parse
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.plan import make_plan
-from grpo_plus.sweep.runner import Stop, final, log_tail, run_all
-from grpo_plus.sweep.show import Line, console, result_table
+from grpo_plus.sweep.runner import StopSignals, final, log_tail, run_all
+from grpo_plus.sweep.show import SweepProgress, console, result_table
 from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
 from tests.cli.stand_in_runs import order, stand_in
 from tests.waiting import gone
@@ -90,7 +90,7 @@ def test_what_cannot_vary_is_said():
 
 def test_seeds_are_a_count_or_a_list():
     assert [read_seeds(given) for given in ("3", "7,8", "0,")] == [[1, 2, 3], [7, 8], [0]]
-    many = "how many"
+    many = "expected a number"
     for wrong, expected in {"0": "1 to 1000", "x": many, "1,1": "twice", "-1": many, "": many}.items():
         with pytest.raises(SweepError, match=expected):
             read_seeds(wrong)
@@ -133,11 +133,11 @@ def fake(folder, tmp_path):
             with locked(plan.out) as hold:
                 manifest = open_manifest(plan)
                 manifest.save()
-                line, stop = Line(plan, manifest, file), Stop()
+                line, stop = SweepProgress(manifest, file), StopSignals()
                 if tick is not None:
                     paint, line.tick = line.tick, lambda live, signals: tick() or paint(live, signals)
                 with stop.listening():
-                    run_all(plan, manifest, line, stop, environment=dict(os.environ), hold=hold)
+                    run_all(manifest, line, stop, environment=dict(os.environ), hold=hold)
             return [manifest.of(run).state for run in plan.runs]
 
         return plan, go
@@ -221,7 +221,7 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     plan, go = fake(body, seeds="1")
     presses, before = [], signal.getsignal(signal.SIGINT)
     assert go(lambda: presser(folder, presses, 1)) == ["stopped", "waiting"]
-    assert "stopping: the run may save and leave" in capsys.readouterr().err
+    assert "stopping: the run may save and exit" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(1000)", 'end("done", 0)'))
     assert go() == ["finished", "finished"]
@@ -262,11 +262,11 @@ def test_one_sweep_in_a_folder_also_when_only_its_run_is_left(fake, folder):
     plan, _ = fake("time.sleep(60)", seeds="1")
     with locked(plan.out) as hold:
         open_manifest(plan).save()
-        with pytest.raises(SweepError, match="still works in"), locked(plan.out):
+        with pytest.raises(SweepError, match="still uses"), locked(plan.out):
             pass
         orphan = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], pass_fds=(hold,))
     try:
-        with pytest.raises(SweepError, match="still works in"), locked(plan.out):
+        with pytest.raises(SweepError, match="still uses"), locked(plan.out):
             pass
     finally:
         orphan.kill()
@@ -313,7 +313,7 @@ def test_a_full_disk_starts_no_more_runs_and_the_same_command_goes_on(fake, smal
     end("done", 0)
     """
     plan, go = fake(body, seeds="1", out=disk / "sweep")
-    with pytest.raises(SweepError, match=r"sweep cannot be written \(.*No space left.*give the same command to go on"):
+    with pytest.raises(SweepError, match=r"sweep cannot be written \(.*No space left.*resume with the same command"):
         go()
     assert len(order(folder)) == 1
     (disk / "other").unlink()
@@ -401,7 +401,7 @@ def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
     for seed, run in enumerate(plan.runs[:2]):
         manifest.of(run).results = {"final reward": 0.25 + 0.5 * seed, "seconds": 2.0}
     manifest.of(plan.runs[2]).results = {"final reward": 1.0, "held-out accuracy, math": 0.5, "seconds": 1.0}
-    console(sys.stdout).print(result_table(plan, manifest))
+    console(sys.stdout).print(result_table(manifest))
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "advantage=" in line]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells[0] == ["advantage=zscore", "2", "0.500 ± 0.354", "-", "2.0 ± 0.0"]
@@ -418,7 +418,7 @@ def test_all_that_training_would_refuse_is_refused_before_the_first_run(cli, con
     text = " ".join(err.split())
     for problem in ("needs step scores", "'./missing.jsonl' does not exist"):
         assert text.count(problem) == 1, "said once, with the variants that have it"
-    for words in ("Did you mean 'sign'?", "nothing was started"):
+    for words in ("Did you mean 'sign'?", "no run was started"):
         assert words in text
     assert "advantage=process, dataset_name=./data.jsonl" in text
     assert "12 runs in" in out
@@ -431,7 +431,7 @@ def test_a_dry_run_makes_no_model_and_ends_with_a_verdict(cli, config, folder):
     made = config(verifiers=["exact"], model_name_or_path="./made.py:model")
     code, out, err = cli("sweep", made, "--vary", "beta=0,0.1", "--seeds", "2", "--dry-run")
     assert (code, err) == (0, "")
-    told = "dry run: all right; nothing was started, no model was loaded or made."
+    told = "dry run: no problems; no run was started, no model loaded or trained."
     assert out.splitlines()[-1] == told
     assert not (folder / "out-sweep" / "sweep.json").exists()
 

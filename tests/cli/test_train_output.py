@@ -88,13 +88,13 @@ def test_an_earlier_runs_folder(tmp_path):
     assert ready(tmp_path) == []
     assert "will replace" in clear(tmp_path, [], resumes=False)[0]
     checkpoint(tmp_path, 1, whole=False)
-    words = "holds 1 checkpoint of an earlier run. None is whole: checkpoint-1 is passed over"
+    words = "holds 1 checkpoint of an earlier run. None is complete: checkpoint-1 is passed over"
     with pytest.raises(UserError, match=words) as caught:
         ready(tmp_path)
     assert "last" not in str(caught.value)  # a half-written one cannot be gone on from
     assert ready(tmp_path, "auto") == []  # and is in nobody's way
     checkpoint(tmp_path, 12)
-    words = r"(?s)2 checkpoints of an earlier run. Either:\n  go on from checkpoint-12: c --out x --res.*elsewhere:  c "
+    words = r"(?s)2 checkpoints of an earlier run. Either:\n  resume checkpoint-12: c --out x --res.*elsewhere:  c "
     words += r"--output_dir [^ ]+-2\n  start anew here:       c --out x --over"
     with pytest.raises(UserError, match=words):
         ready(tmp_path, command="c --out x")
@@ -143,9 +143,9 @@ def test_what_is_known_of_a_checkpoint(tmp_path):
         args = SimpleNamespace(max_steps=max_steps, num_train_epochs=epochs)
         assert _folder.left_to_train(made, args) is expected
     words = "which holds weights only: optimizer, schedule and random state are new."
-    assert _folder.resumed(made) == f"Resuming from {made}, {words}"
+    assert _folder.resume_message(made) == f"Resuming from {made}, {words}"
     (made / "optimizer.pt").write_text("x")
-    assert _folder.resumed(made) == f"Resuming from {made}."
+    assert _folder.resume_message(made) == f"Resuming from {made}."
 
 
 def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):

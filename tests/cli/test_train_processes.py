@@ -102,7 +102,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
     assert command == [path, "--seed", "3", "--resume_from_checkpoint", "last"]
 
     err = cli.refused("train", path)
-    assert f"holds 1 checkpoint of an earlier run. Either:\n  go on from checkpoint-{stopped}" in err
+    assert f"holds 1 checkpoint of an earlier run. Either:\n  resume checkpoint-{stopped}" in err
     out = cli.done("train", *command, "--max_steps", str(stopped + 2))
     assert f"Resuming from {saved}" in out
     steps = [int(step) for step in re.findall(r"^step (\d+)/", out, re.MULTILINE)]
@@ -121,7 +121,7 @@ def test_a_long_evaluation_is_left_and_the_step_before_it_saved(process, cli, co
     assert running.returncode == 143, out
     assert "Traceback" not in out
     assert out.count("scoring") <= 2
-    assert "Stopped after step 1 of 3. Go on with:" in out
+    assert "Stopped after step 1 of 3. Resume with:" in out
     saved_at(folder, 1)
     assert open_run(folder / "out").status == "interrupted"
     cli.done(

@@ -35,7 +35,7 @@ def test_each_of_several_verifiers_judges_every_row_and_only_so_many_rows_are_sh
     assert "mean scores: exact 0.2500, numeric 0.5000" in out
     out = cli.done("verify", data, *BOTH, "--show", "wrong", "--show-rows", "1")
     assert out.count("\nrow ") == 1
-    assert "2 more rows are as asked for" in out
+    assert "2 more rows match" in out
 
 
 SHOWN = {"wrong": "123", "timeout": "", "timeout,correct": "01", "timeout disagree": "1", "all": "0123"}
@@ -54,7 +54,7 @@ def test_rows_are_shown_with_completion_gold_verdict_and_reason(cli, data, asked
         assert shown[3].startswith("  exact: wrong, score 0: '4.0' against '4'")
         assert shown[4].startswith("  numeric: correct, score 1: ")
     elif not rows:
-        assert "no row is as --show asks for (timeout)" in out
+        assert "no row matches --show (timeout)" in out
 
 
 def test_earlier_results_are_never_overwritten(cli, data):

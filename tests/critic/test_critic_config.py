@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.critic.loss import explained_variance, value_loss
-from grpo_plus.critic.options import CriticOptions
+from grpo_plus.heads.critic_loss import explained_variance, value_loss
 from grpo_plus.heads.trunk import FREEZABLE
+from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
@@ -139,6 +139,6 @@ def test_explain_shows_the_critic(cli, tmp_path, tiny_model):
     assert code == 0, err
     for words in (
         "critic: on trunk, learning rate by its kind, clipped at 0.5 around the old value", "2 update(s) of the critic for each of the policy",
-        "the first 3 optimizer steps train the critic alone", "the critic's values are taken to be the mean reward",
+        "the first 3 optimizer steps train the critic alone", "the critic's values are assumed to be the mean reward",
     ):  # fmt: skip
         assert words in out

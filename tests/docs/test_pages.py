@@ -147,7 +147,7 @@ def understood(words, monkeypatch):
     """Have a command take its words, and stop there; what it does not understand raises."""
     from grpo_plus import cli
     from grpo_plus.cli import _arguments, sweep
-    from grpo_plus.cli._parser import Parser
+    from grpo_plus.cli._parser import CommandParser
     from grpo_plus.doctor import examination
 
     command = importlib.import_module(f"grpo_plus.cli.{words[0].replace('-', '_')}")
@@ -159,7 +159,7 @@ def understood(words, monkeypatch):
         given = [f"--{pair}" for vary in options.vary for pair in vary.partition(",")[0].split(";")]
         _arguments.parse("grpo-plus sweep", [options.config, *shared, *given, *CPU])
         return
-    whole = Parser.parse_args
+    whole = CommandParser.parse_args
     read = _arguments.parse
 
     def parse_args(self, *args, **kwargs):
@@ -174,7 +174,7 @@ def understood(words, monkeypatch):
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(Parser, "parse_args", parse_args)
+        patch.setattr(CommandParser, "parse_args", parse_args)
         patch.setattr(_arguments, "parse", parse)
         patch.setattr(examination, "examine_machine", examine_machine)
         if hasattr(command, "parse"):
@@ -185,8 +185,8 @@ def understood(words, monkeypatch):
 
 
 CONFIG = """
-model_name_or_path: grpo_plus.quickstart:model
-dataset_name: grpo_plus.quickstart:dataset
+model_name_or_path: grpo_plus.cli.quickstart:model
+dataset_name: grpo_plus.cli.quickstart:dataset
 output_dir: runs/config
 verifiers: [math]
 use_cpu: true

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_plus import _trl
 from grpo_plus.doctor import machine
 from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.machine import Card, box_findings, machine_findings, worker_findings
+from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, machine_findings, worker_findings
+from grpo_plus.trl.versions import source_file
 from tests.doctor.conftest import Report
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_a_machine_without_a_config(doctor):
     assert "answered after" in found.one("worker")["value"]
     disks = {one["thing"] for one in found.data["findings"] if one["code"] == "disk"}
     assert disks <= {"temporary files", "Hugging Face cache"}
-    assert found.data["not_checked"] == ["model, data and verifiers: no config was given"]
+    assert found.data["not_checked"] == ["model, data and verifiers: no config file"]
 
 
 INSTALLED = """
@@ -76,7 +76,7 @@ def test_packages_that_are_old_broken_or_refused(tmp_path, clean_environment):
 
 @pytest.mark.slow
 def test_a_newer_trl_that_changed_a_seam(tmp_path, clean_environment):
-    shutil.copytree(_trl.source_file("trl", "__init__.py").parent, tmp_path / "trl")
+    shutil.copytree(source_file("trl", "__init__.py").parent, tmp_path / "trl")
     distribution(tmp_path, "trl", "1.17.0")
     path = tmp_path / "trl/trainer/grpo_trainer.py"
     path.write_text(path.read_text().replace("def _compute_loss(", "def _other_loss(", 1))
@@ -101,7 +101,7 @@ def test_cards_by_what_torch_says_of_them(monkeypatch):
     """No card of these kinds is here: the facts are theirs, the findings those of the command."""
 
     def with_card(*facts):
-        monkeypatch.setattr(machine, "cards", lambda: (Card(*facts),))
+        monkeypatch.setattr(machine, "cards", lambda: (AcceleratorInfo(*facts),))
         return report(machine_findings())
 
     big = with_card("NVIDIA H100 80GB HBM3", 80 << 30, 79 << 30)

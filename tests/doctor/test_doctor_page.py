@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import grpo_plus.doctor
-from grpo_plus.doctor.finding import Kind, Severity
+from grpo_plus.doctor.finding import FindingKind, Severity
 
 MODULES = [
     importlib.import_module(f"grpo_plus.doctor.{each.name}") for each in pkgutil.iter_modules(grpo_plus.doctor.__path__)
 ]
-FOUND = [kind for module in MODULES for kind in vars(module).values() if isinstance(kind, Kind)]
+FOUND = [kind for module in MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)]
 KINDS = {kind.code: kind for kind in FOUND}
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "doctor.md"

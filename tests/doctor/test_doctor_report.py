@@ -23,7 +23,7 @@ KINDS |= {Severity.PROBLEM: problem("bad", "It goes wrong.", "Mend it.")}
 def examined(*severities):
     examination = Examination()
     for severity in severities:
-        examination.look("part", lambda kind=KINDS[severity]: [kind.at("thing", "value")])
+        examination.run("part", lambda kind=KINDS[severity]: [kind.at("thing", "value")])
     return examination
 
 
@@ -60,13 +60,13 @@ def test_a_check_that_fails_is_a_finding_and_the_next_one_runs_unless_ctrl_c_end
         raise error
 
     examination = Examination()
-    examination.look("part", lambda: broken(SystemExit("out of here")))
-    examination.look("part", lambda: [KINDS[Severity.OK].at("thing", "value")])
+    examination.run("part", lambda: broken(SystemExit("out of here")))
+    examination.run("part", lambda: [KINDS[Severity.OK].at("thing", "value")])
     last, failed = examination.findings[-1], next(one for one in examination.findings if one.code == "check-failed")
     assert (failed.value, failed.severity) == ("SystemExit: out of here", Severity.WARNING)
     assert last.value == "value"
     with pytest.raises(KeyboardInterrupt):
-        Examination().look("part", lambda: broken(KeyboardInterrupt))
+        Examination().run("part", lambda: broken(KeyboardInterrupt))
 
 
 def test_a_verifier_that_ends_the_program_does_not_end_the_report(case, look):
@@ -198,7 +198,7 @@ def test_strict_and_the_number_of_rows(case, look):
     assert (look().code, look("--strict").code) == (0, 1)
     report = look("--rows", "3")
     assert report.one("golds")["value"] == "3 rows tried"
-    assert any("of other rows: 3 of 8 rows were looked at" in one for one in report.data["not_checked"])
+    assert any("of other rows: 3 of 8 rows were checked" in one for one in report.data["not_checked"])
     assert look("--all-rows").one("golds")["value"] == "8 rows tried"
     assert look("--max_completion_length", "1").one("lengths")["value"].endswith("at most 1")
 
@@ -206,7 +206,7 @@ def test_strict_and_the_number_of_rows(case, look):
 def test_a_stream_is_read_as_far_as_its_sample(look):
     report = look("--rows", "5", dataset_streaming=True)
     assert report.one("rows")["value"] == "5 of a stream rows"
-    assert "a stream: only its first 5 rows were looked at" in report.data["not_checked"]
+    assert "a stream: only its first 5 rows were checked" in report.data["not_checked"]
 
 
 def test_of_very_many_rows_the_first_are_read_and_the_sample_is_of_those(look, monkeypatch):
@@ -235,6 +235,6 @@ def test_nothing_is_loaded_or_written(case, look):
 def test_the_report_of_a_terminal_is_coloured_and_that_of_a_pipe_is_plain(case, cli, config_only):
     code, out, _ = cli("doctor", case.config())
     assert code == 0
-    assert re.match(r"grpo-plus doctor .*nothing is wrong", out)
+    assert re.match(r"grpo-plus doctor .*no problems", out)
     assert "\x1b" not in out
     assert "\x1b[31mproblem" in text_report(examined(Severity.PROBLEM), colour=True)

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from grpo_plus import _trl
-from grpo_plus.doctor.template import template_findings, thinks_unasked
+from grpo_plus.doctor.template import template_findings, thinks_by_default
+from grpo_plus.trl.versions import source_file
 
-FOLDER = _trl.source_file("trl", "chat_templates")
+FOLDER = source_file("trl", "chat_templates")
 MARKS = r"<\|[^<>|]+\|>|<\w+_of_turn>|<\uff5c[^<>]+\uff5c>|<turn\|>|<\|turn>"
 PROMPT = [{"role": "user", "content": "2+2"}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -50,7 +50,7 @@ def test_what_the_templates_of_real_models_do(name):
     number = tokenizer.convert_tokens_to_ids(end)
     found = findings_of(tokenizer, {number}, schemas=[TOOL])
     assert found["turn-ends"].startswith(f"a turn ends with {end} ({number}), ")
-    assert thinks_unasked(tokenizer) is thinks
+    assert thinks_by_default(tokenizer) is thinks
     assert ("tools-unsupported" in found) is not shows_tools
     assert "template-fails" not in found
     found = findings_of(tokenizer, {0})

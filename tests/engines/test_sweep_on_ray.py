@@ -14,8 +14,8 @@ import grpo_plus
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.ray import sweep as on_ray
 from grpo_plus.sweep.manifest import locked, open_manifest
-from grpo_plus.sweep.runner import Stop, log_tail
-from grpo_plus.sweep.show import Line
+from grpo_plus.sweep.runner import StopSignals, log_tail
+from grpo_plus.sweep.show import SweepProgress
 from grpo_plus.sweep.vary import SweepError
 from tests.cli.stand_in_runs import order, stand_in
 from tests.two_steps import TRAINING, write_data
@@ -78,10 +78,10 @@ def fake(tmp_path):
         plan = stand_in(tmp_path, body, seeds=seeds, vary=vary, out=Path("sweep"), before=BEFORE)
 
         def go(tick=None, **changes):
-            share = on_ray.Share(plan, naming_us, **changes)
+            share = on_ray.TaskContext(plan, naming_us, **changes)
             with locked(plan.out), on_ray.connected() as ray:
                 manifest = open_manifest(plan)
-                line, stop = Line(plan, manifest), Stop()
+                line, stop = SweepProgress(manifest), StopSignals()
                 if tick is not None:
                     paint, line.tick = line.tick, lambda live, signals: tick() or paint(live, signals)
                 with stop.listening():
@@ -253,7 +253,7 @@ def test_ctrl_c_lets_runs_save_starts_no_more_and_the_same_command_goes_on(fake,
     states = go(press)
     assert sorted(states) == ["stopped", "stopped", "waiting", "waiting"]
     assert signal.getsignal(signal.SIGINT) is before
-    assert "stopping: 2 runs may save and leave" in capsys.readouterr().err
+    assert "stopping: 2 runs may save and exit" in capsys.readouterr().err
     assert {machine for _, machine, *_ in order(tmp_path)} == {"one", "two"}
     codes = {entry["state"]: entry["code"] for entry in entries(plan.out).values()}
     assert codes == {"stopped": 130, "waiting": None}
@@ -329,7 +329,7 @@ def test_a_run_that_fails_and_a_config_that_is_edited_meanwhile(fake, tmp_path):
 
 def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluster, large, tmp_path):
     plan, go = fake('end("done", 0)', seeds="1")
-    share = on_ray.Share(plan, naming_us, folder="/nowhere")
+    share = on_ray.TaskContext(plan, naming_us, folder="/nowhere")
     assert "the folder /nowhere, where the sweep was started, is not there" in on_ray.lacks(share)
     with pytest.raises(SweepError, match=r"(?s)cannot take part in the sweep: \S+: the folder /nowhere.*goes on"):
         go(folder="/nowhere")
@@ -413,7 +413,7 @@ def test_runs_of_two_ranks_side_by_side_and_what_ranks_cannot_do_there(config, c
     ranks = (config, "--vary", "beta=0,0.1", "--on", "ray", "--num_processes", "2")
     done = sweep(*ranks, "--num_machines", "2", "--machine_rank", "0", "--main_process_ip", "127.0.0.1")
     assert done.returncode == 2
-    assert "spread over 2 machines, and with --on ray each takes place on one: set num_machines to 1" in done.stderr
+    assert "spread over 2 machines, but with --on ray each uses one: set num_machines to 1" in done.stderr
     large("large")
     large("other")
     done = sweep(*ranks)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_plus import quickstart
+from grpo_plus.cli import quickstart
 
 HOME = Path(os.environ.get("GRPO_PLUS_ENGINES") or Path.home() / ".cache/grpo_plus/engines")
 ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--logprobs-mode", "processed_logprobs")

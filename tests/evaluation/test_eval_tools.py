@@ -99,7 +99,7 @@ def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking,
     command += ("-n", "3", "--tools", DOUBLE, "--out", out, *FAST)
     code, text, err = cli(*command)
     assert code == 0, err
-    assert "The model may call what the command line has: tools: double." in err
+    assert "Callable by the model, from the command line: tools: double." in err
     assert re.search(r"numeric: pass@1 .*50\.0%", text)
     assert re.search(r"numeric: majority@3 .*50\.0%", text)
     assert re.search(r"calls a completion .*1\.00", text)
@@ -127,7 +127,7 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     out = tmp_path / "samples.jsonl"
     code, text, err = cli(*command, "--out", out)
     assert code == 0, err
-    assert f"The model may call what the run {run} has: tools: calculator; environment: Counter." in err
+    assert f"Callable by the model, from the run {run}: tools: calculator; environment: Counter." in err
     assert re.search(r"Counter: pass@1 .*50\.0%", text)
     assert "majority" not in text
     assert {row["prompt"][0]["content"] for row in samples_of(out)} == {f"q{n}" for n in range(8)}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from grpo_plus.cli import main
 from grpo_plus.cli._arguments import parse
-from grpo_plus.quickstart import tools
+from grpo_plus.cli.quickstart import tools
 from grpo_plus.record import open_run
 
 SMALL = {"max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}

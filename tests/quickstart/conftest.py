@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_plus import quickstart
+from grpo_plus.cli import quickstart
 
 YAML = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
 REDUCED = {

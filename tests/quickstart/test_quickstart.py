@@ -10,8 +10,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from grpo_plus import quickstart
-from grpo_plus.cli import main
+from grpo_plus.cli import main, quickstart
 from grpo_plus.record import open_run
 from grpo_verifiers import get_verifier
 from tests.quickstart.conftest import YAML, flags

@@ -18,7 +18,7 @@ from benchmarks.studies import (
     turn_credit,
 )
 from benchmarks.studies.study import Place, load, main
-from grpo_plus.quickstart import chains, is_held_out
+from grpo_plus.cli.quickstart import chains, is_held_out
 
 pytestmark = pytest.mark.slow
 

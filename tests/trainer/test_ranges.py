@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from trl import GRPOConfig, ModelConfig, TrlParser
 
-from grpo_plus import GRPOPlusConfig, _trl
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli._arguments import GROUPS
 from grpo_plus.recipe import host
 from grpo_plus.recipe.ranges import HOST, OURS, judge
+from grpo_plus.trl.fields import RENAMED_FIELDS
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 
@@ -168,4 +169,4 @@ def test_a_value_under_its_old_name_is_seen_by_every_check():
 
 def test_old_names_are_those_that_the_host_calls_deprecated():
     deprecated = {name for name, spec in FIELDS.items() if "deprecated" in str(spec.metadata.get("help", "")).lower()}
-    assert {name for name in deprecated if name.startswith(("use_transformers", "vllm_"))} <= set(_trl.OLD_NAMES)
+    assert {name for name in deprecated if name.startswith(("use_transformers", "vllm_"))} <= set(RENAMED_FIELDS)

@@ -9,7 +9,7 @@ from trl import ModelConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import register_advantage
 from grpo_plus.advantages.registry import advantages
-from grpo_plus.cli._notes import beside_notes
+from grpo_plus.cli._notes import adapter_notes
 from grpo_plus.objectives import register_objective
 from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.recipe.choice import Choice
@@ -150,4 +150,4 @@ def test_remarks_about_clipping_and_the_models_options(tmp_path):
     assert config_notes(moving) == []
     for model, noted in ((ModelConfig(), 0), (ModelConfig(lora_r=8), 1), (ModelConfig(lora_r=8, use_peft=True), 0)):
         told = ["lora_r (8) is not read: use_peft is false."] * noted
-        assert beside_notes(SimpleNamespace(model=model)) == told
+        assert adapter_notes(SimpleNamespace(model=model)) == told

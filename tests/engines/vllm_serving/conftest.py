@@ -10,7 +10,8 @@ import torch
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig
 
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, quickstart
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.cli import quickstart
 from grpo_plus.sampling import vllm_http
 from tests.engines import vllm_server
 

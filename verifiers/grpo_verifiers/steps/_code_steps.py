@@ -21,8 +21,8 @@ from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.fences import dedented, language_blocks
-from grpo_verifiers.reading.thinking import blanked
+from grpo_verifiers.reading.fences import dedent, language_blocks
+from grpo_verifiers.reading.thinking import blank_thinking
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
@@ -59,12 +59,12 @@ class _Program:
 
     def source(self, last: int) -> str:
         """The program up to the end of a statement."""
-        return dedented(self.text[self.start : self.spans[last][1]], self.indent)
+        return dedent(self.text[self.start : self.spans[last][1]], self.indent)
 
     def statement(self, at: int) -> str:
         """The source of one statement."""
         start, end = self.spans[at]
-        return dedented(self.text[start - len(self.indent) if start else 0 : end], self.indent)
+        return dedent(self.text[start - len(self.indent) if start else 0 : end], self.indent)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ async def code_steps(
 
 def _program(text: str, think: str | None = "think") -> _Program | None:
     """The program of a completion; None without a complete statement."""
-    clean = without_specials(blanked(text, think))  # a program in the thinking does not count
+    clean = without_specials(blank_thinking(text, think))  # a program in the thinking does not count
     blocks = language_blocks(clean, PYTHON, unclosed=True)
     if not blocks:
         return None

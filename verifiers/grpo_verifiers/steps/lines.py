@@ -2,8 +2,10 @@
 
 import re
 
+from grpo_verifiers.reading.boxes import tag_sections
+from grpo_verifiers.steps.segments import Span, first_visible
 from grpo_verifiers.reading.boxes import tagged
-from grpo_verifiers.steps.segments import Span, first_visible, tile
+from grpo_verifiers.steps.segments import tile
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
 _PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
@@ -99,4 +101,4 @@ def tags(text: str) -> list[Span]:
     >>> segment("So: <step>2 + 2</step> then <step>4", "tags")
     [(4, 22), (28, 35)]
     """
-    return [(tag.start, tag.end) for tag in tagged(text, "step")]
+    return [(tag.start, tag.end) for tag in tag_sections(text, "step")]

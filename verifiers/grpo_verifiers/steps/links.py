@@ -41,7 +41,7 @@ from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
+from grpo_verifiers.math.tree import STRUCTURES, Node, children, map_children, number, walk, weight
 from grpo_verifiers.math.values.canon import NoFormError, TooBigError, canon, exact
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
@@ -289,7 +289,7 @@ def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], Lin
 def _in_degrees(node: Node) -> Node:
     if node[0] == "f" and node[1] in {"sin", "cos", "tan"} and len(node[2]) == 1 and node[2][0][0] == "n":
         return ("f", node[1], (("deg", node[2][0]),))
-    return rebuilt(node, _in_degrees)
+    return map_children(node, _in_degrees)
 
 
 def _terms(node: Node) -> float:
@@ -318,7 +318,7 @@ def is_symbolic(node: Node) -> bool:
 
 def plain(node: Node) -> Node:
     """An expression in a plain form: terms in order, without added zeros and factors of one."""
-    node = rebuilt(node, plain)
+    node = map_children(node, plain)
     kind = node[0]
     if kind == "n":
         return number(node[1])
@@ -341,7 +341,7 @@ def shape(node: Node) -> Node:
     """An expression with every number alike: ``3 + 4`` and ``5 + 1`` have one shape, ``3 + 4 + 5`` has another."""
     if node[0] == "n":
         return ONE
-    node = rebuilt(node, shape)
+    node = map_children(node, shape)
     return (node[0], *sorted(node[1:], key=repr)) if node[0] in {"+", "*"} else node
 
 
