@@ -108,7 +108,7 @@ def _write(path: Path, start_info: Mapping[str, Any]) -> None:
     from grpo_verifiers.files import write_atomic
 
     with suppress(OSError):  # a full disk must not end the run
-        write_whole(path, json.dumps(start_info))
+        write_atomic(path, json.dumps(start_info))
 
 
 def _make(  # noqa: PLR0917

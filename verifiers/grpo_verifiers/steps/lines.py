@@ -3,9 +3,7 @@
 import re
 
 from grpo_verifiers.reading.boxes import tag_sections
-from grpo_verifiers.steps.segments import Span, first_visible
-from grpo_verifiers.reading.boxes import tagged
-from grpo_verifiers.steps.segments import tile
+from grpo_verifiers.steps.segments import Span, first_visible, tile
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
 _PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
