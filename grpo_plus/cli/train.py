@@ -99,6 +99,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
     """Train, save, and print the output files, or how to resume an interrupted run."""
+    from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write

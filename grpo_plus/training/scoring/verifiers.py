@@ -16,6 +16,7 @@ from grpo_plus.training.scoring.step_source import StepsSeen, steps_seen
 from grpo_plus.training.scoring.turn_spans import step_tokens
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_logger
+from grpo_plus.training.hooks import Hook
 from grpo_verifiers.base.golds import report_at
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
