@@ -10,25 +10,25 @@ from grpo_plus.recipe.reward_model_options import NAME
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.rules import ConfigPart, PartRule, Test, broken_rules, excludes, needs, notes, replaces
+from grpo_verifiers.rules import ConfigPart, PartRule, broken_rules, excludes, needs, notes, replaces
 
 logger = get_logger("grpo_plus")
 
 
-def _adapter(key: str) -> Test:
+def _adapter(key: str) -> Condition:
     return lambda c: c.recipe.critic.on in {"trunk", "model"} and getattr(c.recipe.critic, key) is not None
 
 
-def _noisy(key: str) -> Test:
+def _noisy(key: str) -> Condition:
     return lambda c: c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None
 
 
-def _unjudged(key: str) -> Test:
+def _unjudged(key: str) -> Condition:
     plain = getattr(DiagnosisOptions(), key)
     return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in (None, plain)
 
 
-def _learning(key: str, when: Test) -> Test:
+def _learning(key: str, when: Condition) -> Condition:
     return lambda c: key in (c.config.reward_model or {}) and when(c.recipe.reward_model)
 
 
