@@ -224,7 +224,7 @@ class GRPOPlusConfig(GRPOConfig):
         return self.current_recipe()
 
     def current_recipe(self) -> Recipe:
-        """The same, for the trainer: a subclass may have a field that is called ``recipe``."""
+        """Return `recipe`, for the trainer: a subclass may have a field of that name."""
         stored: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
         if stored is not None and stored[0] == fingerprint(self):
             return stored[1]
@@ -263,7 +263,7 @@ class GRPOPlusConfig(GRPOConfig):
         return twin
 
     def as_written(self) -> "GRPOPlusConfig":
-        """The same config for the host to pickle: the pickle has no secrets."""
+        """A copy for the host to pickle, whose pickle has no secrets."""
         reduced = lambda *_: (copy.copy, (self.without_secrets(),))  # noqa: E731 - a method
         twin = copy.copy(self)
         twin.__dict__[_RECIPE] = self.__dict__.get(_RECIPE)

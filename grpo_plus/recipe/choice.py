@@ -70,7 +70,7 @@ class ConfigFacts:
         return getattr(value, "value", value)
 
     def get(self, name: str) -> Any:
-        """The same, and None for words that are no field."""
+        """Return a field or key; None for words that are no field."""
         return self[name] if hasattr(self.config, name.partition(".")[0]) else None
 
     @property
@@ -82,7 +82,7 @@ class ConfigFacts:
 
     @property
     def too_few_after(self) -> str | None:
-        """Why an estimator wants more of them before roulette looks."""
+        """The reason of an estimator to let roulette look later."""
         return None if self.after is None or self.after >= self.size else self._short(self.after)
 
     def _short(self, completions: int) -> str | None:
@@ -103,7 +103,7 @@ class ConfigFacts:
 
     @property
     def off_policy(self) -> str | None:
-        """Why a ratio may be other than 1."""
+        """The reason for ratios other than 1; None: every ratio is 1."""
         if self.moves:
             return f"the policy moves while a generation batch is trained on ({self.looks})"
         return "dead_groups 'replay' trains on groups of earlier policies" if self.dead == "replay" else None

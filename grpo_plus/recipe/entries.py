@@ -61,7 +61,7 @@ class VerifierPart:
 
     @property
     def gives_steps(self) -> bool | None:
-        """Whether its verdicts have steps; None where only running it can tell."""
+        """True if its verdicts have steps; None: only a run shows it."""
         return self.verifier.gives_steps
 
 

@@ -86,12 +86,12 @@ def host_check(config: Any, post_init: Callable[[], None]) -> Check:
 
 
 def unseen_best_problems(config: Any) -> list[str]:
-    """A best model that no evaluation tells: the host trains to the end, and keeps none."""
+    """A best model without an evaluation: the host trains to the end and saves none."""
     evaluates, saves = (str(getattr(each, "value", each)) for each in (config.eval_strategy, config.save_strategy))
     if evaluates != "no" or not (saves == "best" or (saves == "no" and config.load_best_model_at_end)):
         return []
     setting = "save_strategy is 'best'" if saves == "best" else "load_best_model_at_end is true"
-    return [f"{setting}, but eval_strategy is 'no', so no measurement tells the best: set eval_strategy: steps."]
+    return [f"{setting}, but eval_strategy is 'no', so the best model is unknown: set eval_strategy: steps."]
 
 
 def _raised(check: Check, values: Mapping[str, Any]) -> Exception | None:

@@ -74,7 +74,7 @@ def steps_per_generation(config: Any) -> int:
 
 
 def moves_in_batch(config: Any) -> bool:
-    """Whether the policy moves between the first and the last look at a generation batch.
+    """True if the policy moves between the first and the last look at a generation batch.
 
     A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer
     steps after every ``gradient_accumulation_steps``: never in between where the second is a multiple of the first.

@@ -138,7 +138,7 @@ class Recipe:
 
     @property
     def step_givers(self) -> dict[str, bool | None]:
-        """Label of every rewarding verifier to whether it gives steps; None where only running it can tell."""
+        """Label of every rewarding verifier to True if it gives steps; None: only a run shows it."""
         return {part.label: part.gives_steps for part in self.verifiers}
 
     @property

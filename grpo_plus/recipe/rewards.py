@@ -64,7 +64,7 @@ class WeightedReward:
     """One reward of a run.
 
     Attributes:
-        gives_steps: whether its verdicts have steps; None where only running it can tell.
+        gives_steps: its verdicts have steps; None: only a run shows it.
         owned: an environment's own, whose weight is 1 and cannot be set.
     """
 
@@ -96,12 +96,12 @@ class _Part:
 
     @property
     def reads_rewards(self) -> bool:
-        """Whether rewards count here."""
+        """True if rewards count here."""
         return self.weight != 0 and (self.estimator.per != "step" or bool(self.outcome_weight))
 
 
 def source_of(rewards: Sequence[WeightedReward], named: str | None = None) -> str | None:
-    """The label of the reward whose verifier gives the steps; None if none does or only the run can tell."""
+    """The label of the reward whose verifier gives the steps; None if none does or only a run shows it."""
     if named is not None:
         return named
     sure = [reward.label for reward in rewards if reward.gives_steps]

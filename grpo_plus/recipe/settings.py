@@ -11,7 +11,7 @@ Most = Annotated[int, Range(1, text="a positive integer")]
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How the update runs.
+    """The computation of the update.
 
     Attributes:
         layout: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.

@@ -84,7 +84,7 @@ def _mend(file: IO[bytes]) -> int:
 
 
 def _last_line(file: IO[bytes], end: int) -> int:
-    """Where the last line begins if it has no end, otherwise the end of the file."""
+    """The beginning of a last line without an end, otherwise the end of the file."""
     at = end
     while at > 0:
         before, at = at, max(0, at - _BLOCK)

@@ -22,7 +22,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ToolChats:
-    """How the chats of a run with tools are written and read.
+    """Writing and reading of the chats of a run with tools.
 
     Attributes:
         tokenizer: reads calls.
@@ -46,7 +46,7 @@ class ToolChats:
         clean: Callable[[Any, str | None], Callable[[str], str]],
         most: int | None = None,
     ) -> "ToolChats":
-        """Those of a tokenizer; ``clean`` makes the attribute from a tokenizer and a template.
+        """Create it for a tokenizer; ``clean`` makes the attribute from a tokenizer and a template.
 
         Raises:
             ConfigError: the model's chat template has no calls, or TRL cannot read them.

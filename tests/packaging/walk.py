@@ -37,23 +37,17 @@ def walk():
 
     def profile(frame, event, _):
         code, module = frame.f_code, frame.f_globals.get("__name__", "")
-        generated = code.co_filename.startswith("<") or code.co_name in {
-            "<genexpr>",
-            "<listcomp>",
-            "<setcomp>",
-            "<dictcomp>",
-        }
+        generated = code.co_filename.startswith("<") or code.co_name.endswith(("comp>", "expr>"))
         if event == "call" and module.startswith("grpo_plus.") and not generated:
             calls.setdefault(code, module)
 
     with tempfile.TemporaryDirectory() as folder:
         GRPOPlusConfig(output_dir=folder, **PARTS)
-        before = sys.getprofile()
         sys.setprofile(profile)
         try:
             GRPOPlusConfig(output_dir=folder, **PARTS)
         finally:
-            sys.setprofile(before)
+            sys.setprofile(None)
     files = [file for file, _ in groupby(calls.values())]
     floors = floors_of(rooms_of("grpo_plus"))
     climbs = sum(floors[room_of(one)] < floors[room_of(two)] for one, two in pairwise(files))
@@ -61,5 +55,4 @@ def walk():
 
 
 if __name__ == "__main__":
-    files, counts = walk()
-    print(*files, counts, sep="\n")
+    print(*walk(), sep="\n")
