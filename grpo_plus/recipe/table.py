@@ -10,7 +10,7 @@ from grpo_plus.recipe.reward_model_options import NAME
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.rules import ConfigPart, PartRule, broken_rules, excludes, needs, notes, replaces
+from grpo_verifiers.rules import Condition, ConfigPart, PartRule, broken_rules, excludes, needs, notes, replaces
 
 logger = get_logger("grpo_plus")
 
