@@ -260,7 +260,7 @@ def config(tmp_path, **settings):
     ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
     ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
     ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),
-    ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be asked"),
+    ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be called"),
 ])  # fmt: skip
 def test_wrong_entries_are_clear_errors(tmp_path, settings, said):
     with pytest.raises(ConfigError, match=said):
